@@ -1,0 +1,125 @@
+# Sourced by the other scripts: gets all that headgate needs, once, and says in one line what is missing.
+#
+# Java 17, a virtualenv in .venv, a private MySQL server and Delta's jars. Nothing is downloaded or built again as long
+# as pyproject.toml and constraints.txt stay as they are. Package indexes, mirrors, proxies and certificates are the
+# machine's own (pip, apt and Maven settings and variables pass through). The caches are in
+# ${XDG_CACHE_HOME:-~/.cache}/headgate.
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+: "${HOME:=$root/.home}"
+export HOME
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/headgate"
+delta_version=4.4.0 # fits pyspark 4.2.0 and delta-spark 4.4.1 (pyproject.toml)
+
+fail() {
+    echo "headgate: $*" >&2
+    exit 3
+}
+
+say() {
+    echo "headgate: $*" >&2
+}
+
+# Run quietly; what the command said is shown only when it fails.
+quietly() {
+    local log status=0
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 || status=$?
+    if [ "$status" -ne 0 ]; then tail -n 15 "$log" >&2; fi
+    rm -f "$log"
+    return "$status"
+}
+
+apt_install() { # the first of the named packages that this release has; root only
+    local package
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    export DEBIAN_FRONTEND=noninteractive
+    for package in "$@"; do
+        if apt-get install -y -q --no-install-recommends "$package" >/dev/null 2>&1; then return 0; fi
+    done
+    quietly apt-get update -q || return 1
+    for package in "$@"; do
+        if apt-get install -y -q --no-install-recommends "$package" >/dev/null 2>&1; then return 0; fi
+    done
+    return 1
+}
+
+# --- Java: Spark 4.2 runs on 17 and newer; 17 is what headgate is tested with -----------------------------------------
+
+java_release() { # the major version of a JVM's folder, 0 when it is none
+    local version
+    version=$(sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$1/release" 2>/dev/null) || true
+    [ -x "$1/bin/java" ] && echo "${version:-0}" || echo 0
+}
+
+find_java() {
+    local java home
+    java=$(command -v java || true)
+    for home in "${JAVA_HOME:-}" /usr/lib/jvm/*17* "${java:+$(dirname "$(dirname "$(readlink -f "$java")")")}" /usr/lib/jvm/*; do
+        if [ -n "$home" ] && [ "$(java_release "$home")" -ge 17 ]; then
+            export JAVA_HOME="$home"
+            return 0
+        fi
+    done
+    return 1
+}
+
+if ! find_java; then
+    say "installing Java 17 (apt)"
+    apt_install openjdk-17-jre-headless openjdk-21-jre-headless && find_java ||
+        fail "Java 17 is missing: install it (Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless)"
+fi
+
+# --- Python packages --------------------------------------------------------------------------------------------------
+
+find_python() { # the first Python 3.10 to 3.14: compiled packages exist for these
+    local name
+    for name in ${HEADGATE_PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10 python3.14 python /usr/bin/python3; do
+        if "$name" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' 2>/dev/null; then
+            command -v "$name"
+            return 0
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    local python
+    python=$(find_python) || { apt_install python3-venv && python=$(find_python); } ||
+        fail "Python 3.10 to 3.14 is missing: install it (Debian, Ubuntu: sudo apt-get install python3-venv)"
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        say "installing Python's venv (apt)"
+        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" python3-venv ||
+            fail "$python cannot make a virtualenv: install python3-venv (sudo apt-get install python3-venv)"
+    fi
+    "$python" -m venv .venv || fail "$python -m venv .venv failed"
+}
+
+stamp=.venv/.headgate-stamp
+# What is installed depends on the project's part of pyproject.toml, not on the tools' settings after it.
+wanted=$({ echo "$root"; sed '/^\[tool\.pytest/,$d' pyproject.toml; cat constraints.txt; } | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+    say "installing the Python packages into .venv (once; a few minutes on a slow line)"
+    .venv/bin/python -c '' 2>/dev/null || { rm -rf .venv && make_venv; }
+    quietly .venv/bin/python -m pip install -q --upgrade -c constraints.txt pip ||
+        fail "pip cannot reach a package index: see the lines above"
+    quietly .venv/bin/python -m pip install -q -c constraints.txt -e ".[demo]" --group dev ||
+        fail "the Python packages could not be installed: see the lines above"
+    echo "$wanted" >"$stamp"
+fi
+export PATH="$root/.venv/bin:$PATH"
+export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$cache/numba}" # one place for the driver, Spark's workers and the tests
+
+# --- MySQL and Delta --------------------------------------------------------------------------------------------------
+
+prepared="$cache/prepared-${wanted:0:16}"
+if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/jars/delta-$delta_version" ]; then
+    say "preparing MySQL and Delta (once)"
+    .venv/bin/python -m headgate.testing >/dev/null || exit 3
+    .venv/bin/python scripts/_delta_jars.py "$delta_version" "$cache/jars/delta-$delta_version" || exit 3
+    mkdir -p "$cache"
+    touch "$prepared"
+fi

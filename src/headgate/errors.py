@@ -1,0 +1,240 @@
+"""The errors headgate raises.
+
+The tree (every leaf is exactly one of ``Transient``: a retry may cure it, or ``Definite``: it will not go away by
+itself; retry loops look only at the marker)::
+
+    HeadgateError
+    ├── ConfigError                 Definite   the user's file, option or argument
+    ├── ServerSettingError          Definite   the server is set up in a way that cannot work
+    ├── AccessError                 Definite   wrong password, missing grant
+    ├── TransportError              Transient  a connection failed or ended
+    │   ├── ConnectError            Transient  could not be opened
+    │   └── ConnectionLostError     Transient  ended while in use
+    ├── ServerError                 (by code)  the server answered with an error
+    │   ├── DefiniteServerError     Definite
+    │   └── TransientServerError    Transient
+    ├── ProtocolError               Definite   bytes that the protocol does not allow
+    ├── DecodeError                 Definite   an event or value that cannot be decoded
+    │   ├── ChecksumError           Definite
+    │   └── UnsupportedError        Definite   known, but not supported (yet): names table, column, type or statement
+    ├── SchemaChangedError          Definite   a table's definition does not fit what was planned
+    ├── PositionError
+    │   ├── BinlogPurgedError       Definite   the log no longer holds what is needed
+    │   ├── HistoryRewrittenError   Definite   the same GTIDs name other transactions
+    │   ├── ServerBehindError       Transient  the server has not executed what we already have
+    │   ├── IncompleteReadError     Transient  a range ended before all of it arrived
+    │   └── OffsetFormatError       Definite   a stored offset that this version cannot read
+    ├── EngineError                 Transient  Spark could not do its part (a worker did not start, a time-out)
+    ├── SnapshotError
+    │   ├── SnapshotRefusedError    Definite   a table that cannot be read exactly
+    │   └── ChunkRetryError         Transient  a chunk that must be read again
+    └── SinkError
+        ├── TargetError             Definite   the target refused, or is not ours
+        └── CommitConflictError     Transient  somebody else wrote the target at the same time
+
+Every error is picklable (Spark moves them between processes): the fields are plain values, kept in ``fields`` and
+readable as attributes. ``str(error)`` is one line that a user can act on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AccessError",
+    "BinlogPurgedError",
+    "ChecksumError",
+    "ChunkRetryError",
+    "CommitConflictError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLostError",
+    "DecodeError",
+    "Definite",
+    "DefiniteServerError",
+    "EngineError",
+    "HeadgateError",
+    "HistoryRewrittenError",
+    "IncompleteReadError",
+    "OffsetFormatError",
+    "PositionError",
+    "ProtocolError",
+    "SchemaChangedError",
+    "ServerBehindError",
+    "ServerError",
+    "ServerSettingError",
+    "SinkError",
+    "SnapshotError",
+    "SnapshotRefusedError",
+    "TargetError",
+    "Transient",
+    "TransientServerError",
+    "TransportError",
+    "UnsupportedError",
+]
+
+
+class Transient:
+    """Marker: trying again may succeed."""
+
+
+class Definite:
+    """Marker: trying again gives the same error; somebody has to change something."""
+
+
+class HeadgateError(Exception):
+    """Base of all errors of headgate.
+
+    :param message: one line saying what happened and, where there is one, the remedy.
+    :param fields: plain, picklable values that say where: ``gtid``, ``file``, ``pos``, ``table``, ``column``, …
+    """
+
+    known_fields: ClassVar[tuple[str, ...]] = ("gtid", "file", "pos", "table", "column", "statement")
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = {name: value for name, value in fields.items() if value is not None}
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields")
+        if fields is not None and name in fields:
+            return fields[name]
+        if name in type(self).known_fields:
+            return None
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.fields))
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name}={self.fields[name]}" for name in HeadgateError.known_fields if name in self.fields)
+        return f"{self.message} [{where}]" if where else self.message
+
+
+def _rebuild(kind: type[HeadgateError], message: str, fields: dict[str, Any]) -> HeadgateError:
+    error = kind.__new__(kind)
+    HeadgateError.__init__(error, message, **fields)
+    return error
+
+
+class ConfigError(HeadgateError, Definite):
+    """The user's file, option or argument is wrong."""
+
+
+class ServerSettingError(HeadgateError, Definite):
+    """A server setting that headgate cannot work with. Fields: ``setting``, ``expected``, ``actual``."""
+
+    known_fields = (*HeadgateError.known_fields, "setting", "expected", "actual")
+
+
+class AccessError(HeadgateError, Definite):
+    """Wrong password or missing privilege. Fields: ``code`` (MySQL error number)."""
+
+    known_fields = (*HeadgateError.known_fields, "code")
+
+
+class TransportError(HeadgateError, Transient):
+    """A connection failed. Fields: ``host``, ``port``."""
+
+    known_fields = (*HeadgateError.known_fields, "host", "port")
+
+
+class ConnectError(TransportError):
+    """A connection could not be opened."""
+
+
+class ConnectionLostError(TransportError):
+    """A connection ended while it was in use."""
+
+
+class ServerError(HeadgateError):
+    """The server answered with an error. Fields: ``code``, ``sqlstate``."""
+
+    known_fields = (*HeadgateError.known_fields, "code", "sqlstate")
+
+
+class DefiniteServerError(ServerError, Definite):
+    """A server error that a retry does not cure."""
+
+
+class TransientServerError(ServerError, Transient):
+    """A server error that a retry may cure (deadlock, lock wait, shutdown, too many connections, …)."""
+
+
+class ProtocolError(HeadgateError, Definite):
+    """Bytes that the client/server protocol does not allow."""
+
+
+class DecodeError(HeadgateError, Definite):
+    """An event or value that cannot be decoded."""
+
+
+class ChecksumError(DecodeError):
+    """A binlog event whose CRC32 does not match its bytes."""
+
+
+class UnsupportedError(DecodeError):
+    """Something known that headgate does not support; names the table, column and type, or the statement."""
+
+
+class SchemaChangedError(HeadgateError, Definite):
+    """A table's definition does not fit what was planned or what the target holds."""
+
+
+class PositionError(HeadgateError):
+    """A problem with a position in the log."""
+
+
+class BinlogPurgedError(PositionError, Definite):
+    """The log no longer holds what is needed. Fields: ``needed``, ``purged`` (GTID sets as text)."""
+
+    known_fields = (*HeadgateError.known_fields, "needed", "purged")
+
+
+class HistoryRewrittenError(PositionError, Definite):
+    """The server's GTIDs name other transactions than the ones already read."""
+
+
+class ServerBehindError(PositionError, Transient):
+    """The server has not executed transactions that were already read. Fields: ``missing`` (GTID set as text)."""
+
+    known_fields = (*HeadgateError.known_fields, "missing")
+
+
+class IncompleteReadError(PositionError, Transient):
+    """A range of the log ended before all of it had arrived. Fields: ``missing`` (GTID set as text)."""
+
+    known_fields = (*HeadgateError.known_fields, "missing")
+
+
+class OffsetFormatError(PositionError, Definite):
+    """A stored offset that this version of headgate cannot read."""
+
+
+class EngineError(HeadgateError, Transient):
+    """Spark could not do its part, for no reason in the data: a worker did not start in time, a process was lost."""
+
+
+class SnapshotError(HeadgateError):
+    """A table or chunk could not be read exactly."""
+
+
+class SnapshotRefusedError(SnapshotError, Definite):
+    """A table that cannot be read exactly, with the reason."""
+
+
+class ChunkRetryError(SnapshotError, Transient):
+    """A chunk that has to be read again (its definition changed, or a keyless table was written while it was read)."""
+
+
+class SinkError(HeadgateError):
+    """A target could not be written."""
+
+
+class TargetError(SinkError, Definite):
+    """The target refused, or is not ours."""
+
+
+class CommitConflictError(SinkError, Transient):
+    """Somebody else wrote the target at the same time."""
