@@ -1,0 +1,82 @@
+"""Unaligned little-endian loads, stores and copies for kernels, without index checks.
+
+numba's own indexing tests every index for negativity, which keeps LLVM from joining byte reads into one load; that
+costs codecs a factor of two to five. Arrays are one-dimensional, contiguous and of ``uint8``. **The caller answers for
+the bounds**: the scan of the log compares with the event's or the buffer's end before it reads; a codec reads only
+inside a cell, whose bounds the walk has checked, and has compared the cell's length with what it reads. Only
+little-endian CPUs are supported, as by every build of numba on the platforms of Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["copy", "store8", "u8", "u16", "u32", "u64"]
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+def _loader(bits: int, name: str, result: Any) -> Any:
+    def load(typingctx: Any, array: Any, index: Any) -> Any:
+        del typingctx
+        signature = result(array, types.int64)
+        del index
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+            value = builder.load(builder.bitcast(pointer, ir.IntType(bits).as_pointer()))
+            value.align = 1
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
+
+        return signature, codegen
+
+    load.__name__ = load.__qualname__ = name
+    return intrinsic(load)
+
+
+u8: Any = _loader(8, "u8", types.int64)
+"""``int64``: the byte at ``array[index]``."""
+u16: Any = _loader(16, "u16", types.int64)
+"""``int64``: two bytes, little-endian."""
+u32: Any = _loader(32, "u32", types.int64)
+"""``int64``: four bytes, little-endian."""
+u64: Any = _loader(64, "u64", types.uint64)
+"""``uint64``: eight bytes, little-endian."""
+
+
+def _store8(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    del typingctx, index, value
+    signature = types.void(array, types.int64, types.uint64)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        builder.store(args[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _copy(typingctx: Any, target: Any, at: Any, source: Any, start: Any, count: Any) -> Any:
+    del typingctx, at, start, count
+    signature = types.void(target, types.int64, source, types.int64, types.int64)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        destination = _pointer(context, builder, signature.args[0], args[0], args[1])
+        origin = _pointer(context, builder, signature.args[2], args[2], args[3])
+        cgutils.raw_memcpy(builder, destination, origin, args[4], 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+store8: Any = intrinsic(_store8)
+"""Write a ``uint64`` to ``array[index:index + 8]``, little-endian."""
+copy: Any = intrinsic(_copy)
+"""``target[at:at + count] = source[start:start + count]``; the two arrays do not overlap."""

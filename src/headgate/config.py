@@ -1,0 +1,284 @@
+"""The pipeline's configuration file, as frozen values.
+
+``pipeline.toml``::
+
+    name = "shop"
+    [source]
+    url = "mysql://headgate@127.0.0.1:3306"    # password from $HEADGATE_PASSWORD, password_env or password_file
+    tables = ["shop.*", "!shop.tmp_*"]          # globs on db.table; ! removes; the last match wins
+    server_ids = "5400-5499"
+    [target]
+    path = "./lake"                             # any path that Spark can write
+    mode = "current"                            # or ["current", "changelog"]
+    [spark]                                     # any spark.* setting
+    [tables."shop.orders"]                      # policies of one table
+
+Every mistake is a ``ConfigError`` of one line that names the key, what is allowed there, and the nearest known key. No
+password is ever part of these values: they name where it is. docs/configuration.md is made from the descriptions here
+(``tools/generate_configuration.py``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from headgate.errors import ConfigError
+
+__all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "load_config", "parse_config"]
+
+Mode = Literal["current", "changelog"]
+ZeroDates = Literal["error", "null"]
+
+_MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
+_PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
+_SERVER_ID_LIMIT: Final = 1 << 32
+"""MySQL's server ids are 32-bit and 0 is nobody's."""
+_URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class SourceConfig(_Model):
+    """The MySQL server that is read, and how."""
+
+    url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
+    tables: tuple[str, ...] = Field(
+        description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins"
+    )
+    password_env: str | None = Field(
+        None, description="environment variable that holds the password; when neither is given: `HEADGATE_PASSWORD`"
+    )
+    password_file: str | None = Field(
+        None, description="file that holds the password; a relative path starts at the working directory"
+    )
+    server_ids: str | None = Field(
+        None, description='server ids that reading the log may use, such as `"5400-5499"`; bounded reads need none'
+    )
+    chunk_rows: int = Field(250_000, ge=1, description="rows of a snapshot chunk")
+    max_rows_per_batch: int | None = Field(
+        None, ge=1, description="changes in a batch, roughly; a transaction is never divided"
+    )
+    poll_ms: int = Field(500, ge=10, le=600_000, description="milliseconds between two questions of an idle stream")
+    retry_seconds: int = Field(
+        600, ge=0, le=86_400, description="seconds to try again when the server cannot be reached or is behind"
+    )
+    zero_dates: ZeroDates = Field(
+        "error", description="what dates that Spark cannot hold become: `error` stops, `null` makes them NULL"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _a_server(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            host, password = parts.hostname, parts.password
+        except ValueError:
+            raise ValueError("expected mysql://user@host:3306") from None
+        if parts.scheme != "mysql" or not host:
+            raise ValueError("expected mysql://user@host:3306")
+        if password is not None or any(name.lower() in _PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
+            raise ValueError(_URL_REMEDY)
+        return url
+
+    @field_validator("tables")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if not any(not pattern.startswith("!") for pattern in patterns):
+            raise ValueError('expected at least one pattern that does not begin with !, such as "shop.*"')
+        for pattern in patterns:
+            if not _is_table(pattern.removeprefix("!")):
+                raise ValueError(f'{pattern!r} is no table pattern; expected db.table, such as "shop.*"')
+        return patterns
+
+    @field_validator("password_env")
+    @classmethod
+    def _a_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError("expected the name of an environment variable (it names it, it is not the password)")
+        return name
+
+    @field_validator("server_ids")
+    @classmethod
+    def _ids(cls, text: str | None) -> str | None:
+        for part in text.split(",") if text is not None else ():
+            found = re.fullmatch(r"\s*([0-9]{1,10})(?:-([0-9]{1,10}))?\s*", part)
+            first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+            if not 0 < first <= last < _SERVER_ID_LIMIT:
+                raise ValueError("expected numbers and ranges from 1 to 4294967295, such as 5400-5499")
+        return text
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> SourceConfig:
+        if self.password_env is not None and self.password_file is not None:
+            raise ValueError("password_env and password_file are both set; keep one")
+        return self
+
+
+class TargetConfig(_Model):
+    """Where the tables go: exactly one of `path` and `catalog`."""
+
+    path: str | None = Field(
+        None,
+        description="folder or URI of the lake, as Spark takes it; a relative path starts at the working directory",
+    )
+    catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
+    mode: tuple[Mode, ...] = Field(
+        ("current",),
+        description="`current` (each table as it is now), `changelog` (every change), or a list of both",
+    )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _as_list(cls, mode: Any) -> Any:
+        values = [mode] if isinstance(mode, str) else mode
+        if not isinstance(values, (list, tuple)) or not values or any(value not in _MODES for value in values):
+            raise ValueError('expected "current", "changelog" or a list of them')
+        return tuple(value for value in _MODES if value in values)
+
+    @model_validator(mode="after")
+    def _a_place(self) -> TargetConfig:
+        if self.path and self.catalog:
+            raise ValueError("target.path and target.catalog are both set; keep one")
+        if self.catalog is not None:
+            raise ValueError("named tables (target.catalog) are not supported yet; set target.path to a folder or URI")
+        if not self.path:
+            raise ValueError("target.path is missing: a folder or URI that Spark can write")
+        return self
+
+
+class TableConfig(_Model):
+    """Policies of one table."""
+
+    schema_changes: Literal["evolve", "strict"] = Field(
+        "evolve",
+        description="`evolve`: an ALTER that may change rows reads the table again; `strict`: it stops the table",
+    )
+
+
+class PipelineConfig(_Model):
+    """One pipeline."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$",
+        description="the pipeline's name: letters, digits, `_`, `.` and `-`",
+    )
+    source: SourceConfig = Field(description="the MySQL server")
+    target: TargetConfig = Field(description="where the tables go")
+    spark: dict[str, str] = Field(
+        default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
+    )
+    tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _settings(cls, given: Any) -> Any:
+        flat: dict[str, str] = {}
+        _flatten(given, "", flat)
+        return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
+
+    @field_validator("tables")
+    @classmethod
+    def _names(cls, tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
+        for name in tables:
+            if not _is_table(name):
+                raise ValueError(f'{name!r} is no table; expected [tables."db.table"], with the quotes')
+        return tables
+
+
+def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
+    """Read and check a pipeline file; relative paths in it start at the working directory.
+
+    :raises ConfigError: no such file, not TOML, or a wrong key or value.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}; headgate init writes one") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8, so it is not TOML") from None
+    return parse_config(text, where=str(file))
+
+
+def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:
+    """Check a pipeline file's text.
+
+    :param where: the file's name, for messages.
+    :param folder: where relative paths in it start (the working directory).
+    :raises ConfigError: not TOML, or a wrong key or value.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    _resolve(value, "target", "path", folder or Path.cwd())
+    _resolve(value, "source", "password_file", folder or Path.cwd())
+    try:
+        return PipelineConfig.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(error)}") from None
+
+
+def _is_table(text: str) -> bool:
+    db, dot, table = text.partition(".")
+    return bool(db and dot and table)
+
+
+def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> None:
+    """Make a relative path absolute; URIs (``s3://…``, ``file:/…``) stay as they are."""
+    table = value.get(section)
+    path = table.get(key) if isinstance(table, dict) else None
+    if isinstance(path, str) and path and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
+        assert isinstance(table, dict)
+        table[key] = os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
+
+
+def _flatten(given: Any, prefix: str, out: dict[str, str]) -> None:
+    if not isinstance(given, dict):
+        raise ValueError("expected a table of spark.* settings")  # noqa: TRY004 - pydantic takes no other
+    for key, value in given.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            _flatten(value, f"{name}.", out)
+        elif isinstance(value, bool):
+            out[name] = str(value).lower()
+        else:
+            out[name] = str(value)
+
+
+def _explain(error: ValidationError) -> str:
+    """The first mistake, in one line."""
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        known = sorted(_model_at(place[:-1]).model_fields)
+        near = difflib.get_close_matches(place[-1], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"unknown key {'.'.join(place)}{hint} (known there: {', '.join(known)})"
+    if first["type"] == "missing":
+        return f"{'.'.join(place)} is missing: {_description(place)}"
+    text = " ".join(first["msg"].removeprefix("Value error, ").split())
+    return f"{'.'.join(place)}: {text}" if place else text
+
+
+def _model_at(place: list[str]) -> type[BaseModel]:
+    models: dict[str, type[BaseModel]] = {"source": SourceConfig, "target": TargetConfig, "tables": TableConfig}
+    return models.get(place[0], PipelineConfig) if place else PipelineConfig
+
+
+def _description(place: list[str]) -> str:
+    return (_model_at(place[:-1]).model_fields[place[-1]].description or "").replace("`", "")

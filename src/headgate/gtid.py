@@ -1,0 +1,377 @@
+"""Sets of MySQL transaction identifiers (GTIDs), with exact algebra.
+
+A position in the log is such a set: everything in it was already read. It is held as it is, holes and tags included:
+``(uuid, tag) -> inclusive intervals``, sorted, disjoint and with adjacent intervals joined, so that two equal sets are
+equal objects, print alike and encode alike.
+
+Text is MySQL's (MySQL Reference Manual, "GTID Format and Storage"): ``uuid:1-5:7:tag:1-2, uuid2:9``. Bytes are the two
+layouts that the server uses in COM_BINLOG_DUMP_GTID and in PREVIOUS_GTIDS events (MySQL source
+sql/rpl_gtid_set.cc, ``Gtid_set::encode``):
+
+untagged
+    ``u64 n``, then per UUID ``16 bytes, u64 intervals, (u64 first, u64 last + 1) …``
+tagged
+    ``01, n as u48, 01``, then per (UUID, tag) ``16 bytes, varint tag length, tag, u64 intervals, (u64, u64) …``
+
+All integers are little-endian; the varint holds ``length << 1`` in one byte, because a tag has at most 32 characters.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid as _uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.errors import ConfigError, DecodeError
+
+__all__ = ["MAX_NUMBER", "Gtid", "GtidSet", "GtidSetBuilder", "Interval"]
+
+MAX_NUMBER = 2**63 - 2
+"""The largest transaction number MySQL gives out: ``last + 1`` still fits a signed 64-bit integer."""
+
+Interval: TypeAlias = tuple[int, int]
+"""First and last transaction number, both included."""
+
+_Key: TypeAlias = tuple[bytes, str]
+_Intervals: TypeAlias = tuple[Interval, ...]
+
+_UUID = re.compile(r"\{?[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\}?")
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+_INTERVAL = re.compile(r"([0-9]{1,19})(?:\s*-\s*([0-9]{1,19}))?")
+
+
+def _uuid_text(uuid: bytes) -> str:
+    text = uuid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class Gtid(NamedTuple):
+    """One transaction: 16 UUID bytes, the tag in lower case (``""`` = none), the number (≥ 1)."""
+
+    uuid: bytes
+    tag: str
+    number: int
+
+    def __str__(self) -> str:
+        tag = f"{self.tag}:" if self.tag else ""
+        return f"{_uuid_text(self.uuid)}:{tag}{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Gtid:
+        """``uuid[:tag]:number``; ConfigError for anything else."""
+        found = GtidSet.parse(text)
+        if found.count() != 1:
+            raise ConfigError(f"not one GTID: {text!r}; expected uuid:number or uuid:tag:number")
+        return next(iter(found))
+
+
+class GtidSet:
+    """An immutable, hashable set of GTIDs."""
+
+    __slots__ = ("_hash", "_sets")
+
+    _sets: dict[_Key, _Intervals]
+    _hash: int | None
+
+    def __init__(self, intervals: Mapping[tuple[bytes, str], Iterable[Interval]] | None = None) -> None:
+        """From ``(16 UUID bytes, tag) -> inclusive intervals`` in any order; intervals may overlap or touch."""
+        sets = {key: _normalise(list(given)) for key, given in (intervals or {}).items()}
+        for uuid, tag in sets:
+            if len(uuid) != 16 or (tag and not _TAG.fullmatch(tag)):
+                raise ConfigError(f"not a GTID source: {uuid!r} {tag!r}")
+        self._sets = {key: sets[key] for key in sorted(sets) if sets[key]}
+        self._hash = None
+
+    @classmethod
+    def _of(cls, sets: dict[_Key, _Intervals]) -> GtidSet:
+        """From parts that are normalised already; empty ones are dropped."""
+        made = cls.__new__(cls)
+        made._sets = {key: sets[key] for key in sorted(sets) if sets[key]}
+        made._hash = None
+        return made
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        """MySQL's text form, with any white space and letter case; ``""`` is the empty set.
+
+        As in MySQL, ``5-3`` names no transaction. Anything else that MySQL refuses is a ConfigError.
+        """
+        parts: dict[_Key, list[Interval]] = {}
+        for piece in text.split(","):
+            if piece.strip():
+                _parse_source(piece, parts)
+        return cls(parts)
+
+    # -- inspection
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        previous: bytes | None = None
+        for (uuid, tag), intervals in self._sets.items():
+            numbers = ":".join(str(a) if a == b else f"{a}-{b}" for a, b in intervals)
+            part = f":{tag}:{numbers}" if tag else f":{numbers}"
+            if uuid == previous:
+                lines[-1] += part
+            else:
+                lines.append(_uuid_text(uuid) + part)
+            previous = uuid
+        return ",".join(lines)
+
+    def __repr__(self) -> str:
+        return f"GtidSet.parse({str(self)!r})"
+
+    def __bool__(self) -> bool:
+        return bool(self._sets)
+
+    def count(self) -> int:
+        """How many transactions the set names."""
+        return sum(b - a + 1 for intervals in self._sets.values() for a, b in intervals)
+
+    def intervals(self) -> Iterator[tuple[bytes, str, int, int]]:
+        """``(uuid bytes, tag, first, last)`` by UUID, tag (none first), number."""
+        for (uuid, tag), intervals in self._sets.items():
+            for first, last in intervals:
+                yield uuid, tag, first, last
+
+    def sources(self) -> Mapping[tuple[bytes, str], tuple[Interval, ...]]:
+        """``(uuid bytes, tag) -> intervals``; a copy."""
+        return dict(self._sets)
+
+    def __iter__(self) -> Iterator[Gtid]:
+        """Every GTID, by UUID, tag, number. Sets can be huge: prefer ``intervals``."""
+        for uuid, tag, first, last in self.intervals():
+            for number in range(first, last + 1):
+                yield Gtid(uuid, tag, number)
+
+    def __contains__(self, gtid: object) -> bool:
+        if not isinstance(gtid, Gtid):
+            return False
+        intervals = self._sets.get((gtid.uuid, gtid.tag), ())
+        low, high = 0, len(intervals)
+        while low < high:
+            middle = (low + high) // 2
+            if intervals[middle][1] < gtid.number:
+                low = middle + 1
+            else:
+                high = middle
+        return low < len(intervals) and intervals[low][0] <= gtid.number
+
+    @property
+    def tagged(self) -> bool:
+        """Whether any transaction has a tag."""
+        return any(tag for _, tag in self._sets)
+
+    def as_arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Untagged intervals for kernels, sorted: ``sid uint8[n, 16]``, ``first int64[n]``, ``last int64[n]``."""
+        found = [(uuid, first, last) for uuid, tag, first, last in self.intervals() if not tag]
+        sid = np.frombuffer(b"".join(uuid for uuid, _, _ in found), dtype=np.uint8).reshape(len(found), 16).copy()
+        first = np.array([a for _, a, _ in found], dtype=np.int64)
+        last = np.array([b for _, _, b in found], dtype=np.int64)
+        return sid, first, last
+
+    # -- algebra
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GtidSet) and self._sets == other._sets
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self._sets.items()))
+        return self._hash
+
+    def __or__(self, other: GtidSet) -> GtidSet:
+        sets = dict(self._sets)
+        for key, intervals in other._sets.items():
+            mine = sets.get(key)
+            sets[key] = intervals if mine is None else _normalise([*mine, *intervals])
+        return GtidSet._of(sets)
+
+    def __and__(self, other: GtidSet) -> GtidSet:
+        common = self._sets.keys() & other._sets.keys()
+        return GtidSet._of({key: _intersect(self._sets[key], other._sets[key]) for key in common})
+
+    def __sub__(self, other: GtidSet) -> GtidSet:
+        return GtidSet._of({key: _subtract(mine, other._sets.get(key, ())) for key, mine in self._sets.items()})
+
+    def __le__(self, other: GtidSet) -> bool:
+        return not self - other
+
+    def __lt__(self, other: GtidSet) -> bool:
+        return self != other and self <= other
+
+    def __ge__(self, other: GtidSet) -> bool:
+        return other <= self
+
+    def __gt__(self, other: GtidSet) -> bool:
+        return other < self
+
+    # -- bytes
+
+    def encode(self) -> bytes:
+        """The server's layout: untagged when no transaction has a tag, else tagged."""
+        tagged = self.tagged
+        count = len(self._sets)
+        out = [bytes([1]) + count.to_bytes(6, "little") + bytes([1]) if tagged else struct.pack("<Q", count)]
+        for (uuid, tag), intervals in self._sets.items():
+            out.append(uuid)
+            if tagged:
+                out.append(bytes([len(tag) << 1]) + tag.encode("ascii"))
+            out.append(struct.pack("<Q", len(intervals)))
+            out.extend(struct.pack("<QQ", first, last + 1) for first, last in intervals)
+        return b"".join(out)
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> GtidSet:
+        """Either layout; DecodeError if the bytes are not exactly one set."""
+        return _decode(bytes(data))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (GtidSet.parse, (str(self),))
+
+
+class GtidSetBuilder:
+    """Collects many numbers cheaply; ``build`` makes the set of all that was added."""
+
+    def __init__(self, start: GtidSet | None = None) -> None:
+        self._intervals: dict[_Key, list[Interval]] = {}
+        self._arrays: dict[_Key, list[npt.NDArray[np.int64]]] = {}
+        for uuid, tag, first, last in (start or GtidSet()).intervals():
+            self.add_interval(uuid, tag, first, last)
+
+    def add(self, gtid: Gtid) -> None:
+        """One transaction; cheap when it follows the one added before."""
+        self.add_interval(gtid.uuid, gtid.tag, gtid.number, gtid.number)
+
+    def add_interval(self, uuid: bytes, tag: str, first: int, last: int) -> None:
+        """``first`` … ``last``, both included."""
+        intervals = self._intervals.setdefault((uuid, tag), [])
+        if intervals and intervals[-1][0] <= first <= intervals[-1][1] + 1:
+            intervals[-1] = (intervals[-1][0], max(last, intervals[-1][1]))
+        else:
+            intervals.append((first, last))
+
+    def add_arrays(self, uuid: bytes, tag: str, numbers: npt.NDArray[Any]) -> None:
+        """Many numbers of one source (any integer array, any order, repeats allowed)."""
+        if len(numbers):
+            self._arrays.setdefault((uuid, tag), []).append(np.asarray(numbers, dtype=np.int64))
+
+    def build(self) -> GtidSet:
+        """Everything added so far."""
+        sets: dict[tuple[bytes, str], list[Interval]] = {key: list(given) for key, given in self._intervals.items()}
+        for key, arrays in self._arrays.items():
+            numbers = np.unique(np.concatenate(arrays))
+            breaks = np.flatnonzero(np.diff(numbers) != 1)
+            firsts = numbers[np.concatenate(([0], breaks + 1))].tolist()
+            lasts = numbers[np.concatenate((breaks, [len(numbers) - 1]))].tolist()
+            sets.setdefault(key, []).extend(zip(firsts, lasts, strict=True))
+        return GtidSet(sets)
+
+
+def _normalise(intervals: list[Interval]) -> _Intervals:
+    """Sorted, disjoint, adjacent ones joined; ``first > last`` is empty. ConfigError for numbers out of range."""
+    out: list[Interval] = []
+    for first, last in sorted(intervals):
+        if first > last:
+            continue
+        if first < 1 or last > MAX_NUMBER:
+            raise ConfigError(f"GTID number out of range: {first}-{last}; numbers go from 1 to {MAX_NUMBER}")
+        if out and first <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(last, out[-1][1]))
+        else:
+            out.append((first, last))
+    return tuple(out)
+
+
+def _intersect(left: _Intervals, right: _Intervals) -> _Intervals:
+    out: list[Interval] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        first, last = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if first <= last:
+            out.append((first, last))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(out)
+
+
+def _subtract(left: _Intervals, right: _Intervals) -> _Intervals:
+    out: list[Interval] = []
+    j = 0
+    for first, last in left:
+        while j < len(right) and right[j][1] < first:
+            j += 1
+        begin, k = first, j
+        while k < len(right) and right[k][0] <= last:
+            if begin < right[k][0]:
+                out.append((begin, right[k][0] - 1))
+            begin = right[k][1] + 1
+            k += 1
+        if begin <= last:
+            out.append((begin, last))
+    return tuple(out)
+
+
+def _parse_source(piece: str, parts: dict[_Key, list[Interval]]) -> None:
+    """``uuid:1-5:7:tag:1-2`` into ``parts``."""
+    head, *rest = (part.strip().lower() for part in piece.split(":"))
+    if not _UUID.fullmatch(head) or head.startswith("{") != head.endswith("}") or head.count("-") not in (0, 4):
+        raise ConfigError(f"not a GTID set: {piece.strip()!r} does not begin with a server UUID")
+    uuid, tag, open_tag = _uuid.UUID(head).bytes, "", True
+    for part in rest:
+        interval = _INTERVAL.fullmatch(part)
+        if interval:
+            first = int(interval[1])
+            last = int(interval[2]) if interval[2] is not None else first
+            if first < 1 or max(first, last) > MAX_NUMBER:
+                raise ConfigError(f"not a GTID set: {part!r} in {piece.strip()!r} is out of range (1 to {MAX_NUMBER})")
+            parts.setdefault((uuid, tag), []).append((first, last))
+            open_tag = False
+        elif _TAG.fullmatch(part):
+            tag, open_tag = part, True
+        else:
+            raise ConfigError(f"not a GTID set: {part!r} in {piece.strip()!r} is neither an interval nor a tag")
+    if open_tag:
+        raise ConfigError(f"not a GTID set: {piece.strip()!r} ends without an interval such as 1-5")
+
+
+def _decode(data: bytes) -> GtidSet:
+    at = 0
+
+    def take(size: int) -> bytes:
+        nonlocal at
+        if size > len(data) - at:
+            raise DecodeError(f"GTID set ends after {len(data)} bytes, inside a field of {size} bytes at {at}")
+        at += size
+        return data[at - size : at]
+
+    header = take(8)
+    tagged = header[7] == 1
+    count = int.from_bytes(header[1:7] if tagged else header, "little")
+    sets: dict[tuple[bytes, str], list[Interval]] = {}
+    for _ in range(count):
+        uuid, tag = take(16), ""
+        if tagged:
+            size = take(1)[0]
+            if size & 1 or size > 64:
+                raise DecodeError(f"GTID set with a tag length byte of {size:#x} at {at - 1}")
+            tag = take(size >> 1).decode("latin-1")
+            if tag and not _TAG.fullmatch(tag):
+                raise DecodeError(f"GTID set with the tag {tag!r} at {at}")
+        intervals = sets.setdefault((uuid, tag), [])
+        size = int.from_bytes(take(8), "little")
+        if size > (len(data) - at) // 16:
+            raise DecodeError(f"GTID set with {size} intervals at {at}, more than its {len(data)} bytes can hold")
+        for first, end in struct.iter_unpack("<QQ", take(16 * size)):
+            if not 1 <= first < end <= MAX_NUMBER + 1:
+                raise DecodeError(f"GTID set with the interval {first} to {end} (excluded) at {at}")
+            intervals.append((first, end - 1))
+    if at != len(data):
+        raise DecodeError(f"GTID set of {at} bytes is followed by {len(data) - at} more")
+    return GtidSet(sets)

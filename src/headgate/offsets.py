@@ -1,0 +1,306 @@
+"""The stream's position: what a batch ended at and what the next planner must know.
+
+An offset is small (nothing in it grows with rows), immutable, and the same value always prints as the same JSON, so
+that "nothing happened" can be seen by comparing text. Its JSON carries a version: an offset of a newer version, or one
+that is not ours at all, is refused with ``OffsetFormatError`` rather than read half.
+
+``gtid`` is everything that was handed on; all else says how far the snapshots beside the stream are, and hints that
+only save time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headgate.errors import ConfigError, OffsetFormatError
+from headgate.gtid import GtidSet
+
+__all__ = ["VERSION", "ChunkSpec", "Hint", "Last", "SnapshotProgress", "SnapshotState", "SourceOffset"]
+
+VERSION = 1
+"""Version of the JSON form. Raised when a reader of the old form would misunderstand the new one."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Where a reader stood when its set was exactly the offset's: saves the server a scan, proves nothing."""
+
+    server_uuid: str
+    file: str
+    pos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The transaction read last, to recognise a server whose history was rewritten."""
+
+    gtid: str
+    ts_us: int
+    """Original commit time, microseconds since 1970-01-01 UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSpec:
+    """A key range ``(lo, hi]`` of a table. Bounds are literals that MySQL made, one per key column; None = open."""
+
+    table: str
+    """``db.table``"""
+    number: int
+    """Counts the table's chunks from 0."""
+    lo: tuple[str, ...] | None = None
+    hi: tuple[str, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {"table": self.table, "number": self.number, "lo": _list(self.lo), "hi": _list(self.hi)}
+
+    def to_json(self) -> str:
+        """As one line of JSON."""
+        return _dump(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, given: Any, where: str = "chunk") -> ChunkSpec:
+        """From ``to_dict``; OffsetFormatError for anything else."""
+        fields = _Fields(given, where, ("table", "number", "lo", "hi"))
+        return cls(
+            table=fields.text("table"),
+            number=fields.number("number"),
+            lo=fields.bound("lo"),
+            hi=fields.bound("hi"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> ChunkSpec:
+        """From ``to_json``; OffsetFormatError for anything else."""
+        return cls.from_dict(_load(text, "chunk"))
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """How far the planning of one table's snapshot is."""
+
+    since_epoch: int
+    """Epoch of the batch that holds the table's first chunk."""
+    max: tuple[str, ...] | None = None
+    """Literals of the greatest key when the snapshot was begun; None: the table was empty or has no key."""
+    hi: tuple[str, ...] | None = None
+    """Upper bound of the range planned so far; None: none of it yet."""
+    chunks_done: int = 0
+    """Chunks planned so far."""
+    finished: bool = False
+    """Every chunk was planned."""
+    chunks_estimate: int = 0
+    rows_estimate: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "since_epoch": self.since_epoch,
+            "max": _list(self.max),
+            "hi": _list(self.hi),
+            "chunks_done": self.chunks_done,
+            "finished": self.finished,
+            "chunks_estimate": self.chunks_estimate,
+            "rows_estimate": self.rows_estimate,
+        }
+
+    @classmethod
+    def from_dict(cls, given: Any, where: str = "progress") -> SnapshotProgress:
+        """From ``to_dict``; OffsetFormatError for anything else."""
+        names = ("since_epoch", "max", "hi", "chunks_done", "finished", "chunks_estimate", "rows_estimate")
+        fields = _Fields(given, where, names)
+        return cls(
+            since_epoch=fields.number("since_epoch"),
+            max=fields.bound("max"),
+            hi=fields.bound("hi"),
+            chunks_done=fields.number("chunks_done"),
+            finished=fields.flag("finished"),
+            chunks_estimate=fields.number("chunks_estimate"),
+            rows_estimate=fields.number("rows_estimate"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotState:
+    """All snapshots beside the stream."""
+
+    active: Mapping[str, SnapshotProgress] = field(default_factory=dict)
+    """Tables that are being read, by ``db.table``."""
+    chunks: tuple[ChunkSpec, ...] = ()
+    """The chunks of the batch that ends at this offset."""
+    queue: tuple[str, ...] = ()
+    """Tables that wait to be read."""
+    done: tuple[str, ...] = ()
+    """Tables whose last chunk was handed out, not yet confirmed by the ledger."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "active": {table: progress.to_dict() for table, progress in self.active.items()},
+            "chunks": [chunk.to_dict() for chunk in self.chunks],
+            "queue": list(self.queue),
+            "done": list(self.done),
+        }
+
+    @classmethod
+    def from_dict(cls, given: Any, where: str = "snapshot") -> SnapshotState:
+        """From ``to_dict``; OffsetFormatError for anything else."""
+        fields = _Fields(given, where, ("active", "chunks", "queue", "done"))
+        active = fields.get("active", dict)
+        chunks = fields.get("chunks", list)
+        return cls(
+            active={str(t): SnapshotProgress.from_dict(p, f"{where}.active.{t}") for t, p in active.items()},
+            chunks=tuple(ChunkSpec.from_dict(chunk, f"{where}.chunks[{i}]") for i, chunk in enumerate(chunks)),
+            queue=fields.texts("queue"),
+            done=fields.texts("done"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Where a batch of the stream ends."""
+
+    gtid: str
+    """Everything handed on, a GTID set in MySQL's text form."""
+    epoch: int
+    """Grows with every batch, across restarts and checkpoints; at least the wall clock in milliseconds."""
+    tables: tuple[str, ...] = ()
+    """The table patterns in force."""
+    snapshot: SnapshotState = field(default_factory=SnapshotState)
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    """State of the signal channels, as plain JSON values."""
+    last: Last | None = None
+    hint: Hint | None = None
+    planned_us: int = 0
+    """When the batch was planned, microseconds since 1970-01-01 UTC."""
+
+    @property
+    def gtid_set(self) -> GtidSet:
+        """``gtid``, parsed."""
+        return GtidSet.parse(self.gtid)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        last, hint = self.last, self.hint
+        return {
+            "v": VERSION,
+            "gtid": self.gtid,
+            "epoch": self.epoch,
+            "tables": list(self.tables),
+            "snapshot": self.snapshot.to_dict(),
+            "signals": dict(self.signals),
+            "last": {"gtid": last.gtid, "ts_us": last.ts_us} if last else None,
+            "hint": {"server_uuid": hint.server_uuid, "file": hint.file, "pos": hint.pos} if hint else None,
+            "planned_us": self.planned_us,
+        }
+
+    def to_json(self) -> str:
+        """As one line of JSON; equal offsets give equal text."""
+        return _dump(self.to_dict())
+
+    @classmethod
+    def from_json(cls, given: str | Mapping[str, Any]) -> SourceOffset:
+        """From ``to_json`` (text or the parsed object).
+
+        :raises OffsetFormatError: not an offset of headgate, damaged, or of a newer version.
+        """
+        loaded = _load(given, "offset") if isinstance(given, str) else given
+        if not isinstance(loaded, Mapping) or "v" not in loaded:
+            raise OffsetFormatError("the stored offset is not one of headgate; use another checkpoint location")
+        version = loaded["v"]
+        if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
+            raise OffsetFormatError(
+                f"the stored offset has version {version}; this headgate reads up to {VERSION}: upgrade headgate"
+            )
+        if version != VERSION or isinstance(version, bool):
+            raise OffsetFormatError(f"the stored offset has the unknown version {version!r}")
+        names = ("v", "gtid", "epoch", "tables", "snapshot", "signals", "last", "hint", "planned_us")
+        fields = _Fields(loaded, "offset", names)
+        return cls(
+            gtid=_gtid(fields.text("gtid")),
+            epoch=fields.number("epoch"),
+            tables=fields.texts("tables"),
+            snapshot=SnapshotState.from_dict(fields.get("snapshot", dict), "offset.snapshot"),
+            signals=fields.get("signals", dict),
+            last=fields.optional("last", _last),
+            hint=fields.optional("hint", _hint),
+            planned_us=fields.number("planned_us"),
+        )
+
+
+class _Fields:
+    """The fields of a JSON object, checked: exactly the named ones, each of its type."""
+
+    def __init__(self, given: Any, where: str, names: tuple[str, ...]) -> None:
+        if not isinstance(given, Mapping):
+            raise OffsetFormatError(f"damaged offset: {where} is not an object")
+        different = sorted(set(names) ^ {str(name) for name in given})
+        if different:
+            raise OffsetFormatError(f"damaged offset: missing or unknown in {where}: {', '.join(different)}")
+        self._given = given
+        self._where = where
+
+    def get(self, name: str, kind: type[_T]) -> _T:
+        value = self._given[name]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise OffsetFormatError(f"damaged offset: {self._where}.{name} is {value!r}, not {kind.__name__}")
+        return value
+
+    def text(self, name: str) -> str:
+        return self.get(name, str)
+
+    def number(self, name: str) -> int:
+        return self.get(name, int)
+
+    def flag(self, name: str) -> bool:
+        return self.get(name, bool)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        values = self.get(name, list)
+        if not all(isinstance(value, str) for value in values):
+            raise OffsetFormatError(f"damaged offset: {self._where}.{name} holds something that is not text")
+        return tuple(values)
+
+    def bound(self, name: str) -> tuple[str, ...] | None:
+        return None if self._given[name] is None else self.texts(name)
+
+    def optional(self, name: str, read: Callable[[Any, str], _T]) -> _T | None:
+        value = self._given[name]
+        return None if value is None else read(value, f"{self._where}.{name}")
+
+
+def _last(given: Any, where: str) -> Last:
+    fields = _Fields(given, where, ("gtid", "ts_us"))
+    return Last(gtid=fields.text("gtid"), ts_us=fields.number("ts_us"))
+
+
+def _hint(given: Any, where: str) -> Hint:
+    fields = _Fields(given, where, ("server_uuid", "file", "pos"))
+    return Hint(server_uuid=fields.text("server_uuid"), file=fields.text("file"), pos=fields.number("pos"))
+
+
+def _gtid(text: str) -> str:
+    try:
+        return str(GtidSet.parse(text))
+    except ConfigError as error:
+        raise OffsetFormatError(f"damaged offset: {error.message}") from None
+
+
+def _list(bound: tuple[str, ...] | None) -> list[str] | None:
+    return None if bound is None else list(bound)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _load(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OffsetFormatError(f"the stored {what} is not JSON: {error}") from None

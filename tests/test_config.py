@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.config import load_config, parse_config
+from headgate.errors import ConfigError
+from tools import generate_configuration
+
+GOOD = """
+name = "shop"
+[source]
+url = "mysql://headgate@127.0.0.1:3306"
+tables = ["shop.*", "!shop.tmp_*"]
+server_ids = "5400-5499"
+[target]
+path = "./lake"
+mode = "current"
+[spark]
+master = "local[2]"
+"spark.ui.enabled" = true
+sql.shuffle.partitions = 4
+[tables."shop.orders"]
+schema_changes = "strict"
+"""
+
+
+def test_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pipeline.toml").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    config = load_config(tmp_path / "pipeline.toml")
+    assert config.source.tables == ("shop.*", "!shop.tmp_*")
+    assert config.target.path == str(tmp_path / "lake")
+    assert config.target.mode == ("current",)
+    assert config.spark == {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "true",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    assert config.tables["shop.orders"].schema_changes == "strict"
+
+
+def test_both_modes_in_a_fixed_order() -> None:
+    config = parse_config(GOOD.replace('mode = "current"', 'mode = ["changelog", "current"]'))
+    assert config.target.mode == ("current", "changelog")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('server_ids = "5400-5499"', "sever_ids = 1", r"unknown key source\.sever_ids; did you mean server_ids\?"),
+        ('name = "shop"', "", "name is missing"),
+        ('name = "shop"', 'name = "a/b"', "name"),
+        ("headgate@", "headgate:secret@", "leave the password out"),
+        ("mysql://", "postgres://", "mysql://user@host"),
+        ('"shop.*", ', '"orders", ', r"source\.tables.*db\.table"),
+        ('"shop.*", "!shop.tmp_*"', '"!shop.*"', r"source\.tables.*at least one"),
+        ('server_ids = "5400-5499"', 'server_ids = "0-5"', r"source\.server_ids: expected numbers"),
+        ('server_ids = "5400-5499"', 'server_ids = "9-5"', r"source\.server_ids: expected numbers"),
+        ('server_ids = "5400-5499"', 'password_env = "a"\npassword_file = "b"', "both set"),
+        ('server_ids = "5400-5499"', 'password_env = "a b"', r"source\.password_env.*not the password"),
+        ('server_ids = "5400-5499"', "chunk_rows = 0", r"source\.chunk_rows.*greater than or equal to 1"),
+        (":3306", ":3306/?password=secret", "leave the password out"),
+        ('path = "./lake"', 'path = "./lake"\ncatalog = "lake"', "keep one"),
+        ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
+        ('schema_changes = "strict"', 'key = ["id"]', r"unknown key tables\.shop\.orders\.key"),
+        ('[tables."shop.orders"]', "[tables.orders]", r"tables: 'orders' is no table"),
+        ('name = "shop"', 'name = "shop"\nzzz = 1', r"unknown key zzz \(known there: name, source, spark,"),
+        ('mode = "current"', 'mode = "history"', r'target\.mode.*"current", "changelog"'),
+        ('path = "./lake"', "", r"target\.path is missing"),
+        ('path = "./lake"', 'catalog = "lake"', "not supported yet"),
+        ("strict", "loose", r"tables\.shop\.orders\.schema_changes"),
+        ('name = "shop"', "name =", "not TOML"),
+    ],
+)
+def test_mistakes_are_one_clear_line(old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_config(GOOD.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_relative_paths_start_at_the_working_directory_and_uris_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "pipeline.toml").write_text(GOOD.replace("[target]", 'password_file = "pw"\n[target]'))
+    config = load_config("etc/pipeline.toml")
+    assert config.target.path == str(tmp_path / "lake")
+    assert config.source.password_file == str(tmp_path / "pw")
+    for uri in ("s3a://bucket/lake", "file:/srv/lake", "/srv/lake"):
+        assert parse_config(GOOD.replace("./lake", uri)).target.path == uri
+
+
+def test_policies_of_a_table() -> None:
+    tables = parse_config(GOOD + '[tables."shop.items"]\n').tables
+    assert (tables["shop.orders"].schema_changes, tables["shop.items"].schema_changes) == ("strict", "evolve")
+
+
+def test_the_page_says_what_the_models_say() -> None:
+    written = generate_configuration.PAGE.read_text(encoding="utf-8")
+    assert written == generate_configuration.page(), "run python tools/generate_configuration.py"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"x\.toml cannot be read.*headgate init"):
+        load_config(tmp_path / "x.toml")

@@ -1,0 +1,97 @@
+"""Writes docs/configuration.md from the configuration's own field descriptions.
+
+``python tools/generate_configuration.py`` writes it; a test compares it with what this would write.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from headgate.config import PipelineConfig, SourceConfig, TableConfig, TargetConfig
+
+PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+HEAD = """\
+# pipeline.toml
+
+One file describes one pipeline. `headgate init mysql://user@host:3306` writes a commented one from what it finds on the
+server. An unknown key is an error that names the nearest known one.
+
+```toml
+name = "shop"
+
+[source]
+url = "mysql://headgate@127.0.0.1:3306"      # password from HEADGATE_PASSWORD or password_file, never logged
+tables = ["shop.*", "!shop.tmp_*"]
+
+[target]
+path = "./lake"
+mode = "current"                              # or ["current", "changelog"]
+
+[spark]
+master = "local[4]"
+
+[tables."shop.orders"]
+schema_changes = "strict"
+```
+
+No password ever stands in this file: it comes from the environment variable `HEADGATE_PASSWORD`, or from the variable
+or file that the file names.
+
+<!-- Made by tools/generate_configuration.py from src/headgate/config.py; change the descriptions there. -->
+"""
+
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("The file", PipelineConfig),
+    ("`[source]`", SourceConfig),
+    ("`[target]`", TargetConfig),
+    ('`[tables."db.table"]`', TableConfig),
+)
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "".join(_section(title, model) for title, model in SECTIONS)
+
+
+def _section(title: str, model: type[BaseModel]) -> str:
+    rows = [
+        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+        for name, field in model.model_fields.items()
+    ]
+    table = ["| key | value | default | meaning |", "|---|---|---|---|", *rows]
+    return f"\n## {title}\n\n{model.__doc__}\n\n" + "\n".join(table) + "\n"
+
+
+def _type(kind: object) -> str:
+    arguments = [one for one in typing.get_args(kind) if one is not type(None) and one is not Ellipsis]
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        return " or ".join(f'`"{value}"`' for value in arguments)
+    if origin in (types.UnionType, typing.Union):
+        return _type(arguments[0])
+    if origin is tuple:
+        return f"list of {_type(arguments[0])}"
+    if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return "section"
+    return {str: "text", int: "whole number"}[typing.cast("type", kind)]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value == {} or value is PydanticUndefined:
+        return "none"
+    value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+    return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
