@@ -1,0 +1,67 @@
+"""The binlog: bytes in, events, transactions and walked row images out. No sockets, no clocks, no Arrow."""
+
+from headgate.binlog import codes
+from headgate.binlog._cursor import Cursor
+from headgate.binlog._events import (
+    FormatDescription,
+    Payload,
+    Query,
+    Rotate,
+    TableMap,
+    TaggedGtid,
+    parse_query,
+    parse_table_map,
+    parse_tagged_gtid,
+)
+from headgate.binlog._frame import EndOfLog, ErrorPacket, Framer, Item, LogPosition, Segment
+from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size, log_layout, real_type
+from headgate.binlog._scan import (
+    R_POS,
+    R_SLOT,
+    R_TXN,
+    GtidFilter,
+    RowEvents,
+    Scanner,
+    Stop,
+    Transactions,
+)
+from headgate.binlog._walk import RowWalker, WalkedRows, assign_ordinals, note_counts
+from headgate.binlog.codes import EVENT_NAMES
+
+__all__ = [
+    "EVENT_NAMES",
+    "LAYOUT_FIXED",
+    "LAYOUT_PREFIX",
+    "R_POS",
+    "R_SLOT",
+    "R_TXN",
+    "Cursor",
+    "EndOfLog",
+    "ErrorPacket",
+    "FormatDescription",
+    "Framer",
+    "GtidFilter",
+    "Item",
+    "LogPosition",
+    "Payload",
+    "Query",
+    "Rotate",
+    "RowEvents",
+    "RowWalker",
+    "Scanner",
+    "Segment",
+    "Stop",
+    "TableMap",
+    "TaggedGtid",
+    "Transactions",
+    "WalkedRows",
+    "assign_ordinals",
+    "codes",
+    "decimal_size",
+    "log_layout",
+    "note_counts",
+    "parse_query",
+    "parse_table_map",
+    "parse_tagged_gtid",
+    "real_type",
+]

@@ -1,0 +1,360 @@
+"""From the bytes of a dump to whole binlog events with their positions.
+
+What comes out of a socket after COM_BINLOG_DUMP is a series of packets (3 bytes length, 1 byte sequence number), each
+holding a status byte and one event. :class:`Framer` cuts them, joins events over 16 MiB from their packets, checks
+every CRC32, opens compressed transactions, and keeps the position in the file. It does no I/O: the caller hands it the
+unread bytes and is told how far they were used.
+
+Positions. An event's header holds the low 32 bits of its end position. Files may grow beyond 4 GiB (one transaction
+never spans two files), so the high bits are counted along: a fall of the low bits within one file is a carry.
+
+What makes up one :class:`Segment` all belongs to one file. Its arrays index ``buf``, which is only valid until the
+caller reads more into the same buffer (events that had to be joined or decompressed lie in an array of their own).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import zstandard
+from numba import njit
+
+from headgate._cells import Bytes
+from headgate.binlog import codes as c
+from headgate.binlog._crc import CRC_TABLES, crc32
+from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
+from headgate.errors import ChecksumError, DecodeError, ProtocolError
+
+__all__ = ["EndOfLog", "ErrorPacket", "Framer", "Item", "LogPosition", "Segment", "frame_event_stream"]
+
+EVENTS_PER_SEGMENT: Final = 65536
+"""Events cut at a time: bounds the index arrays (2 MiB) and keeps a segment in the processor's cache."""
+_MAX_PACKET: Final = 0xFFFFFF
+"""A packet of this length is continued by the next one (client/server protocol, "Sending More Than 16Mb")."""
+_PACKET_HEADER: Final = 4
+
+_MORE, _CONTROL, _BIG, _EOF, _ERROR, _BAD_CRC, _BAD = range(7)
+
+_HEADER: Final = c.HEADER_SIZE
+_CRC: Final = c.CRC_SIZE
+_T_ROTATE: Final = c.ROTATE
+_T_FDE: Final = c.FORMAT_DESCRIPTION
+_T_HEARTBEAT: Final = c.HEARTBEAT
+_T_HEARTBEAT2: Final = c.HEARTBEAT_V2
+_T_PAYLOAD: Final = c.TRANSACTION_PAYLOAD
+_ARTIFICIAL: Final = c.FLAG_ARTIFICIAL
+
+
+class Segment(NamedTuple):
+    """Whole events of one binlog file, in log order."""
+
+    file: str
+    buf: Bytes
+    start: Any
+    """int64[n]: index of each event's header in ``buf``."""
+    end: Any
+    """int64[n]: index behind each event's body, its checksum not included."""
+    pos: Any
+    """int64[n]: the event's start position in the file; of an event in a compressed transaction, the payload's."""
+    next_pos: Any
+    """int64[n]: the position behind it."""
+
+
+class LogPosition(NamedTuple):
+    """The sender has read its log up to here (a ROTATE or HEARTBEAT event)."""
+
+    file: str
+    pos: int
+
+
+class EndOfLog(NamedTuple):
+    """The server ended a bounded dump."""
+
+
+class ErrorPacket(NamedTuple):
+    """The server ended the dump with an error packet (its bytes after the 0xff)."""
+
+    data: bytes
+
+
+Item: TypeAlias = Segment | LogPosition | EndOfLog | ErrorPacket
+
+
+@njit(cache=True, nogil=True)
+def _u32(buf: Any, p: Any) -> Any:
+    return np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16 | np.int64(buf[p + 3]) << 24
+
+
+@njit(cache=True, nogil=True)
+def _frame_packets(
+    buf: Any,
+    start: int,
+    stop: int,
+    checksums: bool,
+    tables: Any,
+    state: Any,
+    e_start: Any,
+    e_end: Any,
+    e_pos: Any,
+    e_next: Any,
+) -> Any:
+    """Cut packets in ``buf[start:stop]`` into events.
+
+    ``state`` is int64[2]: the last end position, and a counter of compressed transactions among the events.
+    Returns (events, index of the first byte not used, why it stopped).
+    """
+    n = 0
+    p: Any = start
+    capacity = e_start.shape[0]
+    while n < capacity:
+        if stop - p < _PACKET_HEADER + 1:
+            return n, p, _MORE
+        length = np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16
+        if length == _MAX_PACKET:
+            return n, p, _BIG
+        if length == 0:
+            return n, p, _BAD
+        status = buf[p + 4]
+        if stop - p < _PACKET_HEADER + length:
+            return n, p, _MORE
+        if status == 0xFE and length < 9:
+            return n, p, _EOF
+        if status == 0xFF:
+            return n, p, _ERROR
+        if status != 0 or length < 1 + _HEADER:
+            return n, p, _BAD
+        head = p + _PACKET_HEADER + 1
+        end = p + _PACKET_HEADER + length
+        kind = buf[head + 4]
+        if kind == _T_ROTATE or kind == _T_FDE or kind == _T_HEARTBEAT or kind == _T_HEARTBEAT2:
+            return n, p, _CONTROL
+        if _u32(buf, head + 9) != end - head:
+            return n, p, _BAD
+        size = end - head
+        if checksums:
+            end -= _CRC
+            if end < head + _HEADER:
+                return n, p, _BAD
+            if np.int64(crc32(buf, head, end, tables)) != _u32(buf, end):
+                return n, p, _BAD_CRC
+        low = _u32(buf, head + 13)
+        flags = np.int64(buf[head + 17]) | np.int64(buf[head + 18]) << 8
+        if low != 0 and (flags & _ARTIFICIAL) == 0:
+            last = state[0]
+            position = (last >> 32 << 32) | low
+            if position < last:
+                position += np.int64(1) << 32
+            state[0] = position
+            e_pos[n] = position - size
+        else:
+            e_pos[n] = state[0]
+        e_next[n] = state[0]
+        e_start[n] = head
+        e_end[n] = end
+        if kind == _T_PAYLOAD:
+            state[1] += 1
+        n += 1
+        p += _PACKET_HEADER + length
+    return n, p, _MORE
+
+
+@njit(cache=True, nogil=True)
+def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any) -> Any:
+    """Cut events that lie back to back without checksums (the inside of a compressed transaction).
+
+    Returns (events, index of the first byte not used, 0 or 1 for bytes that are no event).
+    """
+    n = 0
+    p: Any = start
+    while p < stop and n < e_start.shape[0]:
+        if stop - p < _HEADER:
+            return n, p, 1
+        size = _u32(buf, p + 9)
+        if size < _HEADER or size > stop - p:
+            return n, p, 1
+        e_start[n] = p
+        e_end[n] = p + size
+        n += 1
+        p += size
+    return n, p, 0
+
+
+class Framer:
+    """Cuts one dump into segments; made anew for every dump.
+
+    :param checksums: whether events end in a CRC32 until the first FORMAT_DESCRIPTION event says so itself (a sender
+        puts one on the events it makes up if the client asked for CRC32).
+    """
+
+    def __init__(self, *, checksums: bool = True) -> None:
+        self.file = ""
+        self.needed = _PACKET_HEADER + 1
+        """How many unread bytes the next call wants to see at least."""
+        self._checksums = checksums
+        self._state = np.zeros(2, np.int64)
+        self._index = np.empty((4, EVENTS_PER_SEGMENT), np.int64)
+        self._zstd = zstandard.ZstdDecompressor()
+
+    @property
+    def pos(self) -> int:
+        """The end position of the last event cut."""
+        return int(self._state[0])
+
+    def next(self, buf: Bytes, start: int, end: int) -> tuple[Item | None, int]:
+        """The next item in ``buf[start:end]`` (``None``: more bytes are needed), and where the unused bytes begin.
+
+        :raises ChecksumError: an event's CRC32 does not match.
+        :raises DecodeError: bytes that are no binlog event.
+        """
+        index = self._index
+        self._state[1] = 0
+        count, used, why = _frame_packets(
+            buf, start, end, self._checksums, CRC_TABLES, self._state, index[0], index[1], index[2], index[3]
+        )
+        if count:
+            return self._segment(buf, start, used, count), used
+        if why == _MORE:
+            self.needed = self._packet_size(buf, start, end)
+            return None, used
+        if why == _EOF:
+            return EndOfLog(), used + _PACKET_HEADER + int(buf[used])
+        if why == _CONTROL:
+            return self._control(buf, used)
+        if why == _BIG:
+            return self._big(buf, used, end)
+        if why == _ERROR:
+            length = int.from_bytes(buf[used : used + 3].tobytes(), "little")
+            return ErrorPacket(buf[used + 5 : used + 4 + length].tobytes()), used + 4 + length
+        if why == _BAD_CRC:
+            raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
+        raise DecodeError("the log stream holds bytes that are no binlog event", file=self.file, pos=self.pos)
+
+    def _packet_size(self, buf: Bytes, start: int, end: int) -> int:
+        if end - start < _PACKET_HEADER:
+            return _PACKET_HEADER + 1
+        return _PACKET_HEADER + max(1, int.from_bytes(buf[start : start + 3].tobytes(), "little"))
+
+    def _segment(self, buf: Bytes, start: int, stop: int, count: int) -> Segment:
+        index = self._index[:, :count]
+        segment = Segment(self.file, buf, index[0], index[1], index[2], index[3])
+        return self._expand(segment, start, stop) if self._state[1] else segment
+
+    # --- events that change the framer's own state ----------------------------------------------------------------
+
+    def _control(self, buf: Bytes, p: int) -> tuple[Item | None, int]:
+        length = int.from_bytes(buf[p : p + 3].tobytes(), "little")
+        event = buf[p + 5 : p + 4 + length].tobytes()
+        return self._control_event(event), p + 4 + length
+
+    def _control_event(self, event: bytes) -> LogPosition:
+        kind = event[c.TYPE_OFFSET]
+        if kind == c.FORMAT_DESCRIPTION:
+            self._checksums = parse_format_description(event).checksums
+            end_pos = int.from_bytes(event[13:17], "little")
+            if end_pos and not event[c.FLAGS_OFFSET] & c.FLAG_ARTIFICIAL:
+                self._state[0] = max(int(self._state[0]), end_pos)
+            return LogPosition(self.file, self.pos)
+        body = self._checked_body(event)
+        if kind == c.ROTATE:
+            rotate = parse_rotate(body)
+            self.file = rotate.file
+            self._state[0] = rotate.pos
+            return LogPosition(*rotate)
+        end_pos = int.from_bytes(event[13:17], "little")
+        return LogPosition(*parse_heartbeat(kind, body, end_pos))
+
+    def _checked_body(self, event: bytes) -> bytes:
+        if not self._checksums:
+            return event[c.HEADER_SIZE :]
+        if len(event) < c.HEADER_SIZE + _CRC or zlib.crc32(event[:-4]) != int.from_bytes(event[-4:], "little"):
+            raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
+        return event[c.HEADER_SIZE : -4]
+
+    # --- events over 16 MiB ---------------------------------------------------------------------------------------
+
+    def _big(self, buf: Bytes, start: int, end: int) -> tuple[Item | None, int]:
+        """Join an event from its packets, once all of them are here."""
+        pieces, p, length = [], start, _MAX_PACKET
+        while length == _MAX_PACKET:
+            if end - p < _PACKET_HEADER:
+                self.needed = p - start + _PACKET_HEADER
+                return None, start
+            length = int.from_bytes(buf[p : p + 3].tobytes(), "little")
+            if end - p < _PACKET_HEADER + length:
+                self.needed = p - start + _PACKET_HEADER + length
+                return None, start
+            pieces.append(buf[p + _PACKET_HEADER : p + _PACKET_HEADER + length])
+            p += _PACKET_HEADER + length
+        return self._joined(np.concatenate(pieces)), p
+
+    def _joined(self, packet: Bytes) -> Segment:
+        if len(packet) < 1 + c.HEADER_SIZE or packet[0] != 0:
+            raise ProtocolError("a long packet in the log stream holds no event", file=self.file, pos=self.pos)
+        size = len(packet) - 1
+        stop = len(packet)
+        if self._checksums:
+            stop -= _CRC
+            if zlib.crc32(packet[1:stop].tobytes()) != int.from_bytes(packet[stop:].tobytes(), "little"):
+                raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
+        low = int.from_bytes(packet[14:18].tobytes(), "little")
+        last = int(self._state[0])
+        position = last >> 32 << 32 | low
+        if position < last:
+            position += 1 << 32
+        self._state[0] = position
+        fields = [np.array([value], np.int64) for value in (1, stop, position - size, position)]
+        segment = Segment(self.file, packet, *fields)
+        return self._expand(segment, 0, stop) if packet[1 + c.TYPE_OFFSET] == c.TRANSACTION_PAYLOAD else segment
+
+    # --- compressed transactions ----------------------------------------------------------------------------------
+
+    def _expand(self, segment: Segment, start: int, stop: int) -> Segment:
+        """The same events with every TRANSACTION_PAYLOAD replaced by the events in it, at the payload's position."""
+        kinds = segment.buf[segment.start + c.TYPE_OFFSET]
+        parts: list[Bytes] = [segment.buf[start:stop]]
+        index: list[Any] = []
+        base = stop - start
+        previous = 0
+        whole = np.stack([segment.start - start, segment.end - start, segment.pos, segment.next_pos])
+        for i in np.flatnonzero(kinds == c.TRANSACTION_PAYLOAD):
+            index.append(whole[:, previous:i])
+            inner = self._decompress(segment, int(i))
+            index.append(self._inner_index(inner, base, int(segment.pos[i]), int(segment.next_pos[i])))
+            parts.append(inner)
+            base += len(inner)
+            previous = int(i) + 1
+        index.append(whole[:, previous:])
+        merged = np.concatenate(index, axis=1)
+        return Segment(segment.file, np.concatenate(parts), merged[0], merged[1], merged[2], merged[3])
+
+    def _decompress(self, segment: Segment, i: int) -> Bytes:
+        body = segment.buf[int(segment.start[i]) + c.HEADER_SIZE : int(segment.end[i])].tobytes()
+        payload = parse_payload(body)
+        where = {"file": segment.file, "pos": int(segment.pos[i])}
+        if payload.compression == 255:
+            return np.frombuffer(payload.data, np.uint8)
+        if payload.compression != 0:
+            raise DecodeError(f"a transaction is compressed in an unknown way ({payload.compression})", **where)
+        try:
+            with self._zstd.stream_reader(payload.data, read_across_frames=True) as reader:
+                data = reader.read(payload.uncompressed_size + 1)
+        except zstandard.ZstdError as error:
+            raise DecodeError(f"a compressed transaction cannot be opened: {error}", **where) from None
+        if len(data) != payload.uncompressed_size:
+            raise DecodeError(
+                f"a compressed transaction holds {len(data)} bytes, its header says {payload.uncompressed_size}",
+                **where,
+            )
+        return np.frombuffer(data, np.uint8)
+
+    def _inner_index(self, inner: Bytes, base: int, pos: int, next_pos: int) -> Any:
+        capacity = len(inner) // c.HEADER_SIZE + 1
+        starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        count, _, bad = frame_event_stream(inner, 0, len(inner), starts, ends)
+        if bad:
+            raise DecodeError("a compressed transaction holds bytes that are no event", file=self.file, pos=pos)
+        full = np.full((2, count), pos, np.int64)
+        full[1] = next_pos
+        return np.concatenate([np.stack([starts[:count] + base, ends[:count] + base]), full])

@@ -1,0 +1,513 @@
+"""From events to transactions: which row events belong to which transaction, and which transactions are whole.
+
+A :class:`Scanner` walks the events of a segment in a compiled kernel. The common events (GTID, BEGIN, TABLE_MAP of a
+known table, rows, XID) never reach Python; the kernel stops only for what it cannot decide: a table map it has not seen
+before, a statement, a tagged GTID, an event that has to be refused. The scanner then yields a :class:`Stop`, the
+caller settles it (``register_table``, ``begin_tagged``, ``end_transaction``) and goes on.
+
+Which transactions are wanted is given as a GTID set: either "these" or "all but these". Everything of the others is
+passed over, table maps included (each statement brings its own).
+
+Guarantees. A transaction is reported done once, when its last event (XID, COMMIT, or the DDL statement that it is) was
+seen. Row events are reported in log order. A second GTID while a wanted transaction is open, rows outside a
+transaction, or rows of an unmapped table are errors: nothing is skipped silently.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from headgate._memory import u64
+from headgate.binlog import codes as c
+from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
+from headgate.errors import DecodeError
+
+__all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions"]
+
+_HEADER: Final = c.HEADER_SIZE
+
+# Why the kernel stopped
+_DONE, _PYTHON, _BAD, _OPEN, _UNMAPPED, _OUTSIDE = range(6)
+
+# Places in the state vector (int64). WANTED: 0 in a transaction that is passed over, 1 in a wanted one, 2 in none.
+_S_TXN, _S_WANTED, _S_BEGUN, _S_TXNS, _S_ROWS, _S_NEXT_POS = range(6)
+
+# Rows of the row-event table (int64)
+R_DATA, R_END, R_SLOT, R_KIND, R_TXN, R_POS, R_BITMAP, R_BITMAP2, R_COLUMNS = range(9)
+
+KIND_WRITE: Final = 0
+KIND_UPDATE: Final = 1
+KIND_DELETE: Final = 2
+
+_GTID, _QUERY, _XID, _TABLE_MAP = c.GTID, c.QUERY, c.XID, c.TABLE_MAP
+_W1, _U1, _D1, _W2, _U2, _D2 = (
+    c.WRITE_ROWS_V1, c.UPDATE_ROWS_V1, c.DELETE_ROWS_V1, c.WRITE_ROWS, c.UPDATE_ROWS, c.DELETE_ROWS,
+)  # fmt: skip
+_ROWS_QUERY, _IGNORABLE, _CONTEXT, _VIEW = c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE
+_INTVAR, _RAND, _USER_VAR, _STOP, _PREVIOUS = c.INTVAR, c.RAND, c.USER_VAR, c.STOP, c.PREVIOUS_GTIDS
+
+_PREPARE, _PARTIAL = c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
+
+_BEGIN = np.frombuffer(b"BEGIN", np.uint8)
+_COMMIT = np.frombuffer(b"COMMIT", np.uint8)
+
+
+class GtidFilter(NamedTuple):
+    """A GTID set for the kernel: untagged intervals, sorted by (hi, lo, first)."""
+
+    hi: Any
+    """uint64[n]: the UUID's first eight bytes, read as a little-endian number."""
+    lo: Any
+    """uint64[n]: its last eight."""
+    first: Any
+    """int64[n]"""
+    last: Any
+    """int64[n], inclusive."""
+    inside: bool
+    """True: transactions in the set are wanted; False: those outside it."""
+
+    @classmethod
+    def build(cls, sid: Any, first: Any, last: Any, *, inside: bool) -> GtidFilter:
+        """From ``sid`` uint8[n, 16] and inclusive intervals int64[n]."""
+        words = np.ascontiguousarray(sid, np.uint8).reshape(-1, 16).view("<u8")
+        hi, lo = words[:, 0], words[:, 1]
+        order = np.lexsort((first, lo, hi))
+        return cls(
+            np.ascontiguousarray(hi[order]), np.ascontiguousarray(lo[order]),
+            np.ascontiguousarray(np.asarray(first, np.int64)[order]),
+            np.ascontiguousarray(np.asarray(last, np.int64)[order]), inside,
+        )  # fmt: skip
+
+
+class Transactions(NamedTuple):
+    """The transactions met in one scan, in log order; arrays of length n."""
+
+    hi: Any
+    """uint64: the UUID's first eight bytes, little-endian."""
+    lo: Any
+    number: Any
+    """int64"""
+    commit_us: Any
+    """int64: original commit time, microseconds since the Unix epoch."""
+    done: Any
+    """uint8: its last event was seen."""
+    tag: Any
+    """int32: index into ``Scanner.tags``; 0 is no tag."""
+
+
+class RowEvents(NamedTuple):
+    """Row events met in one scan, in log order."""
+
+    table: Any
+    """int64[9, n]: the R_… rows."""
+    events: int
+
+
+class Stop(NamedTuple):
+    """An event that the kernel could not settle."""
+
+    place: int
+    """Its place in the segment."""
+    kind: int
+    """Its event type."""
+
+
+@njit(cache=True, nogil=True)
+def _le(buf: Any, p: int, size: int) -> Any:
+    value = np.int64(0)
+    for i in range(size):
+        value |= np.int64(buf[p + i]) << (8 * i)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _in_set(hi: Any, lo: Any, number: int, f_hi: Any, f_lo: Any, f_first: Any, f_last: Any) -> bool:
+    """Binary search for the last interval that begins at or before (hi, lo, number)."""
+    a, b = 0, f_hi.shape[0]
+    while a < b:
+        m = (a + b) >> 1
+        after = f_hi[m] > hi or (f_hi[m] == hi and (f_lo[m] > lo or (f_lo[m] == lo and f_first[m] > number)))
+        if after:
+            b = m
+        else:
+            a = m + 1
+    if a == 0:
+        return False
+    k = a - 1
+    return bool(f_hi[k] == hi and f_lo[k] == lo and number <= f_last[k])
+
+
+@njit(cache=True, nogil=True)
+def _same(a: Any, p: int, b: Any, q: int, size: int) -> bool:
+    """Whether ``size`` bytes are equal; eight at a time."""
+    i = 0
+    while i + 8 <= size:
+        if u64(a, p + i) != u64(b, q + i):
+            return False
+        i += 8
+    while i < size:
+        if a[p + i] != b[q + i]:
+            return False
+        i += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
+    """Index of a table id in the open-addressing hash, -1 if it is not there. The size is a power of two."""
+    mask = h_key.shape[0] - 1
+    i = (table_id * 0x9E3779B1) & mask
+    while h_key[i] >= 0:
+        if h_key[i] == table_id:
+            return h_value[i]
+        i = (i + 1) & mask
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _commit_time(buf: Any, p: int, end: int) -> Any:
+    """Original commit time of a GTID event whose header begins at ``p``; before 8.0.1 the header's seconds."""
+    at = p + _HEADER + 42
+    if at + 7 > end:
+        return _le(buf, p, 4) * 1000000
+    immediate = _le(buf, at, 7)
+    if immediate >> 55 & 1:
+        if at + 14 > end:
+            return _le(buf, p, 4) * 1000000
+        original = _le(buf, at + 7, 7)
+        return original if original > 0 else immediate & ((1 << 55) - 1)
+    return immediate
+
+
+@njit(cache=True, nogil=True)
+def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
+    """Whether the QUERY event at ``p`` holds exactly the statement ``word``."""
+    body = p + _HEADER
+    if body + 13 > end:
+        return False
+    text = body + 13 + (np.int64(buf[body + 11]) | np.int64(buf[body + 12]) << 8) + np.int64(buf[body + 8]) + 1
+    if end - text != word.shape[0]:
+        return False
+    same = True
+    for i in range(word.shape[0]):
+        same = same and buf[text + i] == word[i]
+    return same
+
+
+@njit(cache=True, nogil=True)
+def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
+    """Parse the post-header of a row event into column ``k`` of the row-event table. False: it does not fit."""
+    q: Any = p + _HEADER + 8
+    if kind >= _W2:
+        if q + 2 > end:
+            return False
+        extra = np.int64(buf[q]) | np.int64(buf[q + 1]) << 8
+        if extra < 2:
+            return False
+        q += extra
+    if q + 1 > end:
+        return False
+    columns: Any = np.int64(buf[q])
+    q += 1
+    if columns == 252:
+        if q + 2 > end:
+            return False
+        columns = np.int64(buf[q]) | np.int64(buf[q + 1]) << 8
+        q += 2
+    elif columns > 252:
+        return False
+    size = (columns + 7) >> 3
+    update = kind == _U1 or kind == _U2
+    out[R_BITMAP, k] = q
+    q += size
+    out[R_BITMAP2, k] = q if update else q - size
+    if update:
+        q += size
+    if q > end:
+        return False
+    out[R_DATA, k] = q
+    out[R_END, k] = end
+    out[R_COLUMNS, k] = columns
+    if update:
+        out[R_KIND, k] = 1
+    elif kind == _D1 or kind == _D2:
+        out[R_KIND, k] = 2
+    else:
+        out[R_KIND, k] = 0
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _scan(
+    buf: Any, e_start: Any, e_end: Any, e_pos: Any, e_next: Any, i: int, n: int, state: Any,
+    f_hi: Any, f_lo: Any, f_first: Any, f_last: Any, f_inside: bool,
+    h_key: Any, h_value: Any, t_slot: Any, t_at: Any, t_size: Any, pool: Any,
+    x_hi: Any, x_lo: Any, x_number: Any, x_time: Any, x_done: Any, x_tag: Any, rows: Any, begin: Any, commit: Any,
+) -> Any:  # fmt: skip
+    """Walk events ``i`` to ``n``. Returns (index of the event it stopped at, why)."""
+    while i < n:
+        p = e_start[i]
+        end = e_end[i]
+        kind = buf[p + 4]
+        if kind == _GTID:
+            if state[_S_TXN] >= 0:
+                return i, _OPEN
+            if end - p < _HEADER + 25:
+                return i, _BAD
+            hi = u64(buf, p + _HEADER + 1)
+            lo = u64(buf, p + _HEADER + 9)
+            number = _le(buf, p + _HEADER + 17, 8)
+            wanted = _in_set(hi, lo, number, f_hi, f_lo, f_first, f_last) == f_inside
+            state[_S_WANTED] = 1 if wanted else 0
+            state[_S_BEGUN] = 0
+            if wanted:
+                t = state[_S_TXNS]
+                x_hi[t] = hi
+                x_lo[t] = lo
+                x_number[t] = number
+                x_time[t] = _commit_time(buf, p, end)
+                x_done[t] = 0
+                x_tag[t] = 0
+                state[_S_TXN] = t
+                state[_S_TXNS] = t + 1
+        elif kind == _TABLE_MAP:
+            if state[_S_WANTED] == 1:
+                if end - p < _HEADER + 8:
+                    return i, _BAD
+                at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
+                size = end - p - _HEADER - 8
+                if at < 0 or t_size[at] != size or not _same(buf, p + _HEADER + 8, pool, t_at[at], size):
+                    return i, _PYTHON
+        elif (kind >= _W2 and kind <= _D2) or (kind >= _W1 and kind <= _D1):
+            if state[_S_WANTED] == 2 or (state[_S_WANTED] == 1 and state[_S_TXN] < 0):
+                return i, _OUTSIDE
+            if state[_S_WANTED] == 1:
+                if end - p < _HEADER + 8:
+                    return i, _BAD
+                at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
+                if at < 0:
+                    return i, _UNMAPPED
+                k = state[_S_ROWS]
+                if not _row_event(buf, p, end, kind, rows, k):
+                    return i, _BAD
+                rows[R_SLOT, k] = t_slot[at]
+                rows[R_TXN, k] = state[_S_TXN]
+                rows[R_POS, k] = e_pos[i]
+                state[_S_ROWS] = k + 1
+        elif kind == _XID:
+            if state[_S_TXN] >= 0:
+                x_done[state[_S_TXN]] = 1
+                state[_S_TXN] = -1
+                state[_S_NEXT_POS] = e_next[i]
+            state[_S_WANTED] = 2
+        elif kind == _QUERY:
+            if state[_S_WANTED] == 1:
+                if _query_is(buf, p, end, begin):
+                    state[_S_BEGUN] = 1
+                elif _query_is(buf, p, end, commit):
+                    if state[_S_TXN] >= 0:
+                        x_done[state[_S_TXN]] = 1
+                        state[_S_TXN] = -1
+                        state[_S_NEXT_POS] = e_next[i]
+                    state[_S_WANTED] = 2
+                else:
+                    return i, _PYTHON
+        elif not (
+            kind == _ROWS_QUERY or kind == _IGNORABLE or kind == _CONTEXT or kind == _VIEW or kind == _INTVAR
+            or kind == _RAND or kind == _USER_VAR or kind == _STOP or kind == _PREVIOUS
+            or (state[_S_WANTED] == 0 and (kind == _PREPARE or kind == _PARTIAL))
+        ):  # fmt: skip
+            return i, _PYTHON
+        i += 1
+    return i, _DONE
+
+
+class _TableIndex:
+    """Table maps seen so far: table id → slot, with the map's bytes, so that a repeated one costs a comparison."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self.key = np.full(256, -1, np.int64)
+        self.value = np.zeros(256, np.int64)
+        self.slot = np.zeros(64, np.int64)
+        self.at = np.zeros(64, np.int64)
+        self.size = np.zeros(64, np.int64)
+        self.pool = np.zeros(1 << 16, np.uint8)
+        self._count = 0
+        self._used = 0
+
+    def put(self, table_id: int, body: bytes, slot: int) -> None:
+        """Map ``table_id`` to ``slot``; ``body`` is the event's body behind id and flags."""
+        if self._count >= 1 << 14:
+            # Table ids are never used again once a table was flushed: start over rather than grow for ever. What is
+            # still in use comes back with its next table map (each statement brings its own).
+            self._forget()
+        while self._used + len(body) + 8 > len(self.pool):
+            self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
+        if self._count == len(self.slot):
+            self.slot, self.at, self.size = (np.concatenate([a, a]) for a in (self.slot, self.at, self.size))
+        if 2 * self._count >= len(self.key):
+            self._rehash()
+        entry = self._count
+        self.pool[self._used : self._used + len(body)] = np.frombuffer(body, np.uint8)
+        self.slot[entry], self.at[entry], self.size[entry] = slot, self._used, len(body)
+        self._insert(table_id, entry)
+        self._used += len(body)
+        self._count += 1
+
+    def _insert(self, table_id: int, entry: int) -> None:
+        mask = len(self.key) - 1
+        i = table_id * 0x9E3779B1 & mask
+        while self.key[i] >= 0 and self.key[i] != table_id:
+            i = i + 1 & mask
+        self.key[i], self.value[i] = table_id, entry
+
+    def _rehash(self) -> None:
+        old = [(int(k), int(v)) for k, v in zip(self.key, self.value, strict=True) if k >= 0]
+        self.key = np.full(2 * len(self.key), -1, np.int64)
+        self.value = np.zeros(len(self.key), np.int64)
+        for table_id, entry in old:
+            self._insert(table_id, entry)
+
+
+class Scanner:
+    """Transactions of one dump. Made anew for every dump (table ids belong to a server's run)."""
+
+    def __init__(self, wanted: GtidFilter) -> None:
+        self.tags = [""]
+        """Tags met so far; ``Transactions.tag`` indexes it."""
+        self._filter = wanted
+        self._tables = _TableIndex()
+        self._state = np.zeros(6, np.int64)
+        self._state[_S_TXN] = -1
+        self._state[_S_WANTED] = 2
+        self._capacity = 0
+        self._allocate(EVENTS_PER_SEGMENT)
+
+    def _allocate(self, events: int) -> None:
+        if events + 2 <= self._capacity:
+            return
+        old = self.transactions() if self._capacity else None
+        size = self._capacity = events + 2
+        self._txn = Transactions(
+            np.zeros(size, np.uint64), np.zeros(size, np.uint64), np.zeros(size, np.int64), np.zeros(size, np.int64),
+            np.zeros(size, np.uint8), np.zeros(size, np.int32),
+        )  # fmt: skip
+        if old is not None:
+            for new_array, old_array in zip(self._txn, old, strict=True):
+                new_array[: len(old_array)] = old_array
+        self._rows = np.zeros((9, size), np.int64)
+
+    @property
+    def open(self) -> bool:
+        """Whether a wanted transaction has begun and not ended."""
+        return bool(self._state[_S_TXN] >= 0)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the open transaction began with BEGIN (so that a statement in it does not end it)."""
+        return bool(self._state[_S_BEGUN])
+
+    @property
+    def next_pos(self) -> int:
+        """The position behind the last wanted transaction that is done, in the file of its segment."""
+        return int(self._state[_S_NEXT_POS])
+
+    @property
+    def current(self) -> int:
+        """Index of the open transaction in :meth:`transactions`, -1 if none is open."""
+        return int(self._state[_S_TXN])
+
+    def scan(self, segment: Segment, first: int = 0) -> Stop | None:
+        """Go through the segment from event ``first``; ``None`` when it is done.
+
+        :raises DecodeError: for events that do not fit together.
+        """
+        n = len(segment.start)
+        self._allocate(n)
+        f, t, x = self._filter, self._tables, self._txn
+        i, why = _scan(
+            segment.buf, segment.start, segment.end, segment.pos, segment.next_pos, first, n, self._state,
+            f.hi, f.lo, f.first, f.last, f.inside, t.key, t.value, t.slot, t.at, t.size, t.pool,
+            x.hi, x.lo, x.number, x.commit_us, x.done, x.tag, self._rows, _BEGIN, _COMMIT,
+        )  # fmt: skip
+        if why == _DONE:
+            return None
+        kind = int(segment.buf[segment.start[i] + c.TYPE_OFFSET])
+        if why == _PYTHON:
+            return Stop(int(i), kind)
+        reason = {
+            _BAD: "is cut short or malformed",
+            _OPEN: "begins a transaction while another one is open",
+            _UNMAPPED: "names a table id that no table map announced",
+            _OUTSIDE: "stands outside any transaction",
+        }[why]
+        name = c.EVENT_NAMES.get(kind, str(kind))
+        raise DecodeError(f"a {name} event {reason}", file=segment.file, pos=int(segment.pos[i]))
+
+    def transactions(self) -> Transactions:
+        """The transactions met since :meth:`clear`, as views."""
+        count = int(self._state[_S_TXNS])
+        return Transactions(*(array[:count] for array in self._txn))
+
+    def row_events(self) -> RowEvents:
+        """The row events met since :meth:`clear`, as views."""
+        count = int(self._state[_S_ROWS])
+        return RowEvents(self._rows[:, :count], count)
+
+    def clear(self) -> None:
+        """Forget what was reported; an open transaction becomes number 0."""
+        current = self.current
+        if current >= 0:
+            for array in self._txn:
+                array[0] = array[current]
+            self._state[_S_TXN] = 0
+        self._state[_S_TXNS] = 1 if current >= 0 else 0
+        self._state[_S_ROWS] = 0
+
+    def register_table(self, table_id: int, body: bytes, slot: int) -> None:
+        """Settle an unknown table map. ``body``: the event's body behind table id and flags."""
+        self._tables.put(table_id, body, slot)
+
+    def slot_of(self, table_id: int) -> int | None:
+        """The slot that a table id was last mapped to; ``None`` if it is not known."""
+        at = int(_find(table_id, self._tables.key, self._tables.value))
+        return None if at < 0 else int(self._tables.slot[at])
+
+    def mark_begun(self) -> None:
+        """The open transaction began with a statement like BEGIN (XA START)."""
+        self._state[_S_BEGUN] = 1
+
+    def begin_tagged(self, sid: bytes, tag: str, number: int, commit_us: int, *, wanted: bool) -> None:
+        """Settle a GTID_TAGGED event.
+
+        :raises DecodeError: a wanted transaction is still open.
+        """
+        if self.open:
+            raise DecodeError("a GTID_TAGGED event begins a transaction while another one is open")
+        self._state[_S_WANTED] = int(wanted)
+        self._state[_S_BEGUN] = 0
+        if not wanted:
+            return
+        if tag not in self.tags:
+            self.tags.append(tag)
+        t = int(self._state[_S_TXNS])
+        words = np.frombuffer(sid, "<u8")
+        values = (words[0], words[1], number, commit_us, 0, self.tags.index(tag))
+        for array, value in zip(self._txn, values, strict=True):
+            array[t] = value
+        self._state[_S_TXN] = t
+        self._state[_S_TXNS] = t + 1
+
+    def end_transaction(self, next_pos: int) -> None:
+        """Settle an event that ends the open transaction (a DDL statement)."""
+        if self.open:
+            self._txn.done[self.current] = 1
+            self._state[_S_TXN] = -1
+            self._state[_S_NEXT_POS] = next_pos
+        self._state[_S_WANTED] = 2

@@ -1,0 +1,383 @@
+"""From row events to cells: where every value of every row image lies.
+
+One kernel walks the row images of one table over many events, sizing each cell by the table's layout (see
+``_layout``), and notes offset, length and validity column by column. Every read and every noted value is checked
+against the end of its own event, so that whatever reads the cells later needs no bounds check.
+
+An update holds two images and gives two rows, ``b`` (before) and directly after it ``u`` (after). With ``keys_only``
+the ``b`` row is dropped when its key has the same bytes as the ``u`` row's: then it says nothing about any key.
+
+Source: MySQL source ``libs/mysql/binlog/event/rows_event.h`` (``Rows_event``) and ``sql/rpl_record.cc``
+(``unpack_row``): a bitmap of the NULL columns among those present, then the values of the others in table order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from headgate._cells import Bytes, RowBlock
+from headgate.binlog._layout import LAYOUT_FIXED, log_layout
+from headgate.binlog._scan import (
+    KIND_DELETE,
+    KIND_UPDATE,
+    KIND_WRITE,
+    R_BITMAP,
+    R_BITMAP2,
+    R_COLUMNS,
+    R_DATA,
+    R_END,
+    R_KIND,
+    RowEvents,
+)
+
+__all__ = ["RowWalker", "WalkedRows", "assign_ordinals", "note_counts"]
+
+_OK, _FULL, _SHORT, _COLUMNS, _CUT = range(5)
+
+_FIXED: Final = LAYOUT_FIXED
+_WRITE, _UPDATE, _DELETE = KIND_WRITE, KIND_UPDATE, KIND_DELETE
+_OP_C, _OP_B, _OP_U, _OP_D = (ord(letter) for letter in "cbud")
+
+CELLS_PER_WALK: Final = 1 << 21
+"""Cells noted at a time: 13 bytes each, so about 27 MB of index at the most."""
+ROWS_PER_WALK: Final = 1 << 14
+"""A block whose cells fit the second-level cache: every column's codec goes over it once more."""
+
+
+class WalkedRows(NamedTuple):
+    """Row images of one table, and where they come from. Arrays have ``block.rows`` entries."""
+
+    block: RowBlock
+    op: Any
+    """uint8: ASCII of ``c``, ``b``, ``u``, ``d``."""
+    event: Any
+    """int32: index of the row event in its scan."""
+    change: Any
+    """int32: number of the change within its event, from 0."""
+    partial: bool
+    """Whether some image leaves columns out (their cells are ABSENT)."""
+
+
+@njit(cache=True, nogil=True)
+def _image(
+    buf: Any,
+    p: Any,
+    end: int,
+    bitmap: int,
+    columns: int,
+    mode: Any,
+    arg: Any,
+    offset: Any,
+    length: Any,
+    valid: Any,
+    row: int,
+) -> Any:
+    """Walk one image at ``p``. Returns the index behind it, or -1 if it does not fit in front of ``end``.
+
+    ``bitmap`` is the index of the columns-present bitmap, -1 if all columns are present.
+    """
+    if bitmap < 0:
+        present = columns
+    else:
+        present = 0
+        for c in range(columns):
+            present += (buf[bitmap + (c >> 3)] >> (c & 7)) & 1
+    nulls = p
+    p += (present + 7) >> 3
+    if p > end:
+        return -1
+    k = 0
+    for c in range(columns):
+        if bitmap >= 0 and not (buf[bitmap + (c >> 3)] >> (c & 7)) & 1:
+            valid[c, row] = 2
+            offset[c, row] = 0
+            length[c, row] = 0
+            continue
+        is_null = (buf[nulls + (k >> 3)] >> (k & 7)) & 1
+        k += 1
+        if is_null:
+            valid[c, row] = 0
+            offset[c, row] = 0
+            length[c, row] = 0
+            continue
+        size: Any = np.int64(arg[c])
+        if mode[c] != _FIXED:
+            if p + size > end:
+                return -1
+            n = np.int64(buf[p])
+            if size > 1:
+                n |= np.int64(buf[p + 1]) << 8
+                if size > 2:
+                    n |= np.int64(buf[p + 2]) << 16
+                    if size > 3:
+                        n |= np.int64(buf[p + 3]) << 24
+            p += size
+            size = n
+        if p + size > end:
+            return -1
+        valid[c, row] = 1
+        offset[c, row] = p
+        length[c, row] = size
+        p += size
+    return p
+
+
+@njit(cache=True, nogil=True)
+def _same_key(buf: Any, offset: Any, length: Any, valid: Any, a: int, b: int, keys: Any) -> bool:
+    """Whether rows ``a`` and ``b`` have the same key bytes. A key column absent from ``b`` was not changed."""
+    for i in range(keys.shape[0]):
+        c = keys[i]
+        if valid[c, b] == 2:
+            continue
+        if valid[c, a] != valid[c, b] or length[c, a] != length[c, b]:
+            return False
+        p = offset[c, a]
+        q = offset[c, b]
+        for j in range(length[c, a]):
+            if buf[p + j] != buf[q + j]:
+                return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _partial(buf: Any, bitmap: int, columns: int) -> bool:
+    """Whether a columns-present bitmap leaves a column out."""
+    for i in range(columns >> 3):
+        if buf[bitmap + i] != 0xFF:
+            return True
+    rest = columns & 7
+    mask = (1 << rest) - 1
+    return rest != 0 and (np.int64(buf[bitmap + (columns >> 3)]) & mask) != mask
+
+
+@njit(cache=True, nogil=True)
+def _walk(
+    buf: Any, events: Any, which: Any, cursor: Any, columns: int, mode: Any, arg: Any, keys: Any, keys_only: bool,
+    offset: Any, length: Any, valid: Any, op: Any, event: Any, change: Any,
+) -> Any:  # fmt: skip
+    """Walk the events ``which`` (indexes into ``events``) from ``cursor``.
+
+    ``cursor`` is int64[4]: place in ``which``, byte index (0 = the event's begin), changes walked of it, whether
+    any image was partial; it is left where the walk stopped. Returns (rows, status).
+    """
+    capacity = op.shape[0]
+    rows = 0
+    k = cursor[0]
+    while k < which.shape[0]:
+        e = which[k]
+        if events[R_COLUMNS, e] != columns:
+            cursor[0] = k
+            return rows, _COLUMNS
+        kind = events[R_KIND, e]
+        end = events[R_END, e]
+        first = events[R_BITMAP, e]
+        second = events[R_BITMAP2, e]
+        first = first if _partial(buf, first, columns) else -1
+        second = second if _partial(buf, second, columns) else -1
+        if first >= 0 or second >= 0:
+            cursor[3] = 1
+        p = cursor[1] if cursor[1] > 0 else events[R_DATA, e]
+        done = cursor[2]
+        while p < end:
+            if rows + 2 > capacity:
+                cursor[0] = k
+                cursor[1] = p
+                cursor[2] = done
+                return rows, _FULL
+            q = _image(buf, p, end, first, columns, mode, arg, offset, length, valid, rows)
+            if q <= p:
+                cursor[0] = k
+                return rows, _SHORT
+            p = q
+            event[rows] = e
+            change[rows] = done
+            if kind == _UPDATE:
+                q = _image(buf, p, end, second, columns, mode, arg, offset, length, valid, rows + 1)
+                if q <= p:
+                    cursor[0] = k
+                    return rows, _SHORT
+                p = q
+                if keys_only and _same_key(buf, offset, length, valid, rows, rows + 1, keys):
+                    for c in range(columns):
+                        offset[c, rows] = offset[c, rows + 1]
+                        length[c, rows] = length[c, rows + 1]
+                        valid[c, rows] = valid[c, rows + 1]
+                else:
+                    op[rows] = _OP_B
+                    rows += 1
+                    event[rows] = e
+                    change[rows] = done
+                op[rows] = _OP_U
+            elif kind == _WRITE:
+                op[rows] = _OP_C
+            else:
+                op[rows] = _OP_D
+            rows += 1
+            done += 1
+        k += 1
+        cursor[1] = 0
+        cursor[2] = 0
+    cursor[0] = k
+    return rows, _OK
+
+
+@njit(cache=True, nogil=True)
+def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any, arg: Any) -> Any:
+    """Index behind one image, -1 if it does not fit."""
+    present = 0
+    for c in range(columns):
+        present += (buf[bitmap + (c >> 3)] >> (c & 7)) & 1
+    nulls = p
+    p += (present + 7) >> 3
+    if p > end:
+        return -1
+    k = 0
+    for c in range(columns):
+        if not (buf[bitmap + (c >> 3)] >> (c & 7)) & 1:
+            continue
+        is_null = (buf[nulls + (k >> 3)] >> (k & 7)) & 1
+        k += 1
+        if is_null:
+            continue
+        size: Any = np.int64(arg[c])
+        if mode[c] != _FIXED:
+            if p + size > end:
+                return -1
+            n = np.int64(0)
+            for i in range(size):
+                n |= np.int64(buf[p + i]) << (8 * i)
+            p += size
+            size = n
+        p += size
+        if p > end:
+            return -1
+    return p
+
+
+@njit(cache=True, nogil=True)
+def _count(buf: Any, events: Any, which: Any, columns: int, mode: Any, arg: Any, counts: Any) -> Any:
+    """Write the number of changes of each event ``which`` to ``counts``. Returns (place in ``which``, status)."""
+    for k in range(which.shape[0]):
+        e = which[k]
+        if events[R_COLUMNS, e] != columns:
+            return k, _COLUMNS
+        p = events[R_DATA, e]
+        end = events[R_END, e]
+        n = 0
+        while p < end:
+            q = _skip_image(buf, p, end, events[R_BITMAP, e], columns, mode, arg)
+            if q > p and events[R_KIND, e] == _UPDATE:
+                p = q
+                q = _skip_image(buf, p, end, events[R_BITMAP2, e], columns, mode, arg)
+            if q <= p:
+                return k, _SHORT
+            p = q
+            n += 1
+        counts[e] = n
+    return which.shape[0], _OK
+
+
+@njit(cache=True, nogil=True)
+def _ordinals(txn: Any, counts: Any, state: Any, out: Any) -> None:
+    for e in range(txn.shape[0]):
+        if txn[e] != state[0]:
+            state[0] = txn[e]
+            state[1] = 0
+        out[e] = state[1]
+        state[1] += counts[e]
+
+
+def assign_ordinals(txn: Any, counts: Any, continued: int) -> tuple[Any, int]:
+    """The ordinal of each event's first change within its transaction.
+
+    :param txn: int64[n]: each event's transaction, in log order.
+    :param counts: int64[n]: changes in each event.
+    :param continued: changes already counted of transaction 0 (one that began in an earlier scan).
+    :returns: int64[n], and the changes counted of the last transaction.
+    """
+    state = np.array([0, continued], np.int64)
+    out = np.empty(len(txn), np.int64)
+    _ordinals(txn, counts, state, out)
+    return out, int(state[1]) if len(txn) else continued
+
+
+class RowWalker:
+    """Walks the row images of one table definition.
+
+    :param types: type code of each column, as in the table map.
+    :param metas: metadata of each column, as in the table map.
+    :param key: indexes of the key columns, for ``keys_only``; empty: every ``b`` row is kept.
+    """
+
+    def __init__(
+        self, types: Sequence[int], metas: Sequence[int], *, key: Sequence[int] = (), keys_only: bool = False
+    ) -> None:
+        layouts = [log_layout(code, meta) for code, meta in zip(types, metas, strict=True)]
+        self.columns = len(layouts)
+        self._mode = np.array([mode for mode, _ in layouts], np.int64)
+        self._arg = np.array([arg for _, arg in layouts], np.int64)
+        self._key = np.array(key, np.int64)
+        self._keys_only = keys_only and len(key) > 0
+        self._capacity = 0
+
+    def _allocate(self, wanted: int) -> None:
+        capacity = max(2, min(wanted, ROWS_PER_WALK, CELLS_PER_WALK // max(1, self.columns)))
+        if capacity <= self._capacity:
+            return
+        self._capacity = capacity
+        shape = (max(1, self.columns), capacity)
+        self._offset, self._length = np.zeros(shape, np.int64), np.zeros(shape, np.int32)
+        self._valid, self._op = np.zeros(shape, np.uint8), np.zeros(capacity, np.uint8)
+        self._event, self._change = np.zeros(capacity, np.int32), np.zeros(capacity, np.int32)
+
+    def walk(self, buf: Bytes, events: RowEvents, which: Any, cursor: Any) -> WalkedRows:
+        """Walk events ``which`` (int64 indexes) from ``cursor`` (see :meth:`start`) until the block is full.
+
+        The result's arrays are reused by the next call.
+
+        :raises ValueError: with a reason, when an image does not fit its event or its table; the caller knows where.
+        """
+        self._allocate(
+            2 * int((events.table[R_END, which] - events.table[R_DATA, which]).sum()) // max(1, self.columns // 8) + 2
+        )
+        rows, status = _walk(
+            buf, events.table, which, cursor, self.columns, self._mode, self._arg, self._key, self._keys_only,
+            self._offset, self._length, self._valid, self._op, self._event, self._change,
+        )  # fmt: skip
+        self._raise(status)
+        block = RowBlock(buf, self._offset, self._length, self._valid, int(rows))
+        return WalkedRows(block, self._op[:rows], self._event[:rows], self._change[:rows], bool(cursor[3]))
+
+    @staticmethod
+    def start() -> Any:
+        """A cursor for :meth:`walk`: int64[4]; the first entry counts the events walked."""
+        return np.zeros(4, np.int64)
+
+    def count(self, buf: Bytes, events: RowEvents, which: Any, counts: Any) -> None:
+        """Write the number of changes of each event ``which`` to ``counts[event]`` (int64).
+
+        :raises ValueError: as :meth:`walk`.
+        """
+        _, status = _count(buf, events.table, which, self.columns, self._mode, self._arg, counts)
+        self._raise(status)
+
+    def _raise(self, status: int) -> None:
+        if status == _COLUMNS:
+            raise ValueError("a row event has another number of columns than its table map")
+        if status == _SHORT:
+            raise ValueError("a row image does not fit its event")
+
+
+@njit(cache=True, nogil=True)
+def _note_counts(event: Any, change: Any, counts: Any) -> None:
+    for i in range(event.shape[0]):
+        counts[event[i]] = change[i] + 1
+
+
+def note_counts(walked: WalkedRows, counts: Any) -> None:
+    """Set ``counts[event]`` (int64) of every event in a walked block to the changes walked of it so far."""
+    _note_counts(walked.event, walked.change, counts)

@@ -1,0 +1,25 @@
+"""Table definitions: from the log's table maps and from information_schema, normalised to one description."""
+
+from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE
+from headgate.catalog._ddl import DdlEffect, Statement, parse_statement
+from headgate.catalog._information_schema import QueryFunction, TableStats, load_stats, load_tables
+from headgate.catalog._log import table_from_table_map
+from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
+from headgate.catalog._table import Column, TableDef
+
+__all__ = [
+    "COLLATIONS",
+    "SINGLE_BYTE",
+    "SYSTEM_SCHEMAS",
+    "Column",
+    "DdlEffect",
+    "QueryFunction",
+    "Statement",
+    "TableDef",
+    "TablePatterns",
+    "TableStats",
+    "load_stats",
+    "load_tables",
+    "parse_statement",
+    "table_from_table_map",
+]

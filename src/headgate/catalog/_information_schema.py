@@ -1,0 +1,188 @@
+"""Table definitions from information_schema: three queries for any number of tables.
+
+What is read must number the columns as the log does, so invisible columns and the generated invisible primary key are
+included; the hidden columns behind functional indexes are in neither.
+
+The key is the PRIMARY KEY. Without one it is a UNIQUE key whose columns are all NOT NULL and which covers whole columns
+only: a prefix or functional part makes more rows equal than the columns' values do. Of several such keys MySQL itself
+takes the first of the table as primary; it shows that as COLUMN_KEY = 'PRI' and logs it as the primary key. The columns
+say which index that is; should they not, the choice is still fixed: visible indexes, fewest columns, name.
+
+information_schema is text in utf8mb3, so an ENUM or SET member with a character above U+FFFF reads ``?`` here; the log
+has it right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headgate.catalog._charsets import normalise
+from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
+from headgate.catalog._table import Column, TableDef
+from headgate.errors import UnsupportedError
+
+__all__ = ["QueryFunction", "TableStats", "load_stats", "load_tables"]
+
+
+class QueryFunction(Protocol):
+    """Runs one statement and returns its rows as Python values; ``args`` are MySQL parameters for ``%s``."""
+
+    def __call__(self, sql: str, args: tuple[Any, ...] = (), /) -> list[tuple[Any, ...]]:
+        """Run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """What the server says about a table's storage."""
+
+    engine: str
+    """``InnoDB``, ``MyISAM``, …; ``""`` if the server names none."""
+    rows: int
+    """The engine's estimate, 0 if it has none. InnoDB's may be far off."""
+    data_bytes: int
+    """Bytes of the clustered index or data file, 0 if unknown."""
+
+
+_COLUMNS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, CHARACTER_OCTET_LENGTH,"
+    " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME, EXTRA, COLUMN_KEY"
+    " FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
+)
+_KEYS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE, {visible}"
+    " FROM information_schema.STATISTICS WHERE {where} AND NON_UNIQUE = 0"
+    " ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"
+)
+_TABLES = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE, TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES"
+    " WHERE {where} AND TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_SCHEMA, TABLE_NAME"
+)
+
+
+def load_tables(query: QueryFunction, patterns: TablePatterns) -> list[TableDef]:
+    """The definitions of all base tables that match, sorted by database and name.
+
+    :raises UnsupportedError: a column's type is not known.
+    """
+    _show_generated_primary_keys(query)
+    names = _base_tables(query, patterns)
+    where, args = _where(patterns)
+    columns: dict[tuple[str, str], list[Column]] = defaultdict(list)
+    primary: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for db, table, *rest, key in query(_COLUMNS.format(where=where), args):
+        if (db, table) in names:
+            columns[db, table].append(_column(f"{db}.{table}", rest))
+            if key == "PRI":
+                primary[db, table].add(rest[0])
+    keys: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    for db, table, *rest in query(_KEYS.format(where=where, visible=_visible_expression(query)), args):
+        keys[db, table].append(tuple(rest))
+    return [TableDef(*name, tuple(columns[name])).with_key(_choose_key(keys[name], primary[name])) for name in names]
+
+
+def load_stats(query: QueryFunction, patterns: TablePatterns) -> dict[str, TableStats]:
+    """``db.table`` -> engine and size of every base table that matches."""
+    return {f"{db}.{table}": stats for (db, table), stats in _base_tables(query, patterns).items()}
+
+
+def _base_tables(query: QueryFunction, patterns: TablePatterns) -> dict[tuple[str, str], TableStats]:
+    where, args = _where(patterns)
+    return {
+        (db, table): TableStats(engine or "", int(rows or 0), int(size or 0))
+        for db, table, engine, rows, size in query(_TABLES.format(where=where), args)
+        if patterns.matches(db, table)
+    }
+
+
+def _where(patterns: TablePatterns) -> tuple[str, tuple[str, ...]]:
+    databases = patterns.literal_databases()
+    if databases is None:
+        return f"TABLE_SCHEMA NOT IN ({', '.join(['%s'] * len(SYSTEM_SCHEMAS))})", SYSTEM_SCHEMAS
+    if not databases:
+        return "FALSE", ()
+    return f"TABLE_SCHEMA IN ({', '.join(['%s'] * len(databases))})", tuple(databases)
+
+
+def _show_generated_primary_keys(query: QueryFunction) -> None:
+    """The log has the generated invisible primary key as a column; information_schema may be set to hide it."""
+    if query("SHOW VARIABLES LIKE 'show_gipk_in_create_table_and_information_schema'"):
+        query("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
+
+
+def _visible_expression(query: QueryFunction) -> str:
+    """Servers before 8.0 have no invisible indexes."""
+    version = str(query("SELECT VERSION()")[0][0])
+    return "'YES'" if version.startswith("5.") else "IS_VISIBLE"
+
+
+def _choose_key(parts: list[tuple[Any, ...]], primary: set[str]) -> tuple[str, ...]:
+    """The key's column names from ``(index, column, prefix length, nullable, visible)`` of all unique indexes.
+
+    :param primary: the columns that MySQL marks as primary.
+    """
+    indexes: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    for index, *part in parts:
+        indexes[index].append(tuple(part))
+    if "PRIMARY" in indexes:
+        return tuple(column for column, *_ in indexes["PRIMARY"])
+    usable = []
+    for index, columns in indexes.items():
+        if all(name is not None and prefix is None and nullable == "" for name, prefix, nullable, _ in columns):
+            names = tuple(name for name, *_ in columns)
+            hidden = columns[0][3] != "YES"
+            usable.append((set(names) != primary, hidden, len(columns), index, names))
+    return min(usable)[-1] if usable else ()
+
+
+_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
+_BYTE_LENGTHS = frozenset({"char", "varchar", "binary", "varbinary"})
+_TEMPORALS = frozenset({"datetime", "timestamp", "time"})
+_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
+_PLAIN = frozenset(
+    {"bit", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "date", "year", "json", "vector"}
+)
+_GEOMETRIES = frozenset(
+    {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+     "geometrycollection", "geomcollection"}
+)  # fmt: skip
+_ALL = _NUMBERS | _BYTE_LENGTHS | _TEMPORALS | _TEXTS | _PLAIN | _GEOMETRIES
+
+
+def _column(table: str, row: list[Any]) -> Column:
+    name, kind, text, nullable, octets, precision, scale, fraction, charset, collation, extra = row
+    kind = kind.lower()
+    if kind not in _ALL:
+        raise UnsupportedError(f"column type {text} is not known", table=table, column=name)
+    charset, collation = normalise(charset, collation) if kind in _TEXTS else (None, None)
+    return Column(
+        name=name,
+        type="geometry" if kind in _GEOMETRIES else kind,
+        nullable=nullable == "YES",
+        unsigned=kind in _NUMBERS and " unsigned" in text,
+        precision=int(precision) if kind in ("decimal", "bit") else 0,
+        scale=int(scale) if kind == "decimal" else int(fraction or 0) if kind in _TEMPORALS else 0,
+        length=int(octets or 0) if kind in _BYTE_LENGTHS else 0,
+        charset=charset,
+        collation=collation,
+        members=_members(text) if kind in ("enum", "set") else (),
+        visible="INVISIBLE" not in extra,
+        generated="VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra,
+    )
+
+
+_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "0": "\0"}
+
+
+def _members(text: str) -> tuple[str, ...]:
+    """The values of ``enum('a','b''c')``; quotes are doubled, NUL, newline, return and backslash escaped."""
+    return tuple(_ESCAPE.sub(_unescape, found) for found in _MEMBER.findall(text))
+
+
+def _unescape(found: re.Match[str]) -> str:
+    character = found.group(1)
+    return "'" if character is None else _ESCAPES.get(character, character)

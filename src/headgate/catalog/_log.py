@@ -1,0 +1,132 @@
+"""Table definitions from the log: a TABLE_MAP event with ``binlog_row_metadata=FULL`` describes its table completely.
+
+The key it names is the PRIMARY KEY or, without one, the UNIQUE NOT NULL key that MySQL takes in its place; any other is
+put in with ``TableDef.with_key``. Not in the log is whether a column is generated (no part of equality).
+
+Sources: MySQL source ``sql/log_event.cc`` (``Table_map_log_event``), ``include/field_types.h``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.catalog._charsets import COLLATIONS, decode_text, normalise
+from headgate.catalog._table import Column, TableDef
+from headgate.errors import ServerSettingError, UnsupportedError
+
+if TYPE_CHECKING:
+    from headgate.binlog import TableMap
+
+__all__ = ["table_from_table_map"]
+
+_BINARY_COLLATION = 63
+
+_PLAIN_TYPES = {
+    1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 8: "bigint", 9: "mediumint", 10: "date",
+    13: "year", 14: "date", 16: "bit", 17: "timestamp", 18: "datetime", 19: "time", 242: "vector", 245: "json",
+    246: "decimal", 247: "enum", 248: "set", 255: "geometry",
+}  # fmt: skip
+"""Type codes whose name needs nothing else."""
+_TEXT_TYPES = {15: ("varchar", "varbinary"), 253: ("varchar", "varbinary"), 254: ("char", "binary")}
+_BLOB_TYPES = {
+    1: ("tinytext", "tinyblob"), 2: ("text", "blob"), 3: ("mediumtext", "mediumblob"), 4: ("longtext", "longblob"),
+}  # fmt: skip
+"""By the number of bytes of the length prefix."""
+_BLOB = 252
+_OLD_TEMPORALS = {7: "timestamp", 11: "time", 12: "datetime"}
+"""Column formats from before MySQL 5.6.4; MySQL 8.0 and later cannot hold them."""
+_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
+
+
+def table_from_table_map(table_map: TableMap) -> TableDef:
+    """The table that a TABLE_MAP event describes; the key is what MySQL takes as primary, or ().
+
+    :raises ServerSettingError: the event has no column names (``binlog_row_metadata=MINIMAL``).
+    :raises UnsupportedError: a column type or collation that is not known.
+    """
+    if table_map.names is None:
+        raise ServerSettingError(
+            f"the log does not name the columns of {_name(table_map)}: it was written with binlog_row_metadata=MINIMAL;"
+            " run SET GLOBAL binlog_row_metadata = FULL and start from a position after that",
+            setting="binlog_row_metadata",
+            expected="FULL",
+            actual="MINIMAL",
+            table=_name(table_map),
+        )
+    columns = tuple(_column(table_map, index, name) for index, name in enumerate(table_map.names))
+    key = tuple(table_map.primary_key or ())
+    if any(index >= len(columns) for index in key):
+        key = ()  # on a hidden column, that of a functional index: no row image holds it
+    return TableDef(table_map.db, table_map.table, columns, key)
+
+
+def _name(table_map: TableMap) -> str:
+    return f"{table_map.db}.{table_map.table}"
+
+
+def _column(table_map: TableMap, index: int, name: str) -> Column:
+    from headgate.binlog import real_type  # here, because headgate.binlog loads its compiled kernels
+
+    code, meta = real_type(table_map.types[index], table_map.metas[index])
+    where = _name(table_map)
+    charset, collation = _charset(table_map, index, name)
+    kind = _kind(code, meta, charset, where, name)
+    if kind not in ("enum", "set") and code not in _TEXT_TYPES and code != _BLOB:
+        charset = collation = None
+    return Column(
+        name=name,
+        type=kind,
+        nullable=table_map.nullable[index],
+        unsigned=kind in _NUMBERS and table_map.unsigned is not None and table_map.unsigned[index],
+        precision=_precision(kind, meta),
+        scale=_scale(kind, meta),
+        length=meta if code in _TEXT_TYPES else 0,
+        charset=charset,
+        collation=collation,
+        members=tuple(
+            decode_text(member, charset, table=where, column=name)
+            for member in (table_map.members[index] if table_map.members is not None else ())
+        ),
+        visible=table_map.visible is None or table_map.visible[index],
+    )
+
+
+def _charset(table_map: TableMap, index: int, name: str) -> tuple[str | None, str | None]:
+    number = table_map.charsets[index] if table_map.charsets is not None else 0
+    if number in (0, _BINARY_COLLATION):
+        return None, None
+    if number not in COLLATIONS:
+        raise UnsupportedError(f"collation number {number} is not known", table=_name(table_map), column=name)
+    collation, charset = COLLATIONS[number]
+    return normalise(charset, collation)
+
+
+def _kind(code: int, meta: int, charset: str | None, table: str, column: str) -> str:
+    is_bytes = charset is None
+    if code in _PLAIN_TYPES:
+        return _PLAIN_TYPES[code]
+    if code in _TEXT_TYPES:
+        return _TEXT_TYPES[code][is_bytes]
+    if code == _BLOB and meta in _BLOB_TYPES:
+        return _BLOB_TYPES[meta][is_bytes]
+    if code in _OLD_TEMPORALS:
+        raise UnsupportedError(
+            f"a {_OLD_TEMPORALS[code]} column in the format from before MySQL 5.6.4; run ALTER TABLE … FORCE",
+            table=table,
+            column=column,
+        )
+    raise UnsupportedError(f"column type code {code} is not known", table=table, column=column)
+
+
+def _precision(kind: str, meta: int) -> int:
+    if kind == "decimal":
+        return meta & 0xFF
+    if kind == "bit":
+        return (meta >> 8) * 8 + (meta & 0xFF)
+    return 0
+
+
+def _scale(kind: str, meta: int) -> int:
+    if kind == "decimal":
+        return meta >> 8
+    return meta if kind in ("datetime", "timestamp", "time") else 0

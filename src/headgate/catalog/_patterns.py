@@ -1,0 +1,80 @@
+"""Which tables are meant: glob patterns on ``db.table``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import translate
+
+from headgate.errors import ConfigError
+
+__all__ = ["SYSTEM_SCHEMAS", "TablePatterns"]
+
+SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
+"""Never matched, whatever the patterns say."""
+
+_WILD = frozenset("*?[")
+
+
+class TablePatterns:
+    """Globs (``*``, ``?``, ``[…]``) on ``db.table``, case-sensitive; ``!`` removes; the last match wins.
+
+    The first dot divides a pattern: the part before it is matched against the database's name alone, so ``*`` never
+    reaches from one into the other.
+
+    :raises ConfigError: a pattern without a dot, or with an empty part.
+    """
+
+    __slots__ = ("_rules", "patterns")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self.patterns: tuple[str, ...] = tuple(patterns)
+        self._rules = [_rule(pattern) for pattern in self.patterns]
+
+    def matches(self, db: str, table: str) -> bool:
+        """Whether the table is meant; tables of MySQL's system schemas never are."""
+        if db.lower() in SYSTEM_SCHEMAS:
+            return False
+        for wanted, db_glob, table_glob in reversed(self._rules):
+            if db_glob.match(db) and table_glob.match(table):
+                return wanted
+        return False
+
+    def may_match(self, db: str) -> bool:
+        """Whether a table of this database could be meant."""
+        return db.lower() not in SYSTEM_SCHEMAS and any(wanted and glob.match(db) for wanted, glob, _ in self._rules)
+
+    def literal_databases(self) -> list[str] | None:
+        """The databases that can hold matches, if no wanted pattern has a wildcard before the dot; else None."""
+        found: list[str] = []
+        for pattern in self.patterns:
+            if pattern.startswith("!"):
+                continue
+            db = pattern.partition(".")[0]
+            if _WILD.intersection(db):
+                return None
+            if db not in found:
+                found.append(db)
+        return found
+
+    def __repr__(self) -> str:
+        return f"TablePatterns({list(self.patterns)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TablePatterns) and self.patterns == other.patterns
+
+    def __hash__(self) -> int:
+        return hash(self.patterns)
+
+    def __reduce__(self) -> tuple[type[TablePatterns], tuple[tuple[str, ...]]]:
+        return TablePatterns, (self.patterns,)
+
+
+def _rule(pattern: str) -> tuple[bool, re.Pattern[str], re.Pattern[str]]:
+    wanted = not pattern.startswith("!")
+    db, dot, table = pattern.removeprefix("!").partition(".")
+    if not (db and dot and table):
+        raise ConfigError(
+            f"not a table pattern: {pattern!r}; expected db.table, with * ? [] as wildcards and ! to remove"
+        )
+    return wanted, re.compile(translate(db)), re.compile(translate(table))

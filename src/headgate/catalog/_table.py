@@ -1,0 +1,128 @@
+"""Table definitions: what a table's columns are, from whichever side they were learnt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from headgate.errors import SchemaChangedError
+
+__all__ = ["Column", "TableDef"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column, normalised: equal whether it was learnt from the log or from information_schema."""
+
+    name: str
+    type: str
+    """MySQL's DATA_TYPE in lower case; every geometry type is ``geometry``."""
+    nullable: bool = True
+    unsigned: bool = False
+    precision: int = 0
+    """decimal: digits; bit: bits; else 0."""
+    scale: int = 0
+    """decimal: digits after the point; datetime, timestamp, time: fraction digits 0 to 6; else 0."""
+    length: int = 0
+    """char, varchar, binary, varbinary: maximum length in bytes; else 0."""
+    charset: str | None = None
+    """char, varchar, text types, enum, set: MySQL's character set name; None = bytes."""
+    collation: str | None = None
+    members: tuple[str, ...] = ()
+    """enum, set: the values in index order, as text."""
+    visible: bool = True
+    generated: bool = field(default=False, compare=False)
+    """Known from information_schema only, so no part of equality or fingerprint."""
+
+    @property
+    def mysql(self) -> str:
+        """The column type as MySQL writes it, lengths in characters as in DDL."""
+        return _type_text(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDef:
+    """A table: its columns in table order (as the log numbers them) and the key that identifies a row."""
+
+    db: str
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[int, ...] = ()
+    """Column indexes of the primary key, or of the chosen unique NOT NULL key; () = keyless."""
+
+    @property
+    def full_name(self) -> str:
+        """``db.name``"""
+        return f"{self.db}.{self.name}"
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The key's column names in key order."""
+        return tuple(self.columns[index].name for index in self.key)
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits over everything that equality looks at; the same in every process and version of Python."""
+        text = json.dumps([self.db, self.name, [_canonical(column) for column in self.columns], list(self.key)])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def index(self, name: str) -> int:
+        """The index of a column, by MySQL's rule that column names differ by more than letter case.
+
+        :raises SchemaChangedError: the table has no such column.
+        """
+        wanted = name.lower()
+        for index, column in enumerate(self.columns):
+            if column.name.lower() == wanted:
+                return index
+        raise SchemaChangedError(f"the table has no column {name!r}", table=self.full_name, column=name)
+
+    def with_key(self, names: Sequence[str]) -> TableDef:
+        """The same table with another key (``()`` = keyless), where the log's is not the wanted one.
+
+        :raises SchemaChangedError: the table has no column of that name.
+        """
+        return replace(self, key=tuple(self.index(name) for name in names))
+
+
+def _canonical(column: Column) -> list[object]:
+    return [
+        column.name, column.type, column.nullable, column.unsigned, column.precision, column.scale, column.length,
+        column.charset, column.collation, list(column.members), column.visible,
+    ]  # fmt: skip
+
+
+def _type_text(column: Column) -> str:
+    kind = column.type
+    if kind == "decimal":
+        text = f"decimal({column.precision},{column.scale})"
+    elif kind == "bit":
+        text = f"bit({column.precision})"
+    elif kind in ("datetime", "timestamp", "time"):
+        text = f"{kind}({column.scale})" if column.scale else kind
+    elif kind in ("binary", "varbinary"):
+        text = f"{kind}({column.length})"
+    elif kind in ("char", "varchar"):
+        text = f"{kind}({column.length // max_bytes(column.charset)})"
+    elif kind in ("enum", "set"):
+        text = f"{kind}({','.join(_quoted(member) for member in column.members)})"
+    else:
+        text = kind
+    return f"{text} unsigned" if column.unsigned else text
+
+
+def _quoted(member: str) -> str:
+    return "'" + member.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+_MAX_BYTES = {
+    "utf8mb4": 4, "utf16": 4, "utf16le": 4, "utf32": 4, "gb18030": 4, "utf8mb3": 3, "ujis": 3, "eucjpms": 3,
+    "ucs2": 2, "big5": 2, "cp932": 2, "euckr": 2, "gb2312": 2, "gbk": 2, "sjis": 2,
+}  # fmt: skip
+
+
+def max_bytes(charset: str | None) -> int:
+    """Bytes that the longest character of a character set takes (information_schema.CHARACTER_SETS.MAXLEN)."""
+    return _MAX_BYTES.get(charset or "", 1)

@@ -1,0 +1,115 @@
+"""MySQL's lexical rules, as far as telling statements apart needs them (MySQL source sql/sql_lex.cc).
+
+sqlglot's tokenizer is not used here because it drops executable comments (``/*! … */``), which the server runs, and
+knows neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES: each could hide a table name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["LexError", "Token", "tokens"]
+
+
+class LexError(Exception):
+    """A quote or comment that does not end: never leaves the catalog, the statement becomes ``unknown``."""
+
+
+class Token(NamedTuple):
+    """``kind``: ``word`` (keyword or bare name), ``name`` (quoted name), ``string``, ``symbol``, ``variable``."""
+
+    kind: str
+    text: str
+
+    @property
+    def upper(self) -> str:
+        """The keyword this token may be; ``""`` for everything but bare words and symbols."""
+        return self.text.upper() if self.kind in ("word", "symbol") else ""
+
+
+_SPACE = r"(?P<space>\s+)"
+_LINE_COMMENT = r"(?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)"
+_COMMENT = r"(?P<comment>/\*(?!!)(?s:.*?)\*/)"
+_OPEN = r"(?P<open>/\*!(?P<version>\d{5,6})?)"
+_CLOSE = r"(?P<close>\*/)"
+_BACKTICK = r"(?P<backtick>`(?:[^`]|``)*`)"
+_VARIABLE = r"(?P<variable>@@?[\w$.]*)"
+_WORD = r"(?P<word>[\w$]+)"
+_SYMBOL = r"(?P<symbol>[^\s\"'`])"
+_PLAIN = r"(?:[^{q}]|{q}{q})*"
+_ESCAPED = r"(?:[^{q}\\]|{q}{q}|\\(?s:.))*"
+
+_OLD_ENOUGH = 80000
+"""Executable comments up to this version run on every supported server (8.0 is the oldest)."""
+
+
+def _pattern(backslash: bool) -> re.Pattern[str]:
+    body = _ESCAPED if backslash else _PLAIN
+    single = f"(?P<single>'{body.format(q=chr(39))}')"
+    double = f'(?P<double>"{body.format(q=chr(34))}")'
+    name = '(?P<ansi>"(?:[^"]|"")*")'
+    parts = [_SPACE, _LINE_COMMENT, _COMMENT, _OPEN, _CLOSE, _BACKTICK, single, double, _VARIABLE, _WORD, _SYMBOL]
+    return re.compile("|".join(parts) + "|" + name)
+
+
+_PATTERNS = {backslash: _pattern(backslash) for backslash in (False, True)}
+_ANSI_NAME = re.compile(r'"(?:[^"]|"")*"')
+
+
+def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, run_newer: bool) -> tuple[list[Token], bool]:
+    """The tokens of ``sql`` without comments, and whether it has an executable comment of a newer version.
+
+    :param run_newer: take the text of executable comments above the oldest supported version as part of the statement
+        (the server does so if it is at least that version); else leave it out.
+    :raises LexError: a quote or comment does not end.
+    """
+    out: list[Token] = []
+    at, skip_from, newer, inside = 0, -1, False, False
+    pattern = _PATTERNS[backslash_escapes]
+    while at < len(sql):
+        if ansi_quotes and sql[at] == '"':
+            found = _ANSI_NAME.match(sql, at)
+            if not found:
+                raise LexError(f"unterminated name at {at}")
+            out.append(Token("name", _unquote(found[0])))
+            at = found.end()
+            continue
+        found = pattern.match(sql, at)
+        if not found or (found.lastgroup == "symbol" and sql.startswith("/*", at)):
+            raise LexError(f"unterminated quote or comment at {at}")
+        at = found.end()
+        kind = "open" if found["open"] is not None else str(found.lastgroup)
+        if kind == "open":
+            if inside:
+                raise LexError(f"executable comment inside another at {at}")
+            inside = True
+            if int(found["version"] or 0) > _OLD_ENOUGH:
+                newer = True
+                skip_from = -1 if run_newer else len(out)
+        elif kind == "close" and inside:
+            inside = False
+            if skip_from >= 0:
+                del out[skip_from:]
+                skip_from = -1
+        else:
+            _append(out, kind, found[0])
+    if inside:
+        raise LexError("unterminated executable comment")
+    return out, newer
+
+
+def _append(out: list[Token], kind: str, text: str) -> None:
+    if kind == "backtick":
+        out.append(Token("name", _unquote(text)))
+    elif kind in ("single", "double"):
+        out.append(Token("string", text[1:-1]))
+    elif kind == "close":
+        out.extend((Token("symbol", "*"), Token("symbol", "/")))
+    elif kind not in ("space", "line", "comment"):
+        out.append(Token(kind, text))
+
+
+def _unquote(text: str) -> str:
+    quote = text[0]
+    return text[1:-1].replace(quote * 2, quote)

@@ -1,0 +1,117 @@
+"""What every codec is: the contract, and what the families share to build Arrow arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate._cells import VALUE, Cells
+from headgate.catalog import Column
+from headgate.columns._kernels import gather, invalid_utf8, pack_validity, total_length
+from headgate.errors import DecodeError
+
+__all__ = ["MAX_ARRAY_BYTES", "BaseCodec", "Codec"]
+
+MAX_ARRAY_BYTES = 2**31 - 1
+"""Arrow's ``string`` and ``binary`` count bytes with signed 32-bit offsets."""
+
+
+class Codec(Protocol):
+    """One column's way from wire bytes to Arrow, for both roads."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type of the arrays it makes."""
+
+    @property
+    def select(self) -> str:
+        """The column's expression in a SELECT list, such that :meth:`from_text` reads its result."""
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """From row-image bytes; NULL and ABSENT become null. DecodeError names table and column."""
+
+    def from_text(self, cells: Cells) -> pa.Array:
+        """From text-protocol bytes (``character_set_results`` NULL, ``time_zone`` '+00:00')."""
+
+
+class BaseCodec:
+    """A codec's table and column, and the building of arrays.
+
+    :param table: ``db.table``, for errors.
+    """
+
+    arrow_type: pa.DataType
+
+    def __init__(self, column: Column, table: str) -> None:
+        self.column = column
+        self.table = table
+
+    @property
+    def select(self) -> str:
+        """The quoted column name."""
+        return "`" + self.column.name.replace("`", "``") + "`"
+
+    def error(self, reason: str) -> DecodeError:
+        """A DecodeError that names table and column."""
+        return DecodeError(reason, table=self.table, column=self.column.name)
+
+    def undecodable(self, cells: Cells, row: int, what: str) -> DecodeError:
+        """The error for the bytes of one cell that are not ``what``."""
+        start = int(cells.offset[row])
+        value = cells.buf[start : start + min(int(cells.length[row]), 40)].tobytes()
+        return self.error(f"a value is not {what}: 0x{value.hex()} ({int(cells.length[row])} bytes)")
+
+    def check_lengths(self, cells: Cells, size: int) -> None:
+        """Every value must take exactly ``size`` bytes."""
+        wrong = np.flatnonzero((cells.valid == VALUE) & (cells.length != size))
+        if len(wrong):
+            raise self.undecodable(cells, int(wrong[0]), f"{size} bytes long")
+
+    def array(self, cells: Cells, *buffers: npt.NDArray[Any], data_type: pa.DataType | None = None) -> pa.Array:
+        """An Arrow array over ``buffers`` with the cells' nulls."""
+        bits, nulls = validity(cells.valid)
+        return pa.Array.from_buffers(
+            data_type or self.arrow_type, len(cells.valid), [bits, *map(pa.py_buffer, buffers)], null_count=nulls
+        )
+
+    def nested(self, cells: Cells, children: list[pa.Array], *buffers: npt.NDArray[Any]) -> pa.Array:
+        """A struct or list array over ``children`` with the cells' nulls."""
+        bits, nulls = validity(cells.valid)
+        return pa.Array.from_buffers(
+            self.arrow_type,
+            len(cells.valid),
+            [bits, *map(pa.py_buffer, buffers)],
+            null_count=nulls,
+            children=children,
+        )
+
+    def gathered(self, cells: Cells, skip: int = 0) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+        """``(offsets, bytes)`` of all values behind each other, each without its first ``skip`` bytes."""
+        total = total_length(cells.length, cells.valid)
+        self.check_total(total)
+        offsets = np.empty(len(cells.valid) + 1, np.int32)
+        data = np.empty(total + 8, np.uint8)
+        gather(cells.buf, cells.offset, cells.length, cells.valid, skip, offsets, data)
+        return offsets, data
+
+    def check_total(self, total: int) -> None:
+        """One array holds less than 2 GiB of bytes."""
+        if total > MAX_ARRAY_BYTES:
+            raise self.error(f"a block holds {total} bytes of this column; one Arrow array takes {MAX_ARRAY_BYTES}")
+
+    def strings(self, cells: Cells, offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.Array:
+        """A string array of UTF-8 bytes, which are checked."""
+        row = int(invalid_utf8(data, offsets, len(cells.valid)))
+        if row >= 0:
+            raise self.undecodable(cells, row, "valid UTF-8 text")
+        return self.array(cells, offsets, data[: offsets[-1]], data_type=pa.string())
+
+
+def validity(valid: npt.NDArray[np.uint8]) -> tuple[pa.Buffer | None, int]:
+    """Arrow's validity bitmap (None if every row has a value) and the number of nulls."""
+    bits = np.zeros((len(valid) + 7) // 8, np.uint8)
+    nulls = int(pack_validity(valid, bits))
+    return (pa.py_buffer(bits) if nulls else None), nulls

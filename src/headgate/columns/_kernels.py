@@ -1,0 +1,150 @@
+"""Kernels that several type families share: validity, gathering bytes, UTF-8.
+
+A kernel that meets a value it cannot decode returns the row's number, else -1; the codec turns that into an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from headgate._memory import copy, store8, u8, u64
+
+__all__ = [
+    "ASCII_MASK",
+    "gather",
+    "invalid_utf8",
+    "is_ascii",
+    "pack_validity",
+    "total_length",
+]
+
+ASCII_MASK = np.uint64(0x8080808080808080)
+"""Bits that are 0 in eight ASCII bytes."""
+
+_MEMCPY_FROM = 40
+"""Shorter copies are cheaper as 8-byte moves than as a call of memcpy."""
+
+
+@njit(cache=True, nogil=True)
+def pack_validity(valid: Any, bits: Any) -> int:
+    """Set bit i of the zeroed ``bits`` where ``valid[i] == 1``; the number of rows that are not valid."""
+    n = len(valid)
+    nulls = 0
+    for start in range(0, n, 8):
+        byte = 0
+        stop = min(8, n - start)
+        for bit in range(stop):
+            if valid[start + bit] == 1:
+                byte |= 1 << bit
+            else:
+                nulls += 1
+        bits[start >> 3] = byte
+    return nulls
+
+
+@njit(cache=True, nogil=True)
+def total_length(length: Any, valid: Any) -> int:
+    """Bytes of all valid cells."""
+    total = 0
+    for i in range(len(valid)):
+        if valid[i] == 1:
+            total += length[i]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def gather(buf: Any, offset: Any, length: Any, valid: Any, skip: int, offsets: Any, out: Any) -> None:
+    """Copy the cells' bytes behind each other, without the first ``skip`` bytes of each (every cell has as many).
+
+    :param offsets: int32[rows + 1], filled.
+    :param out: uint8, 8 bytes longer than what is copied: short copies are made in steps of eight bytes.
+    """
+    at = 0
+    size = len(buf)
+    offsets[0] = 0
+    for i in range(len(valid)):
+        if valid[i] == 1:
+            start = offset[i] + skip
+            count = length[i] - skip
+            if count > _MEMCPY_FROM:
+                copy(out, at, buf, start, count)
+            elif start + ((count + 7) & ~7) <= size:
+                for k in range(0, count, 8):
+                    store8(out, at + k, u64(buf, start + k))
+            else:
+                for k in range(count):
+                    out[at + k] = u8(buf, start + k)
+            at += count
+        offsets[i + 1] = at
+
+
+@njit(cache=True, nogil=True)
+def is_ascii(data: Any, count: Any) -> Any:
+    """Whether the first ``count`` bytes are all below 0x80."""
+    seen = np.uint64(0)
+    whole = count & ~7
+    for i in range(0, whole, 8):
+        seen |= u64(data, i)
+    for i in range(whole, count):
+        seen |= np.uint64(u8(data, i))
+    return (seen & ASCII_MASK) == 0
+
+
+@njit(cache=True, nogil=True)
+def _tail(data: Any, at: int, count: int) -> bool:
+    """Whether ``count`` continuation bytes stand at ``at``."""
+    fine = True
+    for k in range(count):
+        fine = fine and u8(data, at + k) & 0xC0 == 0x80
+    return fine
+
+
+@njit(cache=True, nogil=True)
+def _utf8_span(data: Any, start: Any, end: Any) -> bool:
+    """Whether ``data[start:end]`` is well-formed UTF-8 (The Unicode Standard, table 3-7)."""
+    at = start
+    while at < end:
+        if at + 8 <= end and (u64(data, at) & ASCII_MASK) == 0:
+            at += 8
+            continue
+        first = u8(data, at)
+        left = end - at
+        if first < 0x80:
+            at += 1
+        elif first < 0xC2:
+            return False
+        elif first < 0xE0:
+            if left < 2 or not _tail(data, at + 1, 1):
+                return False
+            at += 2
+        elif first < 0xF0:
+            if left < 3 or not _tail(data, at + 1, 2):
+                return False
+            second = u8(data, at + 1)
+            if (first == 0xE0 and second < 0xA0) or (first == 0xED and second >= 0xA0):
+                return False
+            at += 3
+        elif first < 0xF5:
+            if left < 4 or not _tail(data, at + 1, 3):
+                return False
+            second = u8(data, at + 1)
+            if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second >= 0x90):
+                return False
+            at += 4
+        else:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def invalid_utf8(data: Any, offsets: Any, rows: int) -> int:
+    """The first row whose bytes ``data[offsets[i]:offsets[i + 1]]`` are not UTF-8, or -1."""
+    if is_ascii(data, np.int64(offsets[rows])):
+        return -1
+    for i in range(rows):
+        if not _utf8_span(data, np.int64(offsets[i]), np.int64(offsets[i + 1])):
+            return i
+    return -1

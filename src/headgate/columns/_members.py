@@ -1,0 +1,131 @@
+"""ENUM and SET as their text.
+
+| type | log | text |
+|---|---|---|
+| ENUM | index, 1 or 2 bytes, little-endian; 0 = the empty value of a failed insert | the value |
+| SET | bitmap, 1 to 8 bytes, little-endian, bit 0 = first value | the values, joined by commas |
+
+Text is in the column's character set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit
+
+from headgate._cells import Cells
+from headgate._memory import copy, u8
+from headgate.catalog import Column
+from headgate.columns._codec import BaseCodec
+from headgate.columns._strings import string_converter
+
+__all__ = ["EnumCodec", "SetCodec"]
+
+
+@njit(cache=True, nogil=True)
+def _number(buf: Any, at: int, size: int) -> Any:
+    """``size`` (up to 8) little-endian bytes as uint64."""
+    value = np.uint64(0)
+    for k in range(size):
+        value |= np.uint64(u8(buf, at + k)) << np.uint64(8 * k)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _measure(buf: Any, offset: Any, length: Any, valid: Any, starts: Any, is_set: Any) -> tuple[int, int]:
+    """``(bytes of all texts, first row that names a value the column does not have or -1)``."""
+    total = 0
+    count = len(starts) - 1
+    for i in range(len(valid)):
+        if valid[i] != 1:
+            continue
+        if length[i] > 8:
+            return total, i
+        value = _number(buf, offset[i], length[i])
+        if not is_set:
+            if value > np.uint64(count):
+                return total, i
+            if value:
+                total += starts[np.int64(value)] - starts[np.int64(value) - 1]
+            continue
+        if count < 64 and value >> np.uint64(count):
+            return total, i
+        commas = -1
+        for k in range(count):
+            if value >> np.uint64(k) & np.uint64(1):
+                total += starts[k + 1] - starts[k]
+                commas += 1
+        total += max(commas, 0)
+    return total, -1
+
+
+@njit(cache=True, nogil=True)
+def _write(
+    buf: Any, offset: Any, length: Any, valid: Any, starts: Any, texts: Any, is_set: Any, offsets: Any, out: Any
+) -> None:
+    """The texts that :func:`_measure` counted."""
+    at = 0
+    offsets[0] = 0
+    for i in range(len(valid)):
+        if valid[i] == 1:
+            value = _number(buf, offset[i], length[i])
+            if not is_set:
+                if value:
+                    member = np.int64(value) - 1
+                    copy(out, at, texts, starts[member], starts[member + 1] - starts[member])
+                    at += starts[member + 1] - starts[member]
+            else:
+                first = True
+                for k in range(len(starts) - 1):
+                    if value >> np.uint64(k) & np.uint64(1):
+                        if not first:
+                            out[at] = 44
+                            at += 1
+                        first = False
+                        copy(out, at, texts, starts[k], starts[k + 1] - starts[k])
+                        at += starts[k + 1] - starts[k]
+        offsets[i + 1] = at
+
+
+class _MemberCodec(BaseCodec):
+    """What ENUM and SET share: the table of values."""
+
+    arrow_type = pa.string()
+    _is_set = False
+
+    def __init__(self, column: Column, table: str) -> None:
+        super().__init__(column, table)
+        texts = [member.encode() for member in column.members]
+        self._starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        self._texts = np.frombuffer(bytearray(b"".join(texts) + b"\0"), np.uint8)
+        self._strings = string_converter(self, column.charset)
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        where = (cells.buf, cells.offset, cells.length, cells.valid, self._starts)
+        total, bad = _measure(*where, self._is_set)
+        if bad >= 0:
+            raise self.undecodable(cells, bad, f"one of the values of its {self.column.type.upper()} column")
+        self.check_total(total)
+        offsets = np.empty(len(cells.valid) + 1, np.int32)
+        out = np.empty(total, np.uint8)
+        _write(*where, self._texts, self._is_set, offsets, out)
+        return self.array(cells, offsets, out)
+
+    def from_text(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        return self._strings(cells)
+
+
+class EnumCodec(_MemberCodec):
+    """ENUM."""
+
+
+class SetCodec(_MemberCodec):
+    """SET."""
+
+    _is_set = True

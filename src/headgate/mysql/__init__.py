@@ -1,0 +1,29 @@
+"""Connections to MySQL: settings and secrets, login and TLS, raw bytes, result sets, what a server says of itself."""
+
+from headgate.mysql._connection import Connection
+from headgate.mysql._errors import server_error
+from headgate.mysql._facts import ServerFacts, gtid_executed, log_status, read_facts
+from headgate.mysql._prerequisites import Prerequisite, Status, prerequisites, quote_account, try_select
+from headgate.mysql._result import select_blocks
+from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
+from headgate.mysql._stream import ByteStream
+
+__all__ = [
+    "PASSWORD_VARIABLE",
+    "ByteStream",
+    "Connection",
+    "ConnectionSettings",
+    "Prerequisite",
+    "Secret",
+    "ServerFacts",
+    "Status",
+    "TlsMode",
+    "gtid_executed",
+    "log_status",
+    "prerequisites",
+    "quote_account",
+    "read_facts",
+    "select_blocks",
+    "server_error",
+    "try_select",
+]

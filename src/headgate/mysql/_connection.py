@@ -1,0 +1,213 @@
+"""A logged-in connection: PyMySQL shakes hands and runs small statements; large answers are read from its socket raw.
+
+Safe because PyMySQL reads through a buffered file: between commands the server sends nothing, so that buffer is empty,
+and after a command was sent every byte of the answer is still in the socket. Only one answer is under way at a time; an
+answer that is not read to its end leaves the connection unusable, so such a connection is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import pymysql
+
+from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, ServerSettingError
+from headgate.mysql._errors import foreign_errors
+from headgate.mysql._settings import ConnectionSettings
+from headgate.mysql._stream import ByteStream
+
+__all__ = ["COM_QUERY", "Connection"]
+
+COM_QUERY: Final = 0x03
+
+_SESSION: Final = (
+    "SET SESSION time_zone = '+00:00'"
+    ", sql_mode = ''"  # neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES nor PAD_CHAR_TO_FULL_LENGTH
+    ", character_set_results = NULL"  # character columns arrive in their stored bytes, as the log has them
+    ", net_write_timeout = 3600"  # seconds the server waits for us while we work on what it sent
+    ", wait_timeout = 86400"  # seconds a connection may idle between two batches
+    ", max_execution_time = 0"
+    ", transaction_isolation = 'REPEATABLE-READ'"
+    ", sql_select_limit = 18446744073709551615"  # a limit set for everybody would cut tables short, silently
+    " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"  # the log has these columns too
+)
+"""What every session needs so that answers do not depend on the server's defaults."""
+
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
+"""Seconds, seconds, count: a peer that vanished is noticed after about 90 seconds, long before the read timeout."""
+
+
+class Connection:
+    """One session with a server. Not for several threads at once. Made by :meth:`open`."""
+
+    def __init__(self, settings: ConnectionSettings, driver: Any) -> None:
+        self.settings = settings
+        self._driver = driver
+        self._busy = False
+
+    @classmethod
+    def open(cls, settings: ConnectionSettings) -> Connection:
+        """Connect, log in and set the session up.
+
+        :raises ConnectError: the server cannot be reached.
+        :raises AccessError: it refuses the login.
+        :raises ConfigError: the password or a TLS file cannot be read, or the certificate cannot be verified.
+        """
+        password = settings.secret.resolve()
+        with foreign_errors(settings.host, settings.port, opening=True):
+            driver = _driver(settings, password)
+            driver.connect()
+            _set_socket_up(driver, settings)
+        connection = cls(settings, driver)
+        try:
+            connection._check_encryption()
+            connection.query(_SESSION)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """The server's version as (major, minor, patch)."""
+        found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(self._driver.server_version))
+        return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is in use."""
+        return isinstance(self._socket(), ssl.SSLSocket)
+
+    def query(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a small result as Python values; an empty list for a statement without one.
+
+        Text is decoded as UTF-8: select columns of other character sets as ``CONVERT(… USING utf8mb4)``, and binary
+        values that must stay bytes as ``HEX(…)``: what has no character set becomes text too when it is UTF-8.
+
+        :param args: values for ``%s`` in ``sql``; without any, ``%`` stands for itself.
+        """
+        self._check_free()
+        with foreign_errors(self.settings.host, self.settings.port), self._driver.cursor() as cursor:
+            cursor.execute(sql, tuple(args) or None)
+            return [tuple(map(_as_text, row)) for row in cursor.fetchall()]
+
+    def command(self, code: int, payload: bytes) -> ByteStream:
+        """Send a command; its answer is read from the stream. The connection is taken until :meth:`finished`."""
+        self._check_free()
+        self._busy = True
+        with foreign_errors(self.settings.host, self.settings.port):
+            # Asked of PyMySQL itself, so that its packet numbers and timeouts stay right for later statements.
+            self._driver._execute_command(code, payload)
+        return ByteStream(self._socket(), self.settings.host, self.settings.port)
+
+    def finished(self) -> None:
+        """The answer to :meth:`command` has been read to its end: the connection is free again."""
+        self._busy = False
+
+    def close(self) -> None:
+        """Close the connection, an answer under way or not. May be called twice."""
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            if self._busy:
+                self._busy = False
+                self._driver._force_close()
+            elif self._driver.open:
+                self._driver.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.settings}>"
+
+    def _check_encryption(self) -> None:
+        """PyMySQL refuses too, but not in all its versions."""
+        if self.settings.tls not in ("disabled", "preferred") and not self.encrypted:
+            raise ServerSettingError(
+                f"the server at {self.settings.host}:{self.settings.port} offers no TLS, but tls={self.settings.tls}",
+                setting="TLS", expected="offered", actual="not offered",
+            )  # fmt: skip
+
+    def _check_free(self) -> None:
+        if self._busy:
+            raise ProtocolError("the connection is taken by an answer that has not been read to its end")
+
+    def _socket(self) -> socket.socket:
+        sock: socket.socket | None = self._driver._sock
+        if sock is None:
+            raise ConnectionLostError(
+                f"the connection to MySQL at {self.settings.host}:{self.settings.port} is closed",
+                host=self.settings.host, port=self.settings.port,
+            )  # fmt: skip
+        return sock
+
+
+def _as_text(value: Any) -> Any:
+    """Some of the server's own texts have no character set (``SHOW`` statements, JSON functions)."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    return value
+
+
+def _driver(settings: ConnectionSettings, password: str) -> Any:
+    context = None if settings.tls == "disabled" else _tls_context(settings)
+    driver: Any = pymysql.connect(
+        host=settings.host,
+        port=settings.port,
+        user=settings.user,
+        password=password.encode(),  # bytes are taken as they are, a str as latin-1
+        charset="utf8mb4",
+        autocommit=True,
+        connect_timeout=settings.connect_timeout_seconds,
+        read_timeout=settings.connect_timeout_seconds,
+        write_timeout=settings.connect_timeout_seconds,
+        program_name="headgate",
+        defer_connect=True,
+        ssl_disabled=settings.tls == "disabled",
+        ssl=None if settings.tls in ("disabled", "preferred") else context,
+    )
+    if settings.tls == "preferred":
+        driver.ctx = context  # its own has no client certificate
+    return driver
+
+
+def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(str(f) for f in (settings.tls_ca, settings.tls_cert, settings.tls_key) if f)
+        raise ConfigError(f"cannot use the TLS files {files}: {error.strerror or error}") from None
+    # The certificates that MySQL makes for itself have no key-usage extension, which the strict check wants.
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    context.check_hostname = settings.tls == "verify_identity"
+    context.verify_mode = ssl.CERT_REQUIRED if settings.tls.startswith("verify_") else ssl.CERT_NONE
+    return context
+
+
+def _set_socket_up(driver: Any, settings: ConnectionSettings) -> None:
+    """Keepalive, and the longer time-outs that hold from now on (one value, so that PyMySQL never has to switch)."""
+    sock: socket.socket = driver._sock
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    timeout = settings.read_timeout_seconds
+    driver._read_timeout = driver._write_timeout = timeout
+    driver._current_timeout = timeout
+    sock.settimeout(timeout)

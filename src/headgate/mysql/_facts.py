@@ -1,0 +1,118 @@
+"""What a server says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.errors import ServerSettingError
+from headgate.gtid import GtidSet
+from headgate.mysql._connection import Connection
+
+__all__ = ["ServerFacts", "gtid_executed", "log_status", "read_facts"]
+
+_NAMES = (
+    "binlog_expire_logs_seconds",
+    "binlog_format",
+    "binlog_order_commits",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_transaction_compression",
+    "enforce_gtid_consistency",
+    "expire_logs_days",
+    "gtid_mode",
+    "gtid_purged",
+    "innodb_native_foreign_keys",
+    "log_bin",
+    "log_replica_updates",
+    "log_slave_updates",
+    "lower_case_table_names",
+    "max_allowed_packet",
+    "read_only",
+    "replica_parallel_workers",
+    "replica_preserve_commit_order",
+    "require_secure_transport",
+    "server_id",
+    "server_uuid",
+    "slave_parallel_workers",
+    "slave_preserve_commit_order",
+    "version",
+    "version_comment",
+)
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """The global settings that matter here, as the server spells them; ``""`` where it has no such setting."""
+
+    settings: Mapping[str, str]
+
+    def get(self, *names: str) -> str:
+        """The first of several spellings (they changed in 8.0.26) that the server knows."""
+        return next((self.settings[name] for name in names if name in self.settings), "")
+
+    def number(self, *names: str) -> int:
+        """A setting as a number; 0 where there is none."""
+        text = self.get(*names)
+        return int(float(text)) if text else 0
+
+    def on(self, *names: str) -> bool:
+        """Whether a setting is ON."""
+        return self.get(*names).upper() in ("ON", "1")
+
+    @property
+    def version(self) -> str:
+        """``9.7.4``, with whatever the maker adds."""
+        return self.get("version")
+
+    @property
+    def server_uuid(self) -> str:
+        """The server's identity in GTIDs and hints."""
+        return self.get("server_uuid")
+
+    @property
+    def server_id(self) -> int:
+        """The server's number in its replication topology."""
+        return self.number("server_id")
+
+    @property
+    def gtid_mode(self) -> str:
+        """``ON``, ``ON_PERMISSIVE``, ``OFF_PERMISSIVE`` or ``OFF``."""
+        return self.get("gtid_mode")
+
+    @property
+    def log_bin(self) -> bool:
+        """Whether changes are logged at all."""
+        return self.on("log_bin")
+
+    @property
+    def lower_case_table_names(self) -> int:
+        """0: names are case-sensitive; 1: stored in lower case; 2: stored as written, compared in lower case."""
+        return self.number("lower_case_table_names")
+
+
+def read_facts(connection: Connection) -> ServerFacts:
+    """The server's settings now."""
+    names = ", ".join(f"'{name}'" for name in _NAMES)
+    rows = connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    return ServerFacts({str(name): str(value) for name, value in rows})
+
+
+def gtid_executed(connection: Connection) -> GtidSet:
+    """All transactions the server has committed in its engines: each is visible to a SELECT made after this call."""
+    return GtidSet.parse(str(connection.query("SELECT @@global.gtid_executed")[0][0]))
+
+
+def log_status(connection: Connection) -> tuple[str, int]:
+    """The file and position where the log ends now.
+
+    :raises ServerSettingError: the server writes no log.
+    :raises AccessError: REPLICATION CLIENT is missing.
+    """
+    rows = connection.query("SHOW BINARY LOG STATUS" if connection.version >= (8, 2) else "SHOW MASTER STATUS")
+    if not rows:
+        raise ServerSettingError(
+            "the server writes no binary log: start it with log_bin", setting="log_bin", expected="ON", actual="OFF"
+        )
+    return str(rows[0][0]), int(rows[0][1])

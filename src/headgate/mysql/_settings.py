@@ -1,0 +1,188 @@
+"""Where a server is and how to log in; everything in it may be pickled, printed and logged."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from headgate.errors import ConfigError
+
+__all__ = ["PASSWORD_VARIABLE", "ConnectionSettings", "Secret", "TlsMode"]
+
+PASSWORD_VARIABLE: Final = "HEADGATE_PASSWORD"  # noqa: S105 - the variable's name
+"""The environment variable that holds the password when nothing else is named."""
+
+TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
+
+_EXAMPLE = "mysql://user@host:3306"
+
+
+@dataclass(frozen=True)
+class Secret:
+    """The name of a password, not the password: it is looked up when a connection opens.
+
+    At most one of the three is given; none means the environment variable ``HEADGATE_PASSWORD`` or, when it is not set,
+    no password.
+    """
+
+    env: str | None = None
+    """Environment variable that holds the password; it must be set, unless it is ``HEADGATE_PASSWORD``."""
+    file: str | None = None
+    """File that holds the password; one line ending at its end is not part of it."""
+    value: str | None = field(default=None, repr=False)
+    """The password itself, for URLs that carry one; never shown, and never leaves this process."""
+
+    def __post_init__(self) -> None:
+        if sum(given is not None for given in (self.env, self.file, self.value)) > 1:
+            raise ConfigError("a password is given twice: use one of password_env, password_file and the URL")
+
+    def resolve(self) -> str:
+        """The password now.
+
+        :raises ConfigError: the variable is not set, or the file cannot be read.
+        """
+        if self.value is not None:
+            return self.value
+        if self.file is not None:
+            try:
+                path = os.path.expanduser(self.file)  # noqa: PTH111 - leaves ~nobody as it is
+                text = Path(path).read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+                raise ConfigError(f"cannot read the password file {self.file}: {reason}") from None
+            return text.removesuffix("\n").removesuffix("\r")
+        if self.env not in (None, PASSWORD_VARIABLE):
+            found = os.environ.get(str(self.env))
+            if found is None:
+                raise ConfigError(f"the environment variable {self.env} is not set; it should hold the MySQL password")
+            return found
+        return os.environ.get(PASSWORD_VARIABLE, "")
+
+    def __getstate__(self) -> dict[str, str | None]:
+        if self.value is not None:
+            raise ConfigError(
+                f"a password in a URL stays in this process: give it in {PASSWORD_VARIABLE} or a password file instead"
+            )
+        return {"env": self.env, "file": self.file, "value": None}
+
+    def __str__(self) -> str:
+        if self.value is not None:
+            return "password in the URL"
+        if self.file is not None:
+            return f"password file {self.file}"
+        return f"environment variable {self.env or PASSWORD_VARIABLE}"
+
+
+@dataclass(frozen=True)
+class ConnectionSettings:
+    """How to reach and log in to one server. Picklable; ``repr`` and ``str`` show no password."""
+
+    host: str
+    port: int = 3306
+    user: str = "root"
+    secret: Secret = Secret()
+    tls: TlsMode = "preferred"
+    """``disabled``; ``preferred``: when the server offers it; ``required``; ``verify_ca``: and its certificate is
+    signed by ``tls_ca``; ``verify_identity``: and made for this host name."""
+    tls_ca: str | None = None
+    """PEM file with the certificate authorities to trust; None: the system's."""
+    tls_cert: str | None = None
+    """PEM file with the client's certificate; together with ``tls_key``."""
+    tls_key: str | None = None
+    """PEM file with the key of the client's certificate."""
+    connect_timeout_seconds: float = 10.0
+    """Longest wait for the connection and each answer of the login."""
+    read_timeout_seconds: float = 300.0
+    """Longest wait for the next bytes of an answer."""
+
+    def __post_init__(self) -> None:
+        if self.tls not in get_args(TlsMode):
+            raise ConfigError(f"unknown tls mode {self.tls!r}; use one of {', '.join(get_args(TlsMode))}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("tls_cert and tls_key belong together: give both or neither")
+        if self.tls == "disabled" and (self.tls_ca or self.tls_cert):
+            raise ConfigError("tls is disabled, but TLS files are given: remove them or choose another tls mode")
+        if not 0 < self.port < 65536:
+            raise ConfigError(f"{self.port} is no port")
+        if not self.host:
+            raise ConfigError("the host is empty")
+        if not self.connect_timeout_seconds > 0 or not self.read_timeout_seconds > 0:
+            raise ConfigError("timeouts must be longer than 0 seconds")
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        secret: Secret | None = None,
+        password_env: str | None = None,
+        password_file: str | None = None,
+        **settings: Any,
+    ) -> ConnectionSettings:
+        """From ``mysql://user@host:port/?tls=required&tls_ca=…``.
+
+        Every field may stand in the query part, as may ``password_env`` and ``password_file``; arguments that are not
+        None go first. A password in the URL is taken as it is; ``password_in_url`` tells, so that a command can warn.
+
+        :param secret: goes before every other word on the password.
+
+        :raises ConfigError: not such a URL; the message never repeats a password.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise ConfigError(f"not a MySQL URL; it should look like {_EXAMPLE}") from None
+        if parts.scheme != "mysql" or not parts.hostname:
+            raise ConfigError(f"not a MySQL URL; it should look like {_EXAMPLE}")
+        if parts.path.strip("/") or parts.fragment:
+            raise ConfigError(f"a URL names no database; it should look like {_EXAMPLE}, tables are given apart")
+        query = _query(parts.query)
+        given = {**query, **{name: value for name, value in settings.items() if value is not None}}
+        env, file = given.pop("password_env", None), given.pop("password_file", None)
+        if password_env is not None or password_file is not None:
+            env, file = password_env, password_file
+        if secret is None:
+            secret = Secret(env, file, None if parts.password is None else unquote(parts.password))
+        user = unquote(parts.username) if parts.username else "root"
+        return cls(host=unquote(parts.hostname), port=3306 if port is None else port, user=user, secret=secret, **given)
+
+    @property
+    def password_in_url(self) -> bool:
+        """Whether the password was given in a URL, where shells and process lists show it."""
+        return self.secret.value is not None
+
+    @property
+    def url(self) -> str:
+        """``mysql://user@host:port`` without password and options, for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mysql://{quote(self.user, safe='')}@{host}:{self.port}"
+
+    def with_user(self, user: str, secret: Secret) -> ConnectionSettings:
+        """The same server, another login."""
+        return replace(self, user=user, secret=secret)
+
+    def __str__(self) -> str:
+        return self.url
+
+
+_NUMBERS = ("connect_timeout_seconds", "read_timeout_seconds")
+_OPTIONS = ("tls", "tls_ca", "tls_cert", "tls_key", "password_env", "password_file", *_NUMBERS)
+
+
+def _query(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name not in _OPTIONS:
+            raise ConfigError(f"unknown option {name!r} in the URL; known: {', '.join(_OPTIONS)}")
+        if name in _NUMBERS:
+            try:
+                found[name] = float(value)
+            except ValueError:
+                raise ConfigError(f"{name} in the URL must be a number, not {value!r}") from None
+        else:
+            found[name] = value
+    return found

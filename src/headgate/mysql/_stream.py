@@ -1,0 +1,85 @@
+"""Raw bytes of an answer: what the socket delivers, in one growing buffer, without Python objects per packet."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+import numpy as np
+
+from headgate._cells import Bytes
+from headgate.errors import ConnectionLostError
+from headgate.mysql._errors import foreign_errors
+
+__all__ = ["BUFFER_BYTES", "ByteStream"]
+
+BUFFER_BYTES: Final = 2 << 20
+"""Room of a new buffer: some milliseconds of a fast server, and small enough to stay in a core's cache."""
+
+
+class ByteStream:
+    """The bytes that follow a command. Unread are ``buf[start:end]``."""
+
+    __slots__ = ("_host", "_port", "_room", "_socket", "_view", "buf", "end", "start")
+
+    def __init__(self, sock: socket.socket, host: str = "", port: int = 0, *, room: int = BUFFER_BYTES) -> None:
+        self.buf: Bytes = np.empty(room, np.uint8)
+        """uint8[room]; replaced when it must grow."""
+        self.start = 0
+        """Index of the first unread byte."""
+        self.end = 0
+        """Index behind the last unread byte."""
+        self._room = room
+        self._socket = sock
+        self._view = memoryview(self.buf.data)
+        self._host = host
+        self._port = port
+
+    def fill(self, at_least: int = 1) -> None:
+        """Receive until at least ``at_least`` bytes are unread, and at least one new byte. Moves what is unread.
+
+        :raises ConnectionLostError: the connection ended, or nothing came in time.
+        """
+        wanted = max(at_least, self.end - self.start + 1)
+        self._make_room(wanted)
+        while self.end - self.start < wanted:
+            with foreign_errors(self._host, self._port):
+                received = self._socket.recv_into(self._view[self.end :])
+            if received == 0:
+                raise ConnectionLostError(
+                    f"the connection to MySQL at {self._host}:{self._port} ended: the server closed it",
+                    host=self._host, port=self._port,
+                )  # fmt: skip
+            self.end += received
+
+    def consume(self, count: int) -> None:
+        """The first ``count`` unread bytes have been read."""
+        if not 0 <= count <= self.end - self.start:
+            raise ValueError(f"cannot consume {count} of {self.end - self.start} unread bytes")
+        self.start += count
+
+    def hand_over(self) -> Bytes:
+        """The buffer, which from now on is the caller's; what is unread moves to a new one."""
+        old, view = self.buf, self._view
+        unread = self.end - self.start
+        self.buf = np.empty(max(self._room, 2 * unread), np.uint8)
+        self._view = memoryview(self.buf.data)
+        self._view[:unread] = view[self.start : self.end]
+        self.start, self.end = 0, unread
+        return old
+
+    def _make_room(self, wanted: int) -> None:
+        """Room for ``wanted`` unread bytes, and for at least one more than there are."""
+        if self.start == self.end:
+            self.start = self.end = 0
+        if self.start + wanted <= len(self.buf):
+            return
+        unread = self.end - self.start
+        if wanted > len(self.buf):
+            old = self._view
+            self.buf = np.empty(max(wanted, 2 * len(self.buf)), np.uint8)
+            self._view = memoryview(self.buf.data)
+            self._view[:unread] = old[self.start : self.end]
+        else:
+            self.buf[:unread] = self.buf[self.start : self.end].copy()
+        self.start, self.end = 0, unread

@@ -1,0 +1,182 @@
+"""Events parsed in Python: known layouts, and nothing but our error for damaged bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.binlog import Cursor, codes, log_layout, parse_query, parse_table_map, parse_tagged_gtid, real_type
+from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
+from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
+from headgate.errors import DecodeError, HeadgateError
+from headgate.testing._binlog import BinlogWriter, packed
+
+
+def body_of(event: bytes) -> bytes:
+    return event[codes.HEADER_SIZE : -codes.CRC_SIZE]
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_length_encoded_integers(value: int) -> None:
+    cursor = Cursor(packed(value) + b"x")
+    assert cursor.packed() == value
+    assert cursor.rest() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"\x00", 0),
+        (b"\x02", 1),
+        (b"\xfe", 127),
+        (b"\x01\x02", 128),
+        (b"\xfd\xff", 16383),
+        (b"\x03\x00\x02", 16384),
+        (b"\xff" * 9, 2**64 - 1),
+    ],
+)
+def test_serialization_varints(data: bytes, value: int) -> None:
+    """The trailing 1-bits of the first byte count the bytes that follow."""
+    cursor = Cursor(data)
+    assert cursor.varint() == value
+    assert cursor.left == 0
+
+
+def test_a_rotate_event_to_nowhere_is_refused() -> None:
+    assert parse_rotate(b"\x04" + bytes(7) + b"b.000001") == ("b.000001", 4)
+    with pytest.raises(DecodeError):
+        parse_rotate(b"\xff" * 8 + b"b.000001")
+
+
+def test_a_query_event() -> None:
+    query = parse_query(body_of(BinlogWriter().query("ALTER TABLE `t` ADD x INT", "shop", sql_mode=4)))
+    assert query == ("shop", "ALTER TABLE `t` ADD x INT", 4)
+
+
+def test_a_tagged_gtid_event() -> None:
+    """Fields as MySQL 9.7 writes them: flags, UUID bytes, number, tag, logical clocks, commit times."""
+
+    def varint(value: int) -> bytes:
+        size = max(1, -(-value.bit_length() // 7))
+        if size > 8:
+            return b"\xff" + value.to_bytes(8, "little")
+        return ((value << size) | ((1 << (size - 1)) - 1)).to_bytes(size, "little")
+
+    sid = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
+    fields = varint(0) + varint(1)
+    fields += varint(1) + b"".join(varint(byte) for byte in sid.bytes)
+    fields += varint(2) + varint(77 << 1)
+    fields += varint(3) + varint(3) + b"tag"
+    fields += varint(4) + varint(10 << 1) + varint(5) + varint(11 << 1)
+    fields += varint(6) + varint(1_700_000_000_123_456)
+    event = parse_tagged_gtid(varint(1) + varint(99) + varint(0) + fields)
+    assert event == (sid.bytes, "tag", 77, 1_700_000_000_123_456)
+    with_original = parse_tagged_gtid(varint(1) + varint(99) + varint(0) + fields + varint(7) + varint(5))
+    assert with_original.original_commit_us == 5
+
+
+def optional(kind: int, value: bytes) -> bytes:
+    return bytes([kind]) + packed(len(value)) + value
+
+
+def test_a_table_map_with_full_metadata() -> None:
+    types = [codes.T_LONG, codes.T_VARCHAR, codes.T_STRING, codes.T_LONGLONG, codes.T_NEWDECIMAL]
+    metas = bytes([200, 0, codes.T_ENUM, 1, 10, 2])
+    names = b"".join(packed(len(n)) + n for n in (b"id", b"name", "größe".encode(), b"big", b"d"))
+    extra = (
+        optional(1, bytes([0b01000000]))
+        + optional(2, packed(255))
+        + optional(10, packed(8))
+        + optional(4, names)
+        + optional(6, packed(2) + packed(1) + b"a" + packed(1) + b"b")
+        + optional(8, packed(0) + packed(3))
+        + optional(12, bytes([0b11101000]))
+    )
+    event = BinlogWriter().table_map(7, "shop", "t", types, metas, nullable=b"\x02", optional=extra)
+    table = parse_table_map(body_of(event))
+    assert (table.table_id, table.db, table.table) == (7, "shop", "t")
+    assert table.metas == (0, 200, codes.T_ENUM | 1 << 8, 0, 10 | 2 << 8)
+    assert table.nullable == (False, True, False, False, False)
+    assert table.unsigned == (False, False, False, True, False)
+    assert table.charsets == (0, 255, 8, 0, 0)
+    assert table.names == ("id", "name", "größe", "big", "d")
+    assert table.members == ((), (), (b"a", b"b"), (), ())
+    assert table.primary_key == (0, 3)
+    assert table.visible == (True, True, True, False, True)
+
+
+def test_key_columns_with_prefixes_keep_their_indexes() -> None:
+    event = BinlogWriter().table_map(
+        7, "a", "b", [codes.T_LONG, codes.T_BLOB], b"\x02", optional=optional(9, packed(1) + packed(10))
+    )
+    assert parse_table_map(body_of(event)).primary_key == (1,)
+    bad = BinlogWriter().table_map(7, "a", "b", [codes.T_LONG], b"", optional=optional(8, packed(3)))
+    with pytest.raises(DecodeError):
+        parse_table_map(body_of(bad))
+
+
+@pytest.mark.parametrize(
+    ("kind", "meta", "layout"),
+    [
+        (codes.T_TINY, 0, (LAYOUT_FIXED, 1)), (codes.T_INT24, 0, (LAYOUT_FIXED, 3)),
+        (codes.T_YEAR, 0, (LAYOUT_FIXED, 1)),
+        (codes.T_DATE, 0, (LAYOUT_FIXED, 3)), (codes.T_TIME2, 0, (LAYOUT_FIXED, 3)),
+        (codes.T_TIME2, 5, (LAYOUT_FIXED, 6)),
+        (codes.T_DATETIME2, 6, (LAYOUT_FIXED, 8)), (codes.T_TIMESTAMP2, 3, (LAYOUT_FIXED, 6)),
+        (codes.T_NEWDECIMAL, 12 | 2 << 8, (LAYOUT_FIXED, 6)), (codes.T_NEWDECIMAL, 65 | 30 << 8, (LAYOUT_FIXED, 30)),
+        (codes.T_BIT, 3 | 1 << 8, (LAYOUT_FIXED, 2)), (codes.T_BIT, 8 << 8, (LAYOUT_FIXED, 8)),
+        (codes.T_VARCHAR, 255, (LAYOUT_PREFIX, 1)), (codes.T_VARCHAR, 256, (LAYOUT_PREFIX, 2)),
+        (codes.T_STRING, codes.T_ENUM | 2 << 8, (LAYOUT_FIXED, 2)),
+        (codes.T_STRING, codes.T_SET | 8 << 8, (LAYOUT_FIXED, 8)),
+        (codes.T_STRING, codes.T_STRING | 40 << 8, (LAYOUT_PREFIX, 1)),
+        (codes.T_STRING, 0xCE | 0xFC << 8, (LAYOUT_PREFIX, 2)),
+        (codes.T_BLOB, 3, (LAYOUT_PREFIX, 3)), (codes.T_JSON, 4, (LAYOUT_PREFIX, 4)),
+        (codes.T_VECTOR, 4, (LAYOUT_PREFIX, 4)),
+    ],
+)  # fmt: skip
+def test_layouts(kind: int, meta: int, layout: tuple[int, int]) -> None:
+    assert log_layout(kind, meta) == layout
+
+
+def test_the_length_of_a_long_char_hides_in_its_type_byte() -> None:
+    """CHAR(255) in utf8mb4 is 1020 = 0x3FC bytes: two high bits, inverted, in the type byte."""
+    assert real_type(codes.T_STRING, 0xCE | 0xFC << 8) == (codes.T_STRING, 0x3FC)
+
+
+def test_unknown_types_have_no_layout() -> None:
+    with pytest.raises(DecodeError):
+        log_layout(99, 0)
+    with pytest.raises(DecodeError):
+        log_layout(codes.T_BLOB, 7)
+
+
+@given(st.integers(1, 65), st.data())
+def test_decimal_sizes_are_monotone(precision: int, data: st.DataObject) -> None:
+    scale = data.draw(st.integers(0, min(30, precision)))
+    assert 1 <= decimal_size(precision, scale) <= 4 * (precision // 9 + 2)
+    assert decimal_size(precision + 1, scale) >= decimal_size(precision, scale)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.integers(0, 5))
+def test_any_bytes_give_a_value_or_our_error(data: bytes, which: int) -> None:
+    parsers = (parse_query, parse_table_map, parse_tagged_gtid, parse_payload, parse_rotate, parse_format_description)
+    with contextlib.suppress(HeadgateError):
+        parsers[which](data)
+        parse_heartbeat(codes.HEARTBEAT_V2, data, 0)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_damaged_table_maps_give_a_value_or_our_error(data: st.DataObject) -> None:
+    names = b"".join(packed(2) + n for n in (b"id", b"na"))
+    extra = optional(1, b"\x80") + optional(2, packed(255)) + optional(4, names) + optional(8, packed(0))
+    event = bytearray(body_of(BinlogWriter().table_map(7, "shop", "t", [3, 15], b"\xc8\x00", optional=extra)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        event[data.draw(st.integers(0, len(event) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(HeadgateError):
+        parse_table_map(bytes(event))

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headgate.catalog import TablePatterns
+from headgate.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("patterns", "db", "table", "wanted"),
+    [
+        (["shop.*"], "shop", "orders", True),
+        (["shop.*"], "Shop", "orders", False),
+        (["shop.*"], "shop2", "orders", False),
+        (["shop.*", "!shop.tmp_*"], "shop", "tmp_1", False),
+        (["shop.*", "!shop.tmp_*", "shop.tmp_keep"], "shop", "tmp_keep", True),
+        (["!shop.tmp_*", "shop.*"], "shop", "tmp_1", True),
+        (["!shop.tmp_*"], "shop", "orders", False),
+        ([], "shop", "orders", False),
+        (["*.orders"], "shop", "orders", True),
+        (["s*.orders"], "shop", "x.orders", False),
+        (["shop.x.*"], "shop", "x.orders", True),
+        (["sho[pq].order?"], "shoq", "orders", True),
+        (["*.*"], "mysql", "user", False),
+        (["sys.*", "information_schema.*", "performance_schema.*"], "sys", "version", False),
+    ],
+)
+def test_matches(patterns: list[str], db: str, table: str, wanted: bool) -> None:
+    assert TablePatterns(patterns).matches(db, table) is wanted
+
+
+@pytest.mark.parametrize("pattern", ["shop", "", "!", ".orders", "shop.", "!shop", "!.x"])
+def test_a_pattern_needs_a_database_and_a_table(pattern: str) -> None:
+    with pytest.raises(ConfigError, match=r"db\.table"):
+        TablePatterns([pattern])
+
+
+def test_databases_are_known_where_no_pattern_hides_them() -> None:
+    assert TablePatterns(["a.*", "b.x", "!c*.x", "a.y"]).literal_databases() == ["a", "b"]
+    assert TablePatterns(["a.*", "b?.x"]).literal_databases() is None
+
+
+def test_patterns_are_values() -> None:
+    patterns = TablePatterns(["a.*", "!a.b"])
+    assert pickle.loads(pickle.dumps(patterns)) == patterns == TablePatterns(("a.*", "!a.b"))
+    assert hash(patterns) == hash(TablePatterns(["a.*", "!a.b"]))
+    assert repr(patterns) == "TablePatterns(['a.*', '!a.b'])"
+    assert patterns != TablePatterns(["!a.b", "a.*"])

@@ -1,0 +1,48 @@
+"""Blocks of given bytes, as a walk would note them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate._cells import ABSENT, Cells, RowBlock
+from headgate.catalog import Column
+from headgate.columns import codec_for
+
+NOT_THERE = object()
+"""A column that is absent from a partial image."""
+
+
+def block(rows: Sequence[Sequence[object]]) -> RowBlock:
+    """Values row by row with other bytes between them: None is NULL, NOT_THERE is ABSENT."""
+    columns = len(rows[0]) if rows else 1
+    buf = bytearray(b"\xee")
+    offset = np.zeros((columns, len(rows) + 3), np.int64)
+    length = np.zeros((columns, len(rows) + 3), np.int32)
+    valid = np.zeros((columns, len(rows) + 3), np.uint8)
+    for (r, row), c in itertools.product(enumerate(rows), range(columns)):
+        value = row[c]
+        if value is NOT_THERE:
+            valid[c, r] = ABSENT
+        elif isinstance(value, bytes):
+            offset[c, r], length[c, r], valid[c, r] = len(buf), len(value), 1
+            buf += value + b"\xee" * (r % 3)
+    return RowBlock(np.frombuffer(buf, np.uint8), offset, length, valid, len(rows))
+
+
+def cells(*values: object) -> Cells:
+    """One column."""
+    return block([[value] for value in values]).column(0)
+
+
+def decode(column: Column, road: str, *values: object, **options: Any) -> list[Any]:
+    """The values that ``from_log`` or ``from_text`` gives; the array is validated."""
+    codec = codec_for(column, table="d.t", **options)
+    array: pa.Array = getattr(codec, f"from_{road}")(cells(*values))
+    assert array.type == codec.arrow_type
+    array.validate(full=True)
+    return list(array.to_pylist())

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.catalog import Column
+from headgate.errors import DecodeError
+from tests.columns.cells import NOT_THERE, decode
+
+WIDTHS = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize("kind", WIDTHS)
+@given(data=st.data())
+def test_both_roads_give_every_number_of_the_type(kind: str, unsigned: bool, data: st.DataObject) -> None:
+    size = WIDTHS[kind]
+    low, high = (0, 256**size - 1) if unsigned else (-(256**size) // 2, 256**size // 2 - 1)
+    numbers = data.draw(st.lists(st.one_of(st.integers(low, high), st.sampled_from([low, high]))))
+    column = Column("c", kind, unsigned=unsigned)
+    logged = [number.to_bytes(size, "little", signed=not unsigned) for number in numbers]
+    assert decode(column, "log", *logged, None) == [*numbers, None]
+    assert decode(column, "text", *(str(number).encode() for number in numbers), NOT_THERE) == [*numbers, None]
+
+
+@pytest.mark.parametrize("text", [b"", b"-", b"1x", b" 1", b"+1", b"1.0", b"128", b"-129", b"9" * 30, b"--1"])
+def test_text_that_is_no_tinyint_names_table_and_column(text: bytes) -> None:
+    with pytest.raises(DecodeError, match=f"0x{text.hex()} ") as found:
+        decode(Column("c", "tinyint"), "text", b"1", text)
+    assert (found.value.table, found.value.column) == ("d.t", "c")
+
+
+@pytest.mark.parametrize("text", [b"18446744073709551616", b"-1", b"99999999999999999999", b"184467440737095516150"])
+def test_text_beyond_an_unsigned_bigint(text: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode(Column("c", "bigint", unsigned=True), "text", text)
+    assert decode(Column("c", "bigint", unsigned=True), "text", b"18446744073709551615") == [Decimal(2**64 - 1)]
+
+
+def test_zerofill_digits() -> None:
+    assert decode(Column("c", "int", unsigned=True), "text", b"000000042", b"00000000000000000000042") == [42, 42]
+
+
+def test_a_log_value_of_another_size_is_refused() -> None:
+    with pytest.raises(DecodeError, match="4 bytes long"):
+        decode(Column("c", "int"), "log", b"\0\0\0\0", b"\0\0\0")
+
+
+@given(st.integers(1, 64), st.data())
+def test_bits(precision: int, data: st.DataObject) -> None:
+    numbers = data.draw(st.lists(st.integers(0, 2**precision - 1)))
+    encoded = [number.to_bytes((precision + 7) // 8, "big") for number in numbers]
+    for road in ("log", "text"):
+        assert decode(Column("c", "bit", precision=precision), road, *encoded, None) == [*numbers, None]
+
+
+def test_years() -> None:
+    assert decode(Column("c", "year"), "log", b"\0", b"\x01", b"\xff", None) == [0, 1901, 2155, None]
+    assert decode(Column("c", "year"), "text", b"0000", b"1901", b"2155", None) == [0, 1901, 2155, None]

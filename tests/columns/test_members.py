@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.catalog import Column
+from headgate.errors import DecodeError, UnsupportedError
+from tests.columns.cells import decode
+
+MEMBERS = st.lists(st.text(max_size=8), min_size=1, max_size=64).map(tuple)
+
+
+@given(MEMBERS, st.data())
+def test_enum(members: tuple[str, ...], data: st.DataObject) -> None:
+    column = Column("c", "enum", charset="utf8mb4", members=members)
+    indexes = data.draw(st.lists(st.integers(0, len(members))))
+    texts = ["" if index == 0 else members[index - 1] for index in indexes]
+    for size in (1, 2):
+        assert decode(column, "log", *(index.to_bytes(size, "little") for index in indexes), None) == [*texts, None]
+    assert decode(column, "text", *(text.encode() for text in texts), None) == [*texts, None]
+
+
+@given(MEMBERS, st.data())
+def test_set(members: tuple[str, ...], data: st.DataObject) -> None:
+    column = Column("c", "set", charset="utf8mb4", members=members)
+    numbers = data.draw(st.lists(st.integers(0, 2 ** len(members) - 1)))
+    texts = [",".join(m for bit, m in enumerate(members) if number >> bit & 1) for number in numbers]
+    assert decode(column, "log", *(number.to_bytes(8, "little") for number in numbers), None) == [*texts, None]
+
+
+def test_text_comes_in_the_columns_character_set() -> None:
+    column = Column("c", "enum", charset="latin2", members=("ł",))
+    assert decode(column, "text", b"\xb3") == decode(column, "log", b"\x01") == ["ł"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("enum", b"\x03"), ("enum", b"\xff\xff"), ("set", b"\x04"), ("set", bytes(9))]
+)
+def test_a_value_that_the_column_does_not_have(kind: str, value: bytes) -> None:
+    with pytest.raises(DecodeError, match=kind.upper()):
+        decode(Column("c", kind, charset="utf8mb4", members=("a", "b")), "log", b"\x01", value)
+
+
+def test_a_set_has_at_most_64_values() -> None:
+    with pytest.raises(UnsupportedError):
+        decode(Column("c", "set", charset="utf8mb4", members=tuple(map(str, range(65)))), "log")

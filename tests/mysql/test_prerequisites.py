@@ -1,0 +1,196 @@
+"""The report's rows for servers that are hard to come by: old ones, other makers', replicas of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from headgate.errors import AccessError, DefiniteServerError
+from headgate.mysql import Connection, Prerequisite, prerequisites, quote_account, try_select
+
+GOOD = {
+    "version": "9.7.4",
+    "server_id": "1",
+    "log_bin": "ON",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "binlog_row_value_options": "",
+    "binlog_order_commits": "ON",
+    "gtid_mode": "ON",
+    "enforce_gtid_consistency": "ON",
+    "binlog_expire_logs_seconds": "2592000",
+    "max_allowed_packet": "67108864",
+    "log_replica_updates": "ON",
+    "replica_parallel_workers": "4",
+    "replica_preserve_commit_order": "ON",
+}
+
+
+class FakeConnection:
+    """Answers statements from a table; one that is not in it is an error, as on a server that does not know it."""
+
+    def __init__(self, variables: Mapping[str, str], answers: Mapping[str, Any] = {}) -> None:
+        numbers = [int(part) for part in variables["version"].split("-")[0].split(".")]
+        self.version = (numbers[0], numbers[1], numbers[2])
+        new = self.version >= (8, 2)
+        self.answers: dict[str, Any] = {
+            "SHOW GLOBAL VARIABLES": list(variables.items()),
+            "SELECT CURRENT_USER()": [("u@%",)],
+            "SHOW BINARY LOG STATUS" if new else "SHOW MASTER STATUS": [("binlog.000001", 4, "", "", "")],
+            "SHOW REPLICAS" if self.version >= (8, 0, 22) else "SHOW SLAVE HOSTS": [],
+            "SHOW REPLICA STATUS" if self.version >= (8, 0, 22) else "SHOW SLAVE STATUS": [],
+            **answers,
+        }
+
+    def query(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        assert not args
+        for begin, answer in self.answers.items():
+            if sql.startswith(begin):
+                if isinstance(answer, Exception):
+                    raise answer
+                return cast("list[tuple[Any, ...]]", answer)
+        raise DefiniteServerError(f"unknown statement {sql}", code=1064)
+
+
+def report(
+    variables: Mapping[str, str | None] = {},
+    answers: Mapping[str, Any] = {},
+    **given: Any,
+) -> dict[str, Prerequisite]:
+    known = {name: value for name, value in {**GOOD, **variables}.items() if value is not None}
+    rows = prerequisites(cast("Connection", FakeConnection(known, answers)), **given)
+    assert all(bool(row.remedy) == (row.status != "ok") for row in rows)
+    assert len({row.name for row in rows}) == len(rows)
+    return {row.name: row for row in rows}
+
+
+def bad(rows: Mapping[str, Prerequisite]) -> dict[str, str]:
+    return {name: row.remedy for name, row in rows.items() if row.status != "ok"}
+
+
+def test_all_is_well() -> None:
+    assert bad(report(databases=["shop"], server_ids=[range(5400, 5500)])) == {}
+
+
+@pytest.mark.parametrize("version", ["8.0.20", "8.0.36", "8.4.3", "9.7.4-2"])
+def test_each_version_is_asked_in_its_own_words(version: str) -> None:
+    assert bad(report({"version": version})) == {}
+
+
+@pytest.mark.parametrize("version", ["5.7.44", "10.11.6-MariaDB-0+deb12u1"])
+def test_other_servers_are_told_apart(version: str) -> None:
+    assert bad(report({"version": version})) == {"version": "upgrade the server"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "remedy"),
+    [
+        (
+            "OFF",
+            (
+                "SET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = ON_PERMISSIVE;"
+                " SET PERSIST gtid_mode = ON;"
+            ),
+        ),
+        ("OFF_PERMISSIVE", "SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;"),
+        ("ON_PERMISSIVE", "SET PERSIST gtid_mode = ON;"),
+    ],
+)
+def test_gtids_are_switched_on_step_by_step(mode: str, remedy: str) -> None:
+    assert bad(report({"gtid_mode": mode})) == {"gtid_mode": remedy}
+
+
+def test_gtids_need_consistency_first() -> None:
+    remedy = bad(report({"gtid_mode": "ON_PERMISSIVE", "enforce_gtid_consistency": "WARN"}))["gtid_mode"]
+    assert remedy == "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = ON;"
+
+
+REPLICA = {"SHOW REPLICA STATUS": [("Waiting for source to send event",)]}
+
+
+def test_a_replica() -> None:
+    assert bad(report({}, REPLICA)) == {}
+    off = {"log_replica_updates": "OFF", "replica_preserve_commit_order": "OFF"}
+    assert set(bad(report(off, REPLICA))) == set(off)
+    assert bad(report(off)) == {}  # who replicates from nobody needs neither
+    alone = {"replica_preserve_commit_order": "OFF", "replica_parallel_workers": "0"}
+    assert bad(report(alone, REPLICA)) == {}
+
+
+def test_an_old_replica_has_other_names() -> None:
+    old = {
+        "version": "8.0.25",
+        "log_replica_updates": None,
+        "replica_parallel_workers": None,
+        "replica_preserve_commit_order": None,
+        "log_slave_updates": "ON",
+        "slave_parallel_workers": "8",
+        "slave_preserve_commit_order": "OFF",
+    }
+    remedy = "STOP SLAVE SQL_THREAD; SET PERSIST slave_preserve_commit_order = ON; START SLAVE SQL_THREAD;"
+    assert bad(report(old, REPLICA)) == {"slave_preserve_commit_order": remedy}
+
+
+@pytest.mark.parametrize(
+    ("do", "ignore", "databases", "status"),
+    [
+        ("", "", ["a"], ("ok", "ok")),
+        ("a,b", "", ["a", "b"], ("warn", "ok")),
+        ("a,b", "", ["a", "c"], ("fail", "ok")),
+        ("", "b,c", ["a"], ("ok", "warn")),
+        ("", "b,c", ["a", "c"], ("ok", "fail")),
+    ],
+)
+def test_filters_of_the_log(do: str, ignore: str, databases: list[str], status: tuple[str, str]) -> None:
+    rows = report({}, {"SHOW BINARY LOG STATUS": [("f", 4, do, ignore, "")]}, databases=databases)
+    assert (rows["binlog_do_db"].status, rows["binlog_ignore_db"].status) == status
+
+
+@pytest.mark.parametrize(
+    ("seconds", "days", "status", "actual"),
+    [
+        ("0", None, "ok", "never purged"),
+        ("3600", "0", "warn", "3600 (60 minutes)"),
+        ("86399", None, "warn", "86399 (24 hours)"),
+        ("86400", None, "ok", "86400 (24 hours)"),
+        ("0", "3", "ok", "259200 (3 days)"),
+        ("60", None, "warn", "60 (60 seconds)"),
+    ],
+)
+def test_retention(seconds: str, days: str | None, status: str, actual: str) -> None:
+    row = report({"binlog_expire_logs_seconds": seconds, "expire_logs_days": days})["binlog_expire_logs_seconds"]
+    assert (row.status, row.actual) == (status, actual)
+
+
+def test_server_ids_in_use() -> None:
+    used = {"SHOW REPLICAS": [(5401, "", 3306, 1, "uuid"), (7, "", 3306, 1, "uuid")]}
+    assert report({}, used)["server ids in use"].actual == "1 (this server), 7, 5401"
+    clash = report({}, used, server_ids=[range(5400, 5500)])["server ids in use"]
+    assert (clash.status, clash.remedy) == ("fail", "choose other server_ids: 5401 in use")
+    assert report({"server_id": "5450"}, {}, server_ids=[range(5400, 5500)])["server ids in use"].status == "fail"
+    assert bad(report({"server_id": "0"})) == {"server_id": "SET PERSIST server_id = 1;"}
+
+
+def test_privileges_that_are_missing() -> None:
+    denied = AccessError("denied", code=1227)
+    rows = report({}, dict.fromkeys(("SHOW BINARY LOG STATUS", "SHOW REPLICAS", "SHOW REPLICA STATUS"), denied))
+    assert bad(rows)["REPLICATION CLIENT"] == "GRANT REPLICATION CLIENT ON *.* TO 'u'@'%';"
+    assert bad(rows)["REPLICATION SLAVE"] == "GRANT REPLICATION SLAVE ON *.* TO 'u'@'%';"
+    assert {rows["binlog_do_db"].status, rows["server ids in use"].status} == {"fail", "warn"}
+
+
+def test_names_are_quoted() -> None:
+    assert quote_account("o'hara@x@%") == "'o''hara@x'@'%'"
+    connection = FakeConnection(GOOD, {"SELECT `a``b` FROM `d`.`t`": AccessError("no", code=1142)})
+    row = try_select(cast("Connection", connection), "d", "t", ["a`b"])
+    assert row is not None
+    assert row.remedy == "GRANT SELECT ON `d`.`t` TO 'u'@'%';"
+    fine = FakeConnection(GOOD, {"SELECT `a` FROM `d`.`t` LIMIT 0": []})
+    assert try_select(cast("Connection", fine), "d", "t", ["a"]) is None
+    broken = FakeConnection(GOOD, {"SELECT": DefiniteServerError("crashed", code=145)})
+    row = try_select(cast("Connection", broken), "d", "t", ["a"])
+    assert row is not None
+    assert (row.status, row.actual) == ("fail", "crashed")
