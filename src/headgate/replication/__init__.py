@@ -1,0 +1,40 @@
+"""The log as Arrow: connection and decoder make a stream of whole transactions, complete or with an error."""
+
+from headgate.replication._meta import (
+    GTID_TYPE,
+    META_FIELDS,
+    SEQ_TYPE,
+    SNAPSHOT_FILE,
+    SNAPSHOT_POS,
+    canonical_schema,
+    op_array,
+    seq_array,
+)
+from headgate.replication._probe import commit_time
+from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
+from headgate.replication._types import Ddl, Idle, ImageBatch, LogBlock, LogHint, LogItem, RangeEnd, file_number
+
+__all__ = [
+    "GTID_TYPE",
+    "META_FIELDS",
+    "SEQ_TYPE",
+    "SNAPSHOT_FILE",
+    "SNAPSHOT_POS",
+    "Ddl",
+    "Idle",
+    "ImageBatch",
+    "LogBlock",
+    "LogHint",
+    "LogItem",
+    "RangeEnd",
+    "WindowReader",
+    "canonical_schema",
+    "commit_time",
+    "cut_in_order",
+    "file_number",
+    "follow",
+    "op_array",
+    "previous_gtids",
+    "read_range",
+    "seq_array",
+]

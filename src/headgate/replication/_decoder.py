@@ -1,0 +1,435 @@
+"""From segments of events to Arrow: the decoder of one dump.
+
+What it guarantees. Every change of every wanted transaction in a followed table comes out exactly once, in log order,
+or an error does: unknown events, statements in place of rows, partial images, XA transactions, rows that do not fit
+their table. A transaction counts as received only when its last event was seen.
+
+Row images come out as soon as their segment is decoded, before their transaction has ended: whoever needs whole
+transactions waits for the end of the range (a Spark task), or for an item that proves it (``RangeEnd``, ``Idle``).
+A transaction in the log is committed; the exception, XA, is held back until its last event says which kind it is.
+
+``ordinal`` counts the changes of a transaction over *all* tables, followed or not, so that a change keeps its ``_seq``
+whatever tables are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.binlog import (
+    EVENT_NAMES,
+    R_POS,
+    R_SLOT,
+    R_TXN,
+    GtidFilter,
+    RowEvents,
+    Scanner,
+    Segment,
+    Stop,
+    WalkedRows,
+    assign_ordinals,
+    codes,
+    note_counts,
+    parse_query,
+    parse_tagged_gtid,
+)
+from headgate.catalog import Statement, TableDef, parse_statement
+from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
+from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.replication._meta import META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
+from headgate.replication._tables import DecodeOptions, Slot, TableSlots
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, file_number
+
+__all__ = ["LogDecoder"]
+
+_HEADER: Final = codes.HEADER_SIZE
+_ANSI_QUOTES: Final = 4
+_NO_BACKSLASH_ESCAPES: Final = 1 << 20
+_IGNORED_STATEMENTS: Final = ("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
+
+
+class LogDecoder:
+    """Decodes the segments of one dump.
+
+    :param wanted: the transactions to decode.
+    :param inside: True: those in ``wanted``; False: all others.
+    :param key_of: key columns of tables without a primary key.
+    :param skip: a transaction and the number of its changes that were handed out before a reconnect.
+    """
+
+    def __init__(
+        self,
+        wanted: GtidSet,
+        options: DecodeOptions,
+        key_of: Callable[[str, str], Sequence[str]],
+        *,
+        inside: bool = True,
+        skip: tuple[str, int] | None = None,
+    ) -> None:
+        sid, first, last = wanted.as_arrays()
+        self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside))
+        self._wanted, self._inside = wanted, inside
+        self._options = options
+        self._tables = TableSlots(options, key_of)
+        self._received = GtidSetBuilder()
+        self._skip = skip
+        self._continued = 0
+        self._xa: list[LogBlock | Ddl] | None = None
+        self._xa_ignored: set[str] = set()
+        self.received_count = 0
+        """Transactions received whole."""
+        self.changes = 0
+        """Changes met so far in wanted transactions, of all tables."""
+        self.end: tuple[str, int] | None = None
+        """File and position behind the last transaction received."""
+
+    def received(self) -> GtidSet:
+        """The transactions received whole."""
+        return self._received.build()
+
+    def unfinished(self) -> tuple[str, int] | None:
+        """The open transaction and how many of its changes were handed out, for ``skip`` after a reconnect."""
+        if not self._scanner.open:
+            return None
+        txns = self._scanner.transactions()
+        name = gtid_array(txns, self._scanner.tags, np.array([self._scanner.current], np.int64))[0].as_py()
+        handed_out = 0 if self._xa is not None else self._continued
+        if self._skip is not None and self._skip[0] == name:
+            handed_out = max(handed_out, self._skip[1])
+        return name, handed_out
+
+    def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl]:
+        """Everything in the segment. The segment must be decoded before its buffer is used again."""
+        first = 0
+        while True:
+            stop = self._scanner.scan(segment, first)
+            if stop is None:
+                break
+            yield from self._settle(segment, stop)
+            first = stop.place + 1 if stop.kind != codes.TABLE_MAP else stop.place
+        yield from self._flush(segment)
+
+    # --- row images -----------------------------------------------------------------------------------------------
+
+    def _flush(self, segment: Segment) -> Iterator[LogBlock | Ddl]:
+        """What the scanner has gathered, as a block."""
+        block = self._block(segment)
+        self._note_done(segment)
+        if block.images:
+            if self._xa is not None:
+                self._xa.append(block)
+            else:
+                yield block
+
+    def _block(self, segment: Segment) -> LogBlock:
+        events = self._scanner.row_events()
+        carried = self._continued
+        if not events.events:
+            self._continued = carried if self._scanner.current == 0 else 0
+            return LogBlock([])
+        numbers, txn = events.table[R_SLOT], events.table[R_TXN]
+        used = [(self._tables.slots[s], np.flatnonzero(numbers == s)) for s in np.unique(numbers).tolist()]
+        counts = np.zeros(events.events, np.int64)
+        alone = len(used) == 1 and used[0][0].table is not None
+        for slot, which in used:
+            if slot.walker is not None and not alone:
+                self._walking(segment, slot, events, which, counts)
+        images = [
+            ImageBatch(slot.table, batch)
+            for slot, which in used
+            if slot.table
+            for batch in self._batches(segment, slot, events, which, counts, carried)
+        ]
+        _, counted = assign_ordinals(txn, counts, carried)
+        self.changes += int(counts.sum())
+        current = self._scanner.current
+        self._continued = counted if current == txn[-1] else carried if current == 0 else 0
+        return LogBlock(images, segment.file)
+
+    def _walking(self, segment: Segment, slot: Slot, events: RowEvents, which: Any, counts: Any) -> None:
+        assert slot.walker is not None
+        try:
+            slot.walker.count(segment.buf, events, which, counts)
+        except ValueError as error:
+            raise DecodeError(
+                str(error), table=slot.name, file=segment.file, pos=int(events.table[R_POS, which[0]])
+            ) from None
+
+    def _batches(
+        self, segment: Segment, slot: Slot, events: RowEvents, which: Any, counts: Any, carried: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Walk and decode one table's events; ``counts`` (int64): the changes of all events before those walked."""
+        assert slot.walker is not None
+        cursor = slot.walker.start()
+        while cursor[0] < len(which):
+            walked = slot.walker.walk(segment.buf, events, which, cursor)
+            if walked.partial:
+                raise UnsupportedError(
+                    "a row image leaves columns out; headgate needs full images: SET GLOBAL binlog_row_image = 'FULL'",
+                    table=slot.name, file=segment.file, pos=int(events.table[R_POS, which[0]]),
+                )  # fmt: skip
+            note_counts(walked, counts)
+            if walked.block.rows:
+                starts, _ = assign_ordinals(events.table[R_TXN], counts, carried)
+                batch = self._batch(segment, slot, events, walked, starts)
+                if batch.num_rows:
+                    yield batch
+
+    def _batch(
+        self, segment: Segment, slot: Slot, events: RowEvents, walked: WalkedRows, starts: Any
+    ) -> pa.RecordBatch:
+        assert slot.codec is not None
+        txn = events.table[R_TXN][walked.event]
+        pos = events.table[R_POS][walked.event]
+        ordinal = starts[walked.event] + walked.change
+        transactions = self._scanner.transactions()
+        try:
+            columns = slot.codec.from_log(walked.block)
+        except HeadgateError as error:
+            raise self._tables.located(error, slot, file=segment.file, pos=int(pos[0])) from None
+        gtid = gtid_array(transactions, self._scanner.tags, txn)
+        meta = [
+            op_array(walked.op),
+            seq_array(self._options.epoch, file_number(segment.file), pos, ordinal),
+            gtid,
+            pa.array(transactions.commit_us[txn], pa.int64()).cast(META_FIELDS[3].type),
+        ]
+        batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=slot.schema)
+        return self._without_skipped(batch, txn, ordinal, transactions)
+
+    def _without_skipped(self, batch: pa.RecordBatch, txn: Any, ordinal: Any, transactions: Any) -> pa.RecordBatch:
+        """Leave out what was handed out before a reconnect."""
+        if self._skip is None:
+            return batch
+        name, count = self._skip
+        gtid = Gtid.parse(name)
+        words = np.frombuffer(gtid.uuid, "<u8")
+        same = (transactions.hi == words[0]) & (transactions.lo == words[1]) & (transactions.number == gtid.number)
+        same &= np.array([self._scanner.tags[t] == gtid.tag for t in transactions.tag], bool)
+        drop = same[txn] & (ordinal < count)
+        return batch.filter(pa.array(~drop)) if drop.any() else batch
+
+    def _note_done(self, segment: Segment) -> None:
+        transactions = self._scanner.transactions()
+        done = transactions.done == 1
+        count = int(done.sum())
+        if count:
+            self.received_count += count
+            self.end = (segment.file, self._scanner.next_pos)
+            hi, lo, tag = transactions.hi[done], transactions.lo[done], transactions.tag[done]
+            number = transactions.number[done]
+            while len(number):
+                same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
+                uuid = np.array([hi[0], lo[0]], "<u8").tobytes()
+                self._received.add_arrays(uuid, self._scanner.tags[int(tag[0])], number[same])
+                hi, lo, tag, number = (array[~same] for array in (hi, lo, tag, number))
+        self._scanner.clear()
+
+    # --- events that the scanner does not settle ------------------------------------------------------------------
+
+    def _settle(self, segment: Segment, stop: Stop) -> Iterator[LogBlock | Ddl]:
+        body = segment.buf[int(segment.start[stop.place]) + _HEADER : int(segment.end[stop.place])].tobytes()
+        if stop.kind == codes.TABLE_MAP:
+            self._scanner.register_table(*self._register(segment, stop, body))
+        elif stop.kind == codes.QUERY:
+            yield from self._query(segment, stop, body)
+        elif stop.kind == codes.GTID_TAGGED:
+            tagged = parse_tagged_gtid(body)
+            wanted = (Gtid(tagged.sid, tagged.tag, tagged.number) in self._wanted) == self._inside
+            self._scanner.begin_tagged(tagged.sid, tagged.tag, tagged.number, tagged.original_commit_us, wanted=wanted)
+        elif stop.kind == codes.XA_PREPARE:
+            yield from self._xa_prepare(segment, stop, body)
+        elif stop.kind == codes.PARTIAL_UPDATE_ROWS:
+            yield from self._partial_json(segment, stop, body)
+        else:
+            self._refuse(segment, stop)
+
+    def _register(self, segment: Segment, stop: Stop, body: bytes) -> tuple[int, bytes, int]:
+        try:
+            return self._tables.register(body)
+        except HeadgateError as error:
+            error.fields.setdefault("file", segment.file)
+            error.fields.setdefault("pos", int(segment.pos[stop.place]))
+            raise
+
+    def _where(self, segment: Segment, stop: Stop) -> dict[str, Any]:
+        return {"file": segment.file, "pos": int(segment.pos[stop.place]), "gtid": self._gtid()}
+
+    def _gtid(self) -> str | None:
+        if not self._scanner.open:
+            return None
+        current = np.array([self._scanner.current], np.int64)
+        return str(gtid_array(self._scanner.transactions(), self._scanner.tags, current)[0].as_py())
+
+    def _refuse(self, segment: Segment, stop: Stop) -> None:
+        """An event that must not be skipped, unless its own flag says that it may."""
+        where = self._where(segment, stop)
+        if stop.kind == codes.ANONYMOUS_GTID:
+            raise ServerSettingError(
+                "the log holds a transaction without a GTID: SET GLOBAL gtid_mode = ON (step by step, see 'Enabling "
+                "GTID Transactions Online')", setting="gtid_mode", expected="ON", actual="OFF", **where,
+            )  # fmt: skip
+        if stop.kind == codes.INCIDENT:
+            raise DecodeError(
+                "the server reports an incident: changes are missing from its log; read the tables again", **where
+            )
+        flags = int.from_bytes(
+            segment.buf[int(segment.start[stop.place]) + codes.FLAGS_OFFSET :][:2].tobytes(), "little"
+        )
+        if flags & codes.FLAG_IGNORABLE:
+            return
+        name = EVENT_NAMES.get(stop.kind, "unknown")
+        raise UnsupportedError(
+            f"the log holds an event of type {stop.kind} ({name}), which headgate does not read", **where
+        )
+
+    def _partial_json(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
+        yield from ()
+        table_id = int.from_bytes(body[:6], "little")
+        slot = self._scanner.slot_of(table_id)
+        if slot is None or self._tables.slots[slot].table is not None:
+            name = self._tables.slots[slot].name if slot is not None else None
+            raise UnsupportedError(
+                "an update carries JSON differences instead of values: SET GLOBAL binlog_row_value_options = ''",
+                table=name, **self._where(segment, stop),
+            )  # fmt: skip
+
+    # --- statements -----------------------------------------------------------------------------------------------
+
+    def _query(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
+        query = parse_query(body)
+        text = query.statement.lstrip()
+        if text.upper().startswith(_IGNORED_STATEMENTS):
+            return
+        statement = parse_statement(
+            query.statement,
+            query.db,
+            ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
+            backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
+        )
+        where = self._where(segment, stop)
+        if statement.kind == "xa":
+            yield from self._xa_statement(segment, stop, text, where)
+            return
+        yield from self._flush(segment)
+        yield from self._statement(statement, query.statement, where)
+        if not self._scanner.begun and not statement.starts_transaction:
+            self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+            yield from self._flush(segment)
+
+    def _statement(self, statement: Statement, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
+        if statement.kind == "unknown":
+            raise UnsupportedError("the log holds a statement that headgate cannot read", statement=text[:500], **where)
+        if statement.kind == "dml":
+            raise UnsupportedError(
+                "the log holds a change as a statement instead of rows: SET GLOBAL binlog_format = 'ROW', and in the "
+                "session that wrote it",
+                statement=text[:500], **where,
+            )  # fmt: skip
+        if statement.kind == "transaction" and text.strip().upper().startswith("ROLLBACK"):
+            raise UnsupportedError(
+                "the log holds a transaction that was rolled back after a non-transactional table was changed", **where
+            )
+        for effect in statement.effects:
+            yield from self._effect(effect, text, where, adds=statement.only_adds_nullable)
+
+    def _effect(self, effect: Any, text: str, where: dict[str, Any], *, adds: bool) -> Iterator[LogBlock | Ddl]:
+        tables = self._options.tables
+        new_name = f"{effect.new_db}.{effect.new_table}" if effect.new_table else None
+        if effect.action == "drop_database":
+            if tables.may_match(effect.db):
+                yield self._ddl("drop_database", text, effect.db, "*", where)
+            return
+        followed = tables.matches(effect.db, effect.table)
+        if not followed and not (new_name and tables.matches(effect.new_db, effect.new_table)):
+            return
+        if effect.action == "truncate":
+            yield LogBlock([self._truncate(effect.db, effect.table, where)], where["file"])
+            return
+        yield self._ddl(effect.action, text, effect.db, effect.table, where, new_name, adds)
+
+    def _ddl(
+        self,
+        action: str,
+        text: str,
+        db: str,
+        table: str,
+        where: dict[str, Any],
+        new_name: str | None = None,
+        adds: bool = False,
+    ) -> Ddl:
+        return Ddl(
+            text, action, db, table, where["gtid"], self._commit_us(), where["file"], file_number(where["file"]),
+            where["pos"],
+            0, new_name, adds,
+        )  # fmt: skip
+
+    def _commit_us(self) -> int:
+        return int(self._scanner.transactions().commit_us[self._scanner.current]) if self._scanner.open else 0
+
+    def _truncate(self, db: str, table: str, where: dict[str, Any]) -> ImageBatch:
+        """A ``t`` image: meta columns only."""
+        definition = TableDef(db, table, (), ())
+        one = np.array([0], np.int64)
+        arrays = [
+            pa.array(["t"]),
+            seq_array(self._options.epoch, file_number(where["file"]), one + where["pos"], one),
+            pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array([where["gtid"]], pa.string())),
+            pa.array([self._commit_us()], pa.int64()).cast(META_FIELDS[3].type),
+        ]
+        return ImageBatch(definition, pa.RecordBatch.from_arrays(arrays, schema=canonical_schema(definition, ())))
+
+    # --- XA -------------------------------------------------------------------------------------------------------
+
+    def _xa_statement(self, segment: Segment, stop: Stop, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
+        """XA START opens a transaction whose fate its last event tells; XA COMMIT and ROLLBACK end an earlier one."""
+        words = text.upper().split()
+        verb = words[1] if len(words) > 1 else ""
+        if verb in ("START", "BEGIN"):
+            yield from self._flush(segment)
+            self._xa = []
+            self._scanner.mark_begun()
+            return
+        if verb == "END":
+            return
+        xid = text.split(None, 2)[2].strip().upper() if len(words) > 2 else ""
+        if xid in self._xa_ignored:
+            self._xa_ignored.discard(xid)
+            yield from self._flush(segment)
+            self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+            yield from self._flush(segment)
+            return
+        raise UnsupportedError(
+            "the log holds an XA transaction, which headgate does not follow yet", statement=text[:500], **where
+        )
+
+    def _xa_prepare(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
+        where = self._where(segment, stop)
+        for block in self._flush(segment):
+            (self._xa if self._xa is not None else []).append(block)
+        held, self._xa = self._xa or [], None
+        one_phase = bool(body and body[0])
+        if not one_phase and held:
+            name = next(
+                (image.table.full_name for block in held if isinstance(block, LogBlock) for image in block.images), None
+            )
+            raise UnsupportedError(
+                "the log holds a prepared XA transaction, which headgate does not follow yet", table=name, **where
+            )
+        if not one_phase:
+            self._xa_ignored.add(_xid_text(body))
+        self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+        yield from held
+        yield from self._flush(segment)
+
+
+def _xid_text(body: bytes) -> str:
+    """The xid of an XA_PREPARE event as the server writes it in ``XA COMMIT``: ``X'…',X'…',1``."""
+    number = int.from_bytes(body[1:5], "little", signed=True)
+    gtrid, bqual = int.from_bytes(body[5:9], "little"), int.from_bytes(body[9:13], "little")
+    data = body[13 : 13 + gtrid + bqual]
+    return f"X'{data[:gtrid].hex()}',X'{data[gtrid:].hex()}',{number}".upper()

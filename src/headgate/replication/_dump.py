@@ -1,0 +1,170 @@
+"""One dump: the request, the connection, the items that come back.
+
+Layouts: MySQL source ``sql/rpl_source.cc`` (``com_binlog_dump``, ``com_binlog_dump_gtid``) and the client/server
+protocol, "COM_BINLOG_DUMP_GTID". What a bounded reader has to know:
+
+- ``server_id`` 0 never conflicts with another dump; with any other id the server ends the older dump of the same id.
+- A file name and position may stand beside the GTID set: the server starts there and still filters by the set. That
+  skips the server's own check for purged transactions, so :func:`open_dump` checks it first.
+- The events' checksums are asked for always; ``NONE`` would not strip those already in the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
+from headgate.errors import (
+    BinlogPurgedError,
+    HeadgateError,
+    IncompleteReadError,
+    ServerBehindError,
+)
+from headgate.gtid import GtidSet
+from headgate.mysql import ByteStream, Connection, ConnectionSettings, server_error
+from headgate.replication._types import LogHint
+
+__all__ = ["Dump", "open_dump", "open_file_dump"]
+
+_COM_BINLOG_DUMP: Final = 0x12
+_COM_BINLOG_DUMP_GTID: Final = 0x1E
+_NON_BLOCK: Final = 0x01
+_THROUGH_GTID: Final = 0x04
+_ER_FATAL_READING: Final = 1236
+"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: the server cannot serve the dump; the text says why."""
+
+
+@dataclass
+class Dump:
+    """A dump that has begun. ``file`` and ``pos`` say how far the server has read its log for it."""
+
+    connection: Connection
+    stream: ByteStream
+    framer: Framer
+    needed: GtidSet
+    server_uuid: str = ""
+    file: str = ""
+    pos: int = 4
+
+    def items(self) -> Iterator[Segment | LogPosition]:
+        """Segments and positions until the server ends the dump. A segment is valid until the next one is asked for.
+
+        :raises TransportError: the connection failed.
+        :raises ServerError: the server ended the dump with an error.
+        """
+        stream, framer = self.stream, self.framer
+        while True:
+            item, used = framer.next(stream.buf, stream.start, stream.end)
+            stream.consume(used - stream.start)
+            if item is None:
+                stream.fill(framer.needed)
+                continue
+            if isinstance(item, EndOfLog):
+                return
+            if isinstance(item, ErrorPacket):
+                raise _dump_error(item.data, self.needed)
+            if isinstance(item, LogPosition):
+                self._reached(item.file, item.pos)
+                yield item
+                continue
+            yield item
+            self._reached(item.file, int(item.next_pos[-1]))
+
+    def _reached(self, file: str, pos: int) -> None:
+        if file != self.file:
+            self.file, self.pos = file, pos
+        else:
+            self.pos = max(self.pos, pos)
+
+
+def _dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
+    """The error of an error packet: code (2 bytes), ``#``, SQLSTATE (5 bytes), message."""
+    code = int.from_bytes(data[:2], "little")
+    has_state = data[2:3] == b"#"
+    message = data[8 if has_state else 2 :].decode("utf-8", "replace")
+    sqlstate = data[3:8].decode("ascii", "replace") if has_state else ""
+    if code == _ER_FATAL_READING:
+        if "purged" in message:
+            return BinlogPurgedError(f"the server has purged log that is needed: {message}", needed=str(needed))
+        if "same server_uuid" in message or "same server_id" in message or "Network" in message:
+            return IncompleteReadError(f"the server ended the dump: {message}")
+    return server_error(code, sqlstate, message)
+
+
+def _gtid_request(had: GtidSet, server_id: int, flags: int, hint: LogHint | None) -> bytes:
+    name = hint.file.encode() if hint else b""
+    pos = hint.pos if hint else 4
+    data = had.encode()
+    return (
+        struct.pack("<HII", flags | _THROUGH_GTID, server_id, len(name))
+        + name
+        + struct.pack("<QI", pos, len(data))
+        + data
+    )
+
+
+@contextmanager
+def open_dump(
+    settings: ConnectionSettings,
+    *,
+    had: GtidSet | None = None,
+    wanted: GtidSet | None = None,
+    executed: GtidSet | None = None,
+    server_uuid: str | None = None,
+    hint: LogHint | None = None,
+    server_id: int = 0,
+    heartbeat_seconds: float | None = None,
+) -> Iterator[Dump]:
+    """A dump of everything outside ``had``, or of ``wanted`` (and whatever was committed since it was planned).
+
+    :param executed: what the server must have executed (a server that lacks it would answer with too little, silently).
+    :param server_uuid: the server that the caller planned with.
+    :param server_id: 0 for a bounded dump, which ends at the log's end; otherwise the dump goes on for ever.
+    :raises ServerBehindError: another server, or one that lacks transactions.
+    :raises BinlogPurgedError: the log no longer holds what is needed.
+    """
+    with Connection.open(settings) as connection:
+        row = connection.query("SELECT @@global.server_uuid, @@global.gtid_executed, @@global.gtid_purged")[0]
+        uuid, now, purged = str(row[0]), GtidSet.parse(str(row[1])), GtidSet.parse(str(row[2]))
+        if server_uuid is not None and uuid != server_uuid:
+            raise ServerBehindError(f"connected to server {uuid}, but the read was planned on {server_uuid}")
+        if executed is not None and not executed <= now:
+            raise ServerBehindError(
+                "the server lacks transactions that the plan counts on: wait for it, or connect to another one",
+                missing=str(executed - now),
+            )
+        if wanted is not None:
+            had = now - wanted
+        assert had is not None
+        needed = (now - had) if wanted is None else wanted
+        lost = purged & needed
+        if lost:
+            raise BinlogPurgedError(
+                "the server has purged log that is needed: the tables have to be read again, with a new checkpoint",
+                needed=str(lost), purged=str(purged),
+            )  # fmt: skip
+        _prepare(connection, heartbeat_seconds)
+        usable = hint if hint is not None and hint.server_uuid == uuid else None
+        flags = 0 if server_id else _NON_BLOCK
+        stream = connection.command(_COM_BINLOG_DUMP_GTID, _gtid_request(had, server_id, flags, usable))
+        yield Dump(connection, stream, Framer(), needed, uuid)
+
+
+@contextmanager
+def open_file_dump(connection: Connection, file: str, pos: int = 4) -> Iterator[Dump]:
+    """A bounded dump of the log from a position in a file on, all transactions. The connection cannot be used again."""
+    _prepare(connection, None)
+    request = struct.pack("<IHI", pos, _NON_BLOCK, 0) + file.encode()
+    yield Dump(connection, connection.command(_COM_BINLOG_DUMP, request), Framer(), GtidSet())
+
+
+def _prepare(connection: Connection, heartbeat_seconds: float | None) -> None:
+    """Session variables that the dump reads (both spellings: before and since 8.0.26)."""
+    connection.query("SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
+    if heartbeat_seconds is not None:
+        period = int(heartbeat_seconds * 1_000_000_000)
+        connection.query(f"SET @source_heartbeat_period = {period}, @master_heartbeat_period = {period}")

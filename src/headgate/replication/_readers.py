@@ -1,0 +1,270 @@
+"""The readers: a bounded range, a window behind a snapshot chunk, and the log as it grows.
+
+Completeness. A dump's clean end proves nothing (``KILL QUERY`` on the dump thread ends it with a clean EOF). So
+
+- :func:`read_range` is done when the transactions received are exactly those asked for, and fails otherwise;
+- :class:`WindowReader` is done when the server has read its log at least to the position that the caller noted;
+- :func:`follow` never ends by itself.
+
+Reconnects happen inside. A transaction that was cut off is asked for again whole, and the changes of it that were
+handed out before are left out of the second reading (a server sends the same events in the same order; should it be
+another server, the check of its UUID fails).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from headgate.binlog import Segment, codes
+from headgate.catalog import TablePatterns, load_tables
+from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Transient
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings
+from headgate.replication._decoder import LogDecoder
+from headgate.replication._dump import Dump, open_dump, open_file_dump
+from headgate.replication._tables import DecodeOptions
+from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, file_number
+
+__all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
+
+_ATTEMPTS: Final = 8
+"""Tries without progress before a reader gives up: with the back-off below, about 40 seconds."""
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_HEARTBEAT_SECONDS: Final = 1.0
+
+
+class _BackOff:
+    """Pauses between attempts: doubling, with jitter, until ``attempts`` in a row brought nothing."""
+
+    def __init__(self, attempts: int | None = _ATTEMPTS) -> None:
+        self._limit = attempts
+        self._failed = 0
+
+    def progress(self) -> None:
+        self._failed = 0
+
+    def pause(self, error: HeadgateError) -> None:
+        """Sleep before the next attempt, or raise ``error`` if there were enough."""
+        self._failed += 1
+        if self._limit is not None and self._failed >= self._limit:
+            raise error
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._failed - 1))
+        time.sleep(pause * random.uniform(0.5, 1.0))
+
+
+def _key_lookup(settings: ConnectionSettings) -> Callable[[str, str], Sequence[str]]:
+    """Key columns of tables that have no primary key; asked of information_schema when such a table turns up."""
+
+    def key_of(db: str, table: str) -> Sequence[str]:
+        with Connection.open(settings) as connection:
+            found = load_tables(connection.query, TablePatterns([f"{db}.{table}"]))
+        return [definition.columns[i].name for definition in found for i in definition.key]
+
+    return key_of
+
+
+def read_range(
+    settings: ConnectionSettings,
+    wanted: GtidSet,
+    *,
+    executed: GtidSet,
+    server_uuid: str | None,
+    tables: TablePatterns,
+    epoch: int,
+    hint: LogHint | None = None,
+    images: str = "all",
+    temporals: str = "arrow",
+    zero_dates: str = "error",
+) -> Iterator[LogBlock | Ddl | RangeEnd]:
+    """Exactly the transactions ``wanted``, then a ``RangeEnd``.
+
+    :param executed: what the server had executed when the range was planned (contains ``wanted``).
+    :param server_uuid: the server it was planned on; ``None``: any that has executed it.
+    :param hint: where a reader stood when everything before ``wanted`` was read.
+    :raises BinlogPurgedError: the log no longer holds it.
+    :raises IncompleteReadError: it did not arrive in full, after several tries.
+    """
+    options = DecodeOptions(tables, epoch, images, temporals, zero_dates)
+    remaining, skip, back_off = wanted, None, _BackOff()
+    end: tuple[str, int] | None = None
+    uuid = server_uuid or ""
+    while remaining:
+        decoder = LogDecoder(remaining, options, _key_lookup(settings), skip=skip)
+        try:
+            with open_dump(settings, wanted=remaining, executed=executed, server_uuid=server_uuid, hint=hint) as dump:
+                uuid = uuid or dump.server_uuid
+                yield from _decode(dump, decoder, remaining.count())
+        except HeadgateError as error:
+            if not isinstance(error, Transient):
+                raise
+            failure: HeadgateError = error
+        else:
+            failure = IncompleteReadError("the log ended before all of a range had arrived")
+        received = decoder.received()
+        end = decoder.end or end
+        skip = decoder.unfinished() or skip
+        remaining -= received
+        if remaining:
+            if received:
+                back_off.progress()
+            failure.fields.setdefault("missing", str(remaining))
+            back_off.pause(failure)
+    file, pos = end or ("", 0)
+    yield RangeEnd(uuid, file, pos, executed)
+
+
+def _decode(dump: Dump, decoder: LogDecoder, count: int | None) -> Iterator[LogBlock | Ddl]:
+    """Decode until ``count`` transactions have been received, or the dump ends."""
+    for item in dump.items():
+        if isinstance(item, Segment):
+            yield from decoder.decode(item)
+            if count is not None and decoder.received_count >= count:
+                return
+
+
+class WindowReader:
+    """Everything outside ``had``, in steps: each :meth:`read_to` goes on where the last one stopped.
+
+    :param had: the GTID set from which the window begins.
+    :param hint: where a reader stood when its set was ``had`` or less.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        had: GtidSet,
+        *,
+        server_uuid: str | None,
+        tables: TablePatterns,
+        hint: LogHint | None = None,
+        images: str = "all",
+        temporals: str = "arrow",
+        zero_dates: str = "error",
+    ) -> None:
+        self._settings = settings
+        self._had = had
+        self._server_uuid = server_uuid
+        self._options = DecodeOptions(tables, 0, images, temporals, zero_dates)
+        self._hint = hint
+        self._reached = ("", 0)
+
+    @property
+    def gtid(self) -> GtidSet:
+        """``had`` and everything read since."""
+        return self._had
+
+    def read_to(self, file: str, pos: int) -> Iterator[LogBlock | Ddl]:
+        """Everything up to at least ``(file, pos)`` (a position of the server's own SHOW BINARY LOG STATUS).
+
+        :raises IncompleteReadError: the server did not read its log that far, after several tries.
+        """
+        target = (file_number(file), pos)
+        back_off, skip = _BackOff(), None
+        while (file_number(self._reached[0]), self._reached[1]) < target:
+            decoder = LogDecoder(self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip)
+            failure: HeadgateError = IncompleteReadError("the log ended before the window's end", file=file, pos=pos)
+            try:
+                with open_dump(
+                    self._settings, had=self._had, executed=self._had, server_uuid=self._server_uuid, hint=self._hint
+                ) as dump:
+                    yield from _decode(dump, decoder, None)
+                    if decoder.unfinished() is None:
+                        self._reached = (dump.file, dump.pos)
+            except HeadgateError as error:
+                if not isinstance(error, Transient):
+                    raise
+                failure = error
+            received = decoder.received()
+            self._had |= received
+            if decoder.end is not None and self._server_uuid is not None:
+                self._hint = LogHint(self._server_uuid, *decoder.end)
+            skip = decoder.unfinished() or skip
+            if (file_number(self._reached[0]), self._reached[1]) < target:
+                if received:
+                    back_off.progress()
+                back_off.pause(failure)
+
+
+def follow(
+    settings: ConnectionSettings,
+    had: GtidSet,
+    *,
+    tables: TablePatterns,
+    epoch: int = 0,
+    images: str = "all",
+    temporals: str = "arrow",
+    zero_dates: str = "error",
+    server_id: int | None = None,
+) -> Iterator[LogItem]:
+    """Everything outside ``had`` as it is committed, for ever; ``Idle`` whenever the log's end was reached.
+
+    :param server_id: 1 to 2³²−1; by default a random one above 2³¹, where nobody's servers are.
+    :raises BinlogPurgedError: the log no longer holds what comes after ``had``.
+    """
+    options = DecodeOptions(tables, epoch, images, temporals, zero_dates)
+    identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
+    back_off, skip = _BackOff(), None
+    while True:
+        decoder = LogDecoder(had, options, _key_lookup(settings), inside=False, skip=skip)
+        failure: HeadgateError = IncompleteReadError("the server ended the dump")
+        try:
+            with open_dump(
+                settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS
+            ) as dump:
+                for item in _follow_items(dump, decoder, had):
+                    back_off.progress()
+                    yield item
+        except HeadgateError as error:
+            if not isinstance(error, Transient):
+                raise
+            failure = error
+        had |= decoder.received()
+        skip = decoder.unfinished() or skip
+        back_off.pause(failure)
+
+
+def _follow_items(dump: Dump, decoder: LogDecoder, had: GtidSet) -> Iterator[LogItem]:
+    for item in dump.items():
+        if isinstance(item, Segment):
+            yield from decoder.decode(item)
+        if not dump.stream.end > dump.stream.start and decoder.unfinished() is None:
+            yield Idle(had | decoder.received())
+
+
+def previous_gtids(settings: ConnectionSettings, file: str) -> GtidSet:
+    """The exact set of transactions in all files before ``file``: the body of its PREVIOUS_GTIDS event.
+
+    :raises DecodeError: the file does not begin with one.
+    """
+    with Connection.open(settings) as connection, open_file_dump(connection, file) as dump:
+        for item in dump.items():
+            if not isinstance(item, Segment):
+                continue
+            start, end = int(item.start[0]), int(item.end[0])
+            if item.buf[start + codes.TYPE_OFFSET] == codes.PREVIOUS_GTIDS:
+                return GtidSet.decode(item.buf[start + codes.HEADER_SIZE : end].tobytes())
+            break
+    raise DecodeError("a binlog file does not begin with its PREVIOUS_GTIDS event", file=file)
+
+
+def cut_in_order(
+    settings: ConnectionSettings, had: GtidSet, executed: GtidSet, *, limit_rows: int, hint: LogHint | None = None
+) -> GtidSet:
+    """A consistent cut after ``had``: the transactions met first in the log, until they hold ``limit_rows`` changes.
+
+    Only whole transactions, in log order, and none that ``executed`` lacks; all of it if it holds fewer changes.
+    """
+    wanted = executed - had
+    decoder = LogDecoder(wanted, DecodeOptions(TablePatterns([])), lambda _db, _table: ())
+    with open_dump(settings, wanted=wanted, executed=executed, hint=hint) as dump:
+        for item in dump.items():
+            if isinstance(item, Segment):
+                for _ in decoder.decode(item):
+                    pass
+                if decoder.changes >= limit_rows or decoder.received_count >= wanted.count():
+                    break
+    return had | decoder.received()

@@ -1,0 +1,89 @@
+"""What comes out of the log: blocks of row images, statements, and how far a reader got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headgate.catalog import TableDef
+    from headgate.gtid import GtidSet
+
+__all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogHint", "LogItem", "RangeEnd", "file_number"]
+
+
+@dataclass(frozen=True)
+class LogHint:
+    """Where a reader of one server stood when its GTID set was exactly some set; a dump may begin there."""
+
+    server_uuid: str
+    file: str
+    pos: int
+
+
+@dataclass
+class ImageBatch:
+    """Row images of one table definition, in log order, as a canonical record batch."""
+
+    table: TableDef
+    batch: pa.RecordBatch
+
+
+@dataclass
+class LogBlock:
+    """One contiguous stretch of the log. The order between the images of different tables is that of ``_seq``."""
+
+    images: list[ImageBatch]
+    file: str = ""
+    """The name of the log file it was read from."""
+
+
+@dataclass(frozen=True)
+class Ddl:
+    """A statement that changed a followed table's definition; one item for each table it touches."""
+
+    statement: str
+    action: str
+    """``create``, ``alter``, ``drop``, ``rename`` (TRUNCATE comes as a ``t`` image), or ``drop_database``: then
+    ``table`` is ``*``, because the log does not say which tables there were."""
+    db: str
+    table: str
+    gtid: str
+    ts_us: int
+    """Original commit time, microseconds since the Unix epoch."""
+    file: str
+    file_number: int
+    pos: int
+    ordinal: int = 0
+    new_name: str | None = None
+    """``db.table`` after a RENAME."""
+    only_adds_nullable: bool = False
+    """Whether it does nothing but add columns that are NULL in the rows there are, or plain indexes."""
+
+
+@dataclass(frozen=True)
+class RangeEnd:
+    """Where the reader stood when it had everything up to ``gtid``; a hint for whoever goes on."""
+
+    server_uuid: str
+    file: str
+    pos: int
+    gtid: GtidSet
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Nothing more to read for now; ``gtid`` is what has been read. Only :func:`follow` says so."""
+
+    gtid: GtidSet
+
+
+LogItem: TypeAlias = LogBlock | Ddl | RangeEnd | Idle
+
+
+def file_number(name: str) -> int:
+    """The number of a binlog file: ``binlog.000042`` → 42 (what ``_seq.file`` holds); 0 if there is none."""
+    digits = name.rpartition(".")[2]
+    return int(digits) if digits.isdigit() else 0

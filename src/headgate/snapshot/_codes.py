@@ -1,0 +1,43 @@
+"""Row identity: numbers that are equal exactly where keys are.
+
+Keys are compared as the Arrow values both roads make, that is, on the stored value: finer than MySQL's collation ('a'
+and 'Á' may be one key to a UNIQUE index, but are two here). That is what the rewind needs, because the log's before-
+and after-images name exactly the stored values between which a row went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["key_codes"]
+
+
+def key_codes(parts: Sequence[pa.Table], names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """One number per row over all ``parts`` in turn, from 0; equal numbers mean equal values in all ``names``."""
+    codes: npt.NDArray[np.int64] | None = None
+    for name in names:
+        chunks = [chunk for part in parts for chunk in part.column(name).chunks]
+        column = _dense(pa.chunked_array(chunks, type=parts[0].schema.field(name).type))
+        if codes is None:
+            codes = column
+        else:
+            width = int(column.max(initial=0)) + 1
+            codes = _dense(pa.chunked_array([pa.array(codes * width + column)]))
+    if codes is None:
+        raise ValueError("a key without columns")
+    return codes
+
+
+def _dense(values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    encoded: Any = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    if isinstance(encoded, pa.ChunkedArray):  # more bytes than one array can address
+        encoded = encoded.dictionary_encode().unify_dictionaries()
+        found = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+        return np.concatenate(found).astype(np.int64)
+    indices = encoded.dictionary_encode().indices
+    return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -1,0 +1,93 @@
+"""Keys in SQL: how bounds are rendered, and how rows are compared with them.
+
+A bound is text that MySQL made, one literal per key column, and is only ever given back to MySQL (or compared natively
+where that cannot differ). So the order of rows is MySQL's own, collations included, and headgate never sorts a key.
+
+=================  ==========================================  ================================================
+key column         literal                                     why
+=================  ==========================================  ================================================
+integers, YEAR     digits
+DECIMAL            digits and point
+BIT, ENUM, SET     digits of the number behind the value       ENUM orders and is indexed by number, not by text
+FLOAT, DOUBLE      digits with an exponent                     without one it would be a DECIMAL constant
+DATE … TIME        quoted text, all fraction digits            compared as a temporal, zero dates too
+character types    ``_charset X'bytes'``                       the column's collation decides; any byte survives
+binary types       ``X'bytes'``
+=================  ==========================================  ================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.catalog import Column, TableDef
+from headgate.errors import SnapshotRefusedError
+
+__all__ = ["key_columns", "literal_expression", "quote_name", "range_condition"]
+
+INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+NUMBERED = frozenset({"bit", "enum", "set"})
+"""Types that MySQL orders by the number behind the value."""
+FLOATS = frozenset({"float", "double"})
+TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
+TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+
+
+def quote_name(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def key_columns(table: TableDef) -> tuple[Column, ...]:
+    """The key's columns, in key order."""
+    return tuple(table.columns[index] for index in table.key)
+
+
+def literal_expression(column: Column, table: str) -> str:
+    """A SELECT expression that gives the column's value as text that is itself a literal of that value.
+
+    :raises SnapshotRefusedError: a type that cannot be a key.
+    """
+    name, kind = quote_name(column.name), column.type
+    if kind == "year":
+        return f"CAST({name} + 0 AS CHAR)"
+    if kind in INTEGERS or kind == "decimal":
+        return f"CAST({name} AS CHAR)"
+    if kind in NUMBERED:
+        return f"CAST(CAST({name} AS UNSIGNED) AS CHAR)"
+    if kind in FLOATS:
+        digits = f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
+        return f"IF(INSTR({digits}, 'e') > 0, {digits}, CONCAT({digits}, 'e0'))"
+    if kind in TEMPORALS:
+        return f"QUOTE(CAST({name} AS CHAR))"
+    if kind in TEXTS and column.charset is not None:
+        return f"CONCAT('_{column.charset} X''', HEX({name}), '''')"
+    if kind in BINARIES or kind in TEXTS:
+        return f"CONCAT('X''', HEX({name}), '''')"
+    raise SnapshotRefusedError(f"a key column of type {kind} has no order to read by", table=table, column=column.name)
+
+
+def range_condition(expressions: Sequence[str], lo: Sequence[str] | None, hi: Sequence[str] | None) -> str:
+    """The condition ``lo < key <= hi``; ``TRUE`` if both ends are open.
+
+    Row comparison is spelled out, ``(k1 > a) OR (k1 = a AND k2 > b)``, because MySQL uses an index range for that and
+    not for ``(k1, k2) > (a, b)``.
+    """
+    parts = []
+    if lo is not None:
+        parts.append(_compare(expressions, lo, ">", ">"))
+    if hi is not None:
+        parts.append(_compare(expressions, hi, "<", "<="))
+    return " AND ".join(parts) if parts else "TRUE"
+
+
+def _compare(expressions: Sequence[str], bound: Sequence[str], sign: str, last_sign: str) -> str:
+    if len(expressions) != len(bound):
+        raise SnapshotRefusedError(f"a bound of {len(bound)} values for a key of {len(expressions)} columns")
+    terms = []
+    for i in range(len(bound)):
+        equal = [f"{expressions[k]} = {bound[k]}" for k in range(i)]
+        last = f"{expressions[i]} {last_sign if i == len(bound) - 1 else sign} {bound[i]}"
+        terms.append("(" + " AND ".join([*equal, last]) + ")")
+    return "(" + " OR ".join(terms) + ")"

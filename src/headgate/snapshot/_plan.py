@@ -1,0 +1,82 @@
+"""The chunk plan: cuts a table's key space into ranges, a few at a time, without ever holding them all.
+
+What must hold: the ranges of one snapshot are disjoint and cover *every possible key*, not only the keys seen while
+planning. Each chunk is then exact at its own batch's end, so it does not matter when the bounds were chosen, nor that
+rows come and go between planning and reading. The cover is
+
+    (max, ∞), (-∞, b1], (b1, b2], …, (bn, max]
+
+``max`` is frozen when the snapshot begins, so that a table which grows while it is read does not grow the snapshot:
+the first chunk settles what lies above it (almost nothing, because it was just frozen), and all that is inserted there
+later comes with the stream. A table that fits in one chunk, an empty one and a keyless one are a single chunk
+``(-∞, ∞)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from headgate.catalog import TableDef
+from headgate.offsets import ChunkSpec, SnapshotProgress
+from headgate.snapshot._keys import key_columns, literal_expression, quote_name, range_condition
+
+__all__ = ["advance", "first_chunk_bounds", "next_chunk"]
+
+Query = Callable[[str], list[tuple[Any, ...]]]
+
+
+def first_chunk_bounds(
+    query: Query, table: TableDef, *, epoch: int, rows: int, rows_estimate: int = 0
+) -> SnapshotProgress:
+    """Begins a table's snapshot: freezes the greatest key.
+
+    :param epoch: of the batch that will hold the first chunk.
+    :param rows: how many rows a chunk shall have.
+    :param rows_estimate: the server's estimate of the table's rows, for showing progress only.
+    """
+    greatest = _bound(query, table, "TRUE", "DESC", 0) if table.key else None
+    chunks = max(1, -(-rows_estimate // rows)) + (1 if rows_estimate > rows else 0)
+    return SnapshotProgress(
+        since_epoch=epoch, max=greatest, chunks_estimate=chunks if table.key else 1, rows_estimate=rows_estimate
+    )
+
+
+def next_chunk(query: Query, table: TableDef, progress: SnapshotProgress, rows: int) -> ChunkSpec | None:
+    """The next range to read, of about ``rows`` rows; None when all were planned. Follow it with ``advance``."""
+    if progress.finished:
+        return None
+    number, name = progress.chunks_done, table.full_name
+    if progress.max is None or not table.key:
+        return ChunkSpec(name, number)
+    names = [quote_name(column.name) for column in key_columns(table)]
+    condition = range_condition(names, progress.hi, progress.max)
+    hi = _bound(query, table, condition, "ASC", max(1, rows) - 1)
+    if number == 0:
+        return ChunkSpec(name, 0) if hi in (None, progress.max) else ChunkSpec(name, 0, progress.max, None)
+    return ChunkSpec(name, number, progress.hi, hi or progress.max)
+
+
+def advance(progress: SnapshotProgress, chunk: ChunkSpec) -> SnapshotProgress:
+    """The progress after ``chunk`` was planned."""
+    done = progress.chunks_done + 1
+    return replace(
+        progress,
+        hi=chunk.hi,
+        chunks_done=done,
+        finished=chunk.hi == progress.max if chunk.hi is not None else chunk.lo is None,
+        chunks_estimate=max(progress.chunks_estimate, done),
+    )
+
+
+def _bound(query: Query, table: TableDef, condition: str, direction: str, offset: int) -> tuple[str, ...] | None:
+    """The key at ``offset`` of the rows that fulfil ``condition``, as literals; None: there are not so many rows."""
+    columns = key_columns(table)
+    literals = ", ".join(literal_expression(column, table.full_name) for column in columns)
+    order = ", ".join(f"{quote_name(column.name)} {direction}" for column in columns)
+    found = query(
+        f"SELECT {literals} FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {condition}"
+        f" ORDER BY {order} LIMIT 1 OFFSET {offset}"
+    )
+    return tuple(str(value) for value in found[0]) if found else None

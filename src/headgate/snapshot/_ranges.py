@@ -1,0 +1,204 @@
+"""Is a key inside ``(lo, hi]``? Natively where Arrow's order is MySQL's, else by asking MySQL.
+
+Native: integers, YEAR, BIT, DECIMAL up to 38 digits, FLOAT, DOUBLE, ENUM and SET by number, DATE, DATETIME, TIMESTAMP,
+binary strings. Not native: character types (their collation decides), TIME, longer decimals, bounds with a zero date.
+
+MySQL is asked with a JSON_TABLE whose columns have the key's types and collations, and with the very condition that
+the chunk's SELECT has, so that both decide alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog import Column, TableDef
+from headgate.offsets import ChunkSpec
+from headgate.snapshot._keys import BINARIES, FLOATS, INTEGERS, TEMPORALS, TEXTS, key_columns, range_condition
+from headgate.snapshot._window import InRange, Mask
+
+__all__ = ["in_range"]
+
+Query = Callable[[str], list[tuple[Any, ...]]]
+
+_ASK_ROWS = 2000
+_ASK_CHARACTERS = 1 << 20
+"""One question stays well below the smallest max_allowed_packet in use (4 MiB), also when written in hex."""
+
+
+def in_range(query: Query, table: TableDef, chunk: ChunkSpec) -> InRange:
+    """A function from key columns (Arrow) to a mask: which keys lie in the chunk's range."""
+
+    def decide(keys: pa.Table) -> Mask:
+        if chunk.lo is None and chunk.hi is None:
+            return np.ones(keys.num_rows, np.bool_)
+        mask = _native(table, chunk, keys)
+        return _ask(query, table, chunk, keys) if mask is None else mask
+
+    return decide
+
+
+# --- natively
+
+
+def _native(table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask | None:
+    """None: some column or bound cannot be compared here."""
+    columns = key_columns(table)
+    values = [_ordered(column, keys.column(column.name)) for column in columns]
+    mask = np.ones(keys.num_rows, np.bool_)
+    for bound, upper in ((chunk.lo, False), (chunk.hi, True)):
+        if bound is None:
+            continue
+        inside = np.full(keys.num_rows, upper)
+        for column, value, literal in reversed(list(zip(columns, values, bound, strict=True))):
+            limit = None if value is None else _scalar(column, literal, value.type)
+            if value is None or limit is None:
+                return None
+            beyond = pc.less(value, limit) if upper else pc.greater(value, limit)
+            inside = _numpy(beyond) | (_numpy(pc.equal(value, limit)) & inside)
+        mask &= inside
+    return mask
+
+
+def _numpy(values: Any) -> Mask:
+    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return np.asarray(flat.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _ordered(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The values in a form whose Arrow order is MySQL's; None: there is none."""
+    kind = column.type
+    if kind in ("enum", "set"):
+        return pa.chunked_array([_numbers(column, values)])
+    if kind in INTEGERS or kind in FLOATS or kind in BINARIES or kind in ("year", "bit"):
+        return values
+    if kind in ("date", "datetime", "timestamp"):
+        return values
+    if kind == "decimal" and pa.types.is_decimal(values.type):
+        return values
+    return None
+
+
+def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
+    """The numbers behind ENUM and SET values; 0 is MySQL's value for what is not a member."""
+    encoded = values.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    place = {member: index for index, member in enumerate(column.members)}
+    if column.type == "enum":
+        numbers = [place.get(text, -1) + 1 for text in encoded.dictionary.to_pylist()]
+    else:
+        numbers = [sum(1 << place[m] for m in text.split(",") if m in place) for text in encoded.dictionary.to_pylist()]
+    return pa.array(np.array(numbers, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)])
+
+
+def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None:
+    """The value of a bound's literal; None: Arrow has no such value."""
+    if column.type in BINARIES:
+        return pa.scalar(bytes.fromhex(literal[2:-1]), kind)
+    if column.type in FLOATS:
+        return pa.scalar(float(literal), kind)
+    if column.type not in TEMPORALS:
+        return pa.scalar(Decimal(literal) if pa.types.is_decimal(kind) else int(literal), kind)
+    text = literal[1:-1]
+    if pa.types.is_string(kind):
+        return pa.scalar(text, kind)
+    try:
+        if column.type == "date":
+            return pa.scalar(date.fromisoformat(text), kind)
+        whole, _, fraction = text.partition(".")
+        moment = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
+        micros = (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+        return pa.scalar(micros + int(fraction.ljust(6, "0")), pa.int64()).cast(kind)
+    except ValueError:
+        return None
+
+
+# --- by MySQL
+
+
+def _ask(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask:
+    columns = key_columns(table)
+    specs, expressions = [], []
+    for index, column in enumerate(columns):
+        kind, expression = _json_column(column, f"k{index}")
+        specs.append(f"k{index} {kind} PATH '$[{index}]' ERROR ON ERROR")
+        expressions.append(expression)
+    condition = range_condition(expressions, chunk.lo, chunk.hi)
+    mask = np.zeros(keys.num_rows, np.bool_)
+    values = [_json_values(column, keys.column(column.name)) for column in columns]
+    for start, document in _documents(values):
+        found = query(
+            f"SELECT t.i FROM JSON_TABLE(_utf8mb4 X'{document.encode().hex()}', '$[*]'"
+            f" COLUMNS (i FOR ORDINALITY, {', '.join(specs)})) AS t WHERE {condition}"
+        )
+        mask[_places(found) + start] = True
+    return mask
+
+
+def _places(found: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
+    return np.array([int(row[0]) - 1 for row in found], np.int64)
+
+
+def _json_column(column: Column, name: str) -> tuple[str, str]:
+    """The column's type in the JSON_TABLE, and the expression that has the key column's value and order."""
+    kind = column.type
+    if kind in INTEGERS:
+        return f"BIGINT{' UNSIGNED' if column.unsigned else ''}", name
+    if kind == "year":
+        return "INT", name
+    if kind in ("bit", "enum", "set"):
+        return "BIGINT UNSIGNED", name
+    if kind in FLOATS:
+        return "DOUBLE", name
+    if kind == "decimal":
+        return f"DECIMAL({column.precision},{column.scale})", name
+    if kind == "date":
+        return "DATE", name
+    if kind in TEMPORALS:
+        return ("TIME(6)" if kind == "time" else "DATETIME(6)"), name
+    if kind in TEXTS and column.charset is not None:
+        collate = f" COLLATE {column.collation}" if column.collation else ""
+        return f"LONGTEXT CHARACTER SET {column.charset}{collate}", name
+    return "LONGTEXT CHARACTER SET latin1", f"UNHEX({name})"
+
+
+def _json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    if kind in ("enum", "set"):
+        return list(_numbers(column, values).to_pylist())
+    found: list[Any] = values.to_pylist()
+    if kind in BINARIES:
+        return [value.hex() for value in found]
+    if kind == "decimal" or kind in TEMPORALS:
+        return [_text(value) for value in found]
+    return [int(value) if isinstance(value, Decimal) else value for value in found]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ")
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _documents(values: list[list[Any]]) -> Iterator[tuple[int, str]]:
+    """JSON arrays of keys, each with the place of its first key."""
+    start, size = 0, 0
+    parts: list[str] = []
+    for place, key in enumerate(zip(*values, strict=True)):
+        text = json.dumps(key, ensure_ascii=False)
+        if parts and (len(parts) >= _ASK_ROWS or size + len(text) > _ASK_CHARACTERS):
+            yield start, "[" + ",".join(parts) + "]"
+            start, parts, size = place, [], 0
+        parts.append(text)
+        size += len(text)
+    if parts:
+        yield start, "[" + ",".join(parts) + "]"

@@ -1,0 +1,392 @@
+"""Reading chunks exactly as of a GTID set E, without locks, writes or coordination: one task, any number of chunks.
+
+The argument
+============
+
+Four facts about the server carry it:
+
+1. A transaction enters ``gtid_executed`` after its engine commit. So a SELECT begun after E was read from
+   ``gtid_executed`` has a read view R ⊇ E. (The planner read E; the task checks again, on the very connection it will
+   SELECT with, that this server is the planned one and has executed E.)
+2. A transaction reaches the log before its engine commit. So everything visible in R lies before the log position
+   noted after the SELECT.
+3. One SELECT of InnoDB is one read view.
+4. A dump that starts from E gives everything after E, in order, whole; ``headgate.replication`` proves that it reached
+   the noted position or fails.
+
+So W, the log from E to at least the noted position, holds every transaction that R has and E has not, and perhaps
+later ones. ``headgate.snapshot._window`` proves that W and the rows found give the rows as of E.
+
+The window grows with the chunks of a task: W of a later chunk contains W of an earlier one, and by the proof it does
+no harm that W reaches beyond R.
+
+On restart
+==========
+
+Nothing is kept. The same chunks and the same E give the same rows, as long as W is not purged and holds no DDL of the
+table: then the chunk gives a ``Redo`` in place of rows, and a later batch, with a later E, reads the range again.
+
+What gives a ``Redo``
+=====================
+
+- DDL of the chunk's table in W, or a definition that changed while it was read, or a table that is gone: the rows
+  before and after cannot be told apart by their images.
+- A table without a key, if W touches it: images do not say which of several equal rows they mean. Neither a second
+  try nor a restart can help at the same E, because W would still begin with the same changes.
+
+After a TRUNCATE in W the rule's result is kept by default: rows that W had touched before it are restored, the others
+are gone, and the stream's ``t`` image, which follows in a later batch, empties the range in any case. A reader without
+such a stream behind it asks for a ``Redo`` instead (``truncate="redo"``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables
+from headgate.columns import TableCodec
+from headgate.errors import ChunkRetryError, SchemaChangedError, ServerBehindError, ServerError, SnapshotRefusedError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, log_status, select_blocks
+from headgate.offsets import ChunkSpec
+from headgate.replication import (
+    GTID_TYPE,
+    META_FIELDS,
+    SNAPSHOT_FILE,
+    SNAPSHOT_POS,
+    Ddl,
+    ImageBatch,
+    LogBlock,
+    LogHint,
+    WindowReader,
+    canonical_schema,
+    op_array,
+    seq_array,
+)
+from headgate.snapshot._keys import key_columns, quote_name, range_condition
+from headgate.snapshot._ranges import in_range
+from headgate.snapshot._window import Window
+
+__all__ = ["Redo", "check_server", "exact_patterns", "read_chunks"]
+
+Temporals: TypeAlias = Literal["arrow", "text"]
+ZeroDates: TypeAlias = Literal["error", "null"]
+
+_BATCH_ROWS = 1 << 16
+"""Rows of an emitted batch, at most."""
+_SELECT_SECONDS = 600
+"""How long a chunk's SELECT may run: DDL, and behind it everything else, waits for it."""
+_NO_SUCH_TABLE = frozenset({1049, 1054, 1146, 1412})
+"""Unknown database, unknown column, no such table, definition changed: the definition moved under the SELECT."""
+_TIMED_OUT = 3024
+"""ER_QUERY_TIMEOUT: max_execution_time was exceeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """A chunk that gave nothing and must be planned again for a later E."""
+
+    chunk: ChunkSpec
+    reason: str
+    whole_table: bool = False
+    """The range means nothing any more (the table is gone or has another key): the table must be planned anew."""
+
+    def to_json(self) -> str:
+        """``{"chunk": {…}, "reason": …, "whole_table": …}``"""
+        given = {"chunk": self.chunk.to_dict(), "reason": self.reason, "whole_table": self.whole_table}
+        return json.dumps(given, sort_keys=True)
+
+
+class _Again(Exception):
+    """Leaves the reading of one chunk; becomes its ``Redo``."""
+
+    def __init__(self, reason: str, *, whole_table: bool = False) -> None:
+        super().__init__(reason)
+        self.whole_table = whole_table
+
+
+def read_chunks(
+    settings: ConnectionSettings,
+    chunks: Sequence[ChunkSpec],
+    *,
+    executed: GtidSet,
+    server_uuid: str,
+    epoch: int,
+    planned_us: int,
+    hint: LogHint | None = None,
+    first_ordinal: int = 0,
+    temporals: Temporals = "arrow",
+    zero_dates: ZeroDates = "error",
+    truncate: Literal["keep", "redo"] = "keep",
+) -> Iterator[ImageBatch | Redo]:
+    """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
+
+    A chunk gives batches only after all that could spoil it was checked, so never both. Empty chunks give nothing.
+
+    :param executed: E. Read from the server's ``gtid_executed`` before this call.
+    :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
+    :param hint: where a reader stood when its set was E, or less.
+    :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
+    :raises ServerBehindError: not the planned server, or it lacks part of E.
+    :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
+    :raises ChunkRetryError: a SELECT took too long.
+    """
+    if not chunks:
+        return
+    with Connection.open(settings) as connection:
+        check_server(connection, executed, server_uuid)
+        log = _TaskLog(settings, chunks, executed, server_uuid, hint, temporals, zero_dates)
+        task = _Task(connection, log, temporals, zero_dates, truncate)
+        stamp = _Stamp(epoch, planned_us, first_ordinal)
+        for chunk in chunks:
+            try:
+                table, rows = task.read(chunk)
+            except _Again as again:
+                yield Redo(chunk, str(again), again.whole_table)
+            else:
+                yield from stamp.batches(table, rows)
+
+
+def check_server(connection: Connection, executed: GtidSet, server_uuid: str) -> None:
+    """The server behind this connection is the planned one and has executed ``executed``.
+
+    :raises ServerBehindError: otherwise; a proxy may send any connection anywhere, so a retry may cure it.
+    """
+    text = str(executed)
+    uuid, contained, missing = connection.query(
+        "SELECT @@global.server_uuid, GTID_SUBSET(%s, @@global.gtid_executed),"
+        " GTID_SUBTRACT(%s, @@global.gtid_executed)",
+        (text, text),
+    )[0]
+    if str(uuid) != server_uuid:
+        raise ServerBehindError(f"connected to server {uuid}, but the chunk was planned on {server_uuid}")
+    if not int(contained):
+        raise ServerBehindError(
+            "the server lacks transactions that the snapshot counts on: wait for it, or connect to another one",
+            missing=str(missing).replace("\n", ""),
+        )
+
+
+class _TaskLog:
+    """The task's one window: the log since E, sorted by table."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        chunks: Sequence[ChunkSpec],
+        executed: GtidSet,
+        server_uuid: str,
+        hint: LogHint | None,
+        temporals: Temporals,
+        zero_dates: ZeroDates,
+    ) -> None:
+        self._names = {chunk.table for chunk in chunks}
+        # All images: a rewind needs the before-images of updates that leave the key alone, too.
+        self._reader = WindowReader(
+            settings,
+            executed,
+            server_uuid=server_uuid,
+            tables=exact_patterns(self._names),
+            hint=hint,
+            images="all",
+            temporals=temporals,
+            zero_dates=zero_dates,
+        )
+        self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
+        self.ddl: dict[str, str] = {}
+        """Tables with DDL in the window, and the first such statement."""
+        self.touched: set[str] = set()
+        self.truncated: set[str] = set()
+
+    def extend(self, file: str, pos: int) -> None:
+        """Reads on to at least this position."""
+        for item in self._reader.read_to(file, pos):
+            if isinstance(item, LogBlock):
+                for name, found in _by_table(item).items():
+                    self._images(name, found)
+            elif isinstance(item, Ddl):
+                for touched in (f"{item.db}.{item.table}", item.new_name):
+                    if touched is not None and touched in self._names:
+                        self.ddl.setdefault(touched, item.statement)
+
+    def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
+        if name not in self._names:
+            return
+        self.touched.add(name)
+        rows = [batch for batch in found if batch.num_columns > len(META_FIELDS)]
+        if len(rows) < len(found):
+            self.truncated.add(name)
+        self._waiting[name].extend(_in_order(rows))
+
+    def take(self, name: str) -> list[pa.RecordBatch]:
+        """The images of a table that were read since it was last asked for, in log order."""
+        found, self._waiting[name] = self._waiting[name], []
+        return found
+
+
+def _by_table(block: LogBlock) -> dict[str, list[pa.RecordBatch]]:
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for image in block.images:
+        found.setdefault(image.table.full_name, []).append(image.batch)
+    return found
+
+
+def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches of one table and block by ``_seq``: one table can have several definitions open in the log at once."""
+    if len(found) < 2 or any(batch.schema != found[0].schema for batch in found):
+        return found
+    whole = pa.Table.from_batches([batch.drop_columns(["_gtid"]) for batch in found])
+    seq = whole.column("_seq")
+    keys = pa.table({name: pc.struct_field(seq, name) for name in ("file", "pos", "ordinal")})
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return list(whole.take(order).combine_chunks().to_batches())
+
+
+class _Task:
+    """Reads chunks one after another on one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        log: _TaskLog,
+        temporals: Temporals,
+        zero_dates: ZeroDates,
+        truncate: Literal["keep", "redo"],
+    ) -> None:
+        self._connection = connection
+        self._log = log
+        self._temporals = temporals
+        self._zero_dates = zero_dates
+        self._truncate = truncate
+        self._windows: dict[str, Window] = {}
+        self._tables: dict[str, TableDef] = {}
+        connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    def read(self, chunk: ChunkSpec) -> tuple[TableDef, pa.Table]:
+        """The chunk's rows as of E.
+
+        :raises _Again: it must be read at another E.
+        """
+        table = self._define(chunk)
+        codec = TableCodec(table, temporals=self._temporals, zero_dates=self._zero_dates)
+        rows = self._select(chunk, table, codec)
+        if self._load(chunk.table) != table:
+            raise _Again("the table's definition changed while it was read")
+        self._tables[chunk.table] = table
+        self._log.extend(*log_status(self._connection))
+        self._check_log(chunk)
+        return table, self._rewind(chunk, table, rows)
+
+    def _define(self, chunk: ChunkSpec) -> TableDef:
+        known = self._tables.get(chunk.table)  # still its definition at the end of the chunk before, or this one fails
+        table = known or self._load(chunk.table)
+        if table is None:
+            raise _Again("the table does not exist", whole_table=True)
+        for bound in (chunk.lo, chunk.hi):
+            if bound is not None and len(bound) != len(table.key):
+                raise _Again("the table has another key than when the chunk was planned", whole_table=True)
+        if known is not None:
+            return known
+        stats = load_stats(self._connection.query, exact_patterns([chunk.table])).get(chunk.table)
+        if stats is not None and stats.engine.lower() != "innodb":
+            raise SnapshotRefusedError(
+                f"engine {stats.engine} has no consistent reads: ALTER TABLE … ENGINE = InnoDB, or leave the table out",
+                table=chunk.table,
+            )
+        return table
+
+    def _load(self, name: str) -> TableDef | None:
+        found = load_tables(self._connection.query, exact_patterns([name]))
+        return next((table for table in found if table.full_name == name), None)
+
+    def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
+        """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be."""
+        names = [quote_name(column.name) for column in key_columns(table)]
+        sql = (
+            f"SELECT /*+ MAX_EXECUTION_TIME({_SELECT_SECONDS * 1000}) */ {codec.select_list}"
+            f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {range_condition(names, chunk.lo, chunk.hi)}"
+        )
+        schema = pa.schema(codec.fields)
+        try:
+            batches = [
+                pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema)
+                for block in select_blocks(self._connection, sql, rows=_BATCH_ROWS)
+            ]
+        except ServerError as error:
+            if error.code in _NO_SUCH_TABLE:
+                raise _Again(f"the table changed while it was read: {error.message}") from None
+            if error.code == _TIMED_OUT:
+                raise ChunkRetryError(
+                    f"a chunk took longer than {_SELECT_SECONDS} s to read: use smaller chunks", table=chunk.table
+                ) from error
+            raise
+        return pa.Table.from_batches(batches, schema)
+
+    def _check_log(self, chunk: ChunkSpec) -> None:
+        statement = self._log.ddl.get(chunk.table)
+        if statement is not None:
+            raise _Again(f"DDL while the chunk was read: {statement[:200]}")
+        if self._truncate == "redo" and chunk.table in self._log.truncated:
+            raise _Again("the table was truncated while the chunk was read")
+
+    def _rewind(self, chunk: ChunkSpec, table: TableDef, rows: pa.Table) -> pa.Table:
+        if not table.key:
+            if chunk.table in self._log.touched:
+                raise _Again("a table without a key was written while it was read")
+            return rows
+        window = self._windows.get(chunk.table)
+        if window is None:
+            window = self._windows[chunk.table] = Window(table, rows.schema)
+        try:
+            for batch in self._log.take(chunk.table):
+                window.add(batch)
+        except SchemaChangedError as error:
+            self._log.ddl.setdefault(chunk.table, error.message)  # the window has a gap from here on
+            raise _Again(error.message) from None
+        return window.rewind(rows, in_range(self._connection.query, table, chunk))
+
+
+class _Stamp:
+    """Turns rows into canonical ``r`` batches, numbering them through."""
+
+    def __init__(self, epoch: int, planned_us: int, first_ordinal: int) -> None:
+        self._epoch = epoch
+        self._planned_us = planned_us
+        self._ordinal = first_ordinal
+
+    def batches(self, table: TableDef, rows: pa.Table) -> Iterator[ImageBatch]:
+        """The rows of one chunk; none if there are none."""
+        schema = canonical_schema(table, list(rows.schema))
+        for batch in rows.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
+            n = batch.num_rows
+            if not n:
+                continue
+            ordinal = np.arange(self._ordinal, self._ordinal + n, dtype=np.int64)
+            self._ordinal += n
+            meta = [
+                op_array(np.full(n, ord("r"), np.uint8)),
+                seq_array(self._epoch, SNAPSHOT_FILE, np.full(n, SNAPSHOT_POS, np.int64), ordinal),
+                pa.nulls(n, GTID_TYPE),
+                pa.array(np.full(n, self._planned_us, np.int64)).cast(META_FIELDS[3].type),
+            ]
+            yield ImageBatch(table, pa.RecordBatch.from_arrays([*meta, *batch.columns], schema=schema))
+
+
+_SPECIAL = re.compile(r"[*?\[\]!.]")
+
+
+def exact_patterns(names: Sequence[str] | set[str]) -> TablePatterns:
+    """Patterns that match at least these ``db.table``, and a few more if a name holds what is special in a pattern.
+
+    A database's name is taken to end at the first dot.
+    """
+    parts = (name.partition(".") for name in sorted(names))
+    return TablePatterns(f"{_SPECIAL.sub('?', db)}.{_SPECIAL.sub('?', table)}" for db, _, table in parts)

@@ -1,0 +1,134 @@
+"""The rewind: a chunk as MySQL showed it, turned back to what it was at E.
+
+Let E be the GTID set at which the chunk shall be exact, R ⊇ E the read view that SELECT had, and W the log from E up to
+a position noted after the SELECT: everything in R that is not in E is in W, because a transaction reaches the log
+before it becomes visible. W may reach beyond R; which of its transactions R has seen is not known, and need not be:
+
+*Claim.* For every key k, the row of k at E is
+  (a) the row that the SELECT found, if W does not touch k: nothing changed k between E and R;
+  (b) the before-image, if the first touch of k in W is an update or delete: nothing had changed k between E and that
+      touch, so the image is the row at E, whatever R saw of it;
+  (c) absent, if the first touch is an insert or the after-image of an update that moved another row to k: k was free.
+
+An update that changes the key is a touch of the old key (its before-image, b) and then of the new one (its
+after-image, c). Rows here are *images*, one touch each, so an update is always the two images ``b`` and ``u``: the
+touch of k by ``b`` comes first, and a ``u`` is a first touch only when the row came from another key.
+
+So a chunk for the range (lo, hi] is: the rows found whose key W does not touch, plus the images (b) whose key lies in
+the range. Whether it does is the collation's business where text is concerned; a key that the SELECT itself found lies
+in the range by that very fact, and for others ``in_range`` is asked.
+
+Nothing here knows the server: batches in, batches out. The state is one image per touched key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog import TableDef
+from headgate.errors import SchemaChangedError, SnapshotRefusedError
+from headgate.snapshot._codes import key_codes
+
+__all__ = ["InRange", "Mask", "Window"]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+InRange: TypeAlias = Callable[[pa.Table], Mask]
+"""Key columns of n rows → bool[n]: which keys lie in the chunk's range."""
+
+_SETTLE_ROWS = 1 << 16
+"""Images to gather before first touches are picked out again: bounds the state at a constant cost per image."""
+
+
+class Window:
+    """First touches of one table's keys in the log since E.
+
+    :param table: the definition under which the chunk's rows are read; must have a key.
+    :param schema: the table's columns as Arrow fields, those of the chunk's rows.
+    """
+
+    def __init__(self, table: TableDef, schema: pa.Schema) -> None:
+        if not table.key:
+            raise SnapshotRefusedError("a table without a key cannot be rewound", table=table.full_name)
+        self._table = table
+        self._keys = [table.columns[index].name for index in table.key]
+        self._schema = pa.schema([pa.field("_op", pa.string()), *(field.remove_metadata() for field in schema)])
+        self._first = self._schema.empty_table()
+        self._later: list[pa.Table] = []
+        self._later_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next images of the table, in log order: ``_op`` (c, b, u, d) and the table's columns, others are ignored.
+
+        :raises SchemaChangedError: the images have other columns than the chunk's rows.
+        """
+        try:
+            found = pa.Table.from_batches([batch]).select(self._schema.names)
+        except KeyError:
+            raise self._changed() from None
+        if found.schema.types != self._schema.types:
+            raise self._changed()
+        self._check_keys(found)
+        self._later.append(pa.Table.from_arrays(found.columns, schema=self._schema))
+        self._later_rows += batch.num_rows
+        if self._later_rows > max(_SETTLE_ROWS, self._first.num_rows):
+            self._settle()
+
+    def rewind(self, rows: pa.Table, in_range: InRange) -> pa.Table:
+        """The chunk as of E.
+
+        :param rows: what the SELECT found in the chunk's range: the table's columns. Keys are unique.
+        :param in_range: asked only about keys that the SELECT did not find.
+        """
+        self._check_keys(rows)
+        self._settle()
+        first = self._first
+        if not first.num_rows:
+            return rows
+        codes = key_codes([rows.select(self._keys), first.select(self._keys)], self._keys)
+        of_rows, of_first = codes[: rows.num_rows], codes[rows.num_rows :]
+        touched, found = np.zeros(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
+        touched[of_first] = True
+        found[of_rows] = True
+        restore = np.asarray(pc.is_in(first["_op"], pa.array(["b", "d"])).combine_chunks()).astype(np.bool_)
+        ask = np.flatnonzero(restore & ~found[of_first])
+        if len(ask):
+            restore[ask] = in_range(first.select(self._keys).take(ask))
+        kept = rows.filter(pa.array(~touched[of_rows]))
+        restored = first.filter(pa.array(restore)).drop_columns(["_op"])
+        return pa.concat_tables([kept, restored.cast(rows.schema)])
+
+    @property
+    def touched_keys(self) -> int:
+        """How many keys the window touches."""
+        self._settle()
+        return int(self._first.num_rows)
+
+    def _settle(self) -> None:
+        """Keeps the first image of every key."""
+        if not self._later:
+            return
+        images = pa.concat_tables([self._first, *self._later])
+        codes = key_codes([images.select(self._keys)], self._keys)
+        first = np.empty(len(codes), np.int64)
+        first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal codes, the assignment made last stays
+        self._first = images.take(np.sort(first[: int(codes.max(initial=-1)) + 1])).combine_chunks()
+        self._later, self._later_rows = [], 0
+
+    def _check_keys(self, images: pa.Table) -> None:
+        for name in self._keys:
+            column: Any = images.column(name)
+            if column.null_count:
+                raise SnapshotRefusedError(
+                    "a key value cannot be told from others (a date that Arrow cannot hold was read as null)",
+                    table=self._table.full_name,
+                    column=name,
+                )
+
+    def _changed(self) -> SchemaChangedError:
+        return SchemaChangedError("the log has other columns than the table", table=self._table.full_name)

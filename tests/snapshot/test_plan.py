@@ -1,0 +1,81 @@
+"""The chunk plan tiles the key space, whatever happens to the table while it is planned."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.catalog import Column, TableDef
+from headgate.offsets import ChunkSpec
+from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
+
+TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
+
+
+class Server:
+    """Answers the planner's questions about one integer key."""
+
+    def __init__(self, keys: set[int]) -> None:
+        self.keys = keys
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        low = re.search(r"`k` > (-?\d+)", sql)
+        high = re.search(r"`k` <= (-?\d+)", sql)
+        offset = int(re.findall(r"OFFSET (\d+)", sql)[0])
+        found = sorted(
+            (k for k in self.keys if (not low or k > int(low[1])) and (not high or k <= int(high[1]))),
+            reverse="DESC" in sql,
+        )
+        return [(str(found[offset]),)] if offset < len(found) else []
+
+
+def covers(chunk: ChunkSpec, key: int) -> bool:
+    return (chunk.lo is None or key > int(chunk.lo[0])) and (chunk.hi is None or key <= int(chunk.hi[0]))
+
+
+keys = st.sets(st.integers(-20, 20))
+
+
+@given(keys, st.integers(1, 9), st.lists(keys, max_size=5), st.data())
+def test_every_possible_key_is_in_exactly_one_chunk(
+    first: set[int], rows: int, later: list[set[int]], data: st.DataObject
+) -> None:
+    server = Server(first)
+    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=rows)
+    chunks: list[ChunkSpec] = []
+    while chunk := next_chunk(server.query, TABLE, progress, rows):
+        chunks.append(chunk)
+        progress = advance(progress, chunk)
+        if later:
+            server.keys = data.draw(st.sampled_from(later))
+        assert len(chunks) <= 60
+    assert progress.finished
+    assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
+    for key in range(-25, 26):
+        assert sum(covers(chunk, key) for chunk in chunks) == 1
+
+
+@given(keys, st.integers(1, 9))
+def test_chunks_of_a_still_table_have_the_size_asked_for(found: set[int], rows: int) -> None:
+    server = Server(found)
+    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=rows, rows_estimate=len(found))
+    sizes = []
+    while chunk := next_chunk(server.query, TABLE, progress, rows):
+        sizes.append(sum(covers(chunk, key) for key in found))
+        progress = advance(progress, chunk)
+    assert all(size <= rows for size in sizes)
+    assert sum(sizes) == len(found)
+    assert len(sizes) == (1 if len(found) <= rows else 1 + -(-len(found) // rows)) == progress.chunks_estimate
+    assert progress.since_epoch == 7
+
+
+def test_a_table_without_a_key_is_one_chunk() -> None:
+    table = TableDef("d", "t", (Column("k", "int"),))
+    server = Server({1, 2, 3})
+    progress = first_chunk_bounds(server.query, table, epoch=1, rows=1, rows_estimate=3)
+    chunk = next_chunk(server.query, table, progress, 1)
+    assert chunk == ChunkSpec("d.t", 0)
+    assert next_chunk(server.query, table, advance(progress, chunk), 1) is None

@@ -1,0 +1,65 @@
+"""The parts of the reader that need no server."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate.catalog import Column, TableDef
+from headgate.offsets import ChunkSpec
+from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
+from headgate.snapshot import Redo, exact_patterns
+from headgate.snapshot._reader import _by_table, _in_order
+
+TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
+
+
+def batch(ops: str, pos: list[int], keys: list[int]) -> pa.RecordBatch:
+    n = len(pos)
+    gtids = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array([f"g{pos[0]}"]))
+    columns = [
+        op_array(np.frombuffer(ops.encode(), np.uint8)),
+        seq_array(1, 1, np.array(pos, np.int64), np.zeros(n, np.int64)),
+        gtids,
+        pa.array([0] * n, pa.timestamp("us", "UTC")),
+        pa.array(keys, pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=canonical_schema(TABLE, [pa.field("k", pa.int32())]))
+
+
+def test_batches_of_one_table_are_put_into_log_order() -> None:
+    found = _in_order([batch("bud", [10, 10, 40], [1, 2, 3]), batch("cbu", [20, 30, 30], [4, 5, 6])])
+    assert [op for one in found for op in one.column("_op").to_pylist()] == ["b", "u", "c", "b", "u", "d"]
+    assert [key for one in found for key in one.column("k").to_pylist()] == [1, 2, 4, 5, 6, 3]
+
+
+def test_a_single_batch_is_left_alone() -> None:
+    one = batch("c", [10], [1])
+    assert _in_order([one])[0] is one
+    assert _in_order([]) == []
+
+
+def test_a_block_is_sorted_by_table() -> None:
+    other = TableDef("d", "u", TABLE.columns, key=(0,))
+    one, two, three = batch("c", [1], [1]), batch("c", [2], [2]), batch("c", [3], [3])
+    found = _by_table(LogBlock([ImageBatch(TABLE, one), ImageBatch(other, two), ImageBatch(TABLE, three)]))
+    assert found == {"d.t": [one, three], "d.u": [two]}
+
+
+@pytest.mark.parametrize("table", ["t", "t.u", "!t", "[t]", "t*", "t?"])
+def test_exact_patterns_match_their_tables(table: str) -> None:
+    patterns = exact_patterns(["d.other", f"d.{table}"])
+    assert patterns.matches("d", table)
+    assert patterns.matches("d", "other")
+    assert not patterns.matches("d", "something")
+    assert not patterns.matches("e", table)
+
+
+def test_redo_as_json() -> None:
+    chunk = ChunkSpec("d.t", 3, ("1",), None)
+    given = json.loads(Redo(chunk, "DDL", whole_table=True).to_json())
+    assert given == {"chunk": chunk.to_dict(), "reason": "DDL", "whole_table": True}
+    assert ChunkSpec.from_dict(given["chunk"]) == chunk
