@@ -1,0 +1,35 @@
+"""The lake: where tables lie, the ledger that makes many commits one, and consistent reading."""
+
+from __future__ import annotations
+
+from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
+from headgate.lake._inbox import Inbox
+from headgate.lake._layout import Lake, decode_name, encode_name, split_table
+from headgate.lake._ledger import Ledger, LedgerRow, TableState, find_row, ledger_rows, read_as_of
+from headgate.lake._session import build_session
+from headgate.lake._verify import Difference, TableResult, compare, verify_table
+
+__all__ = [
+    "KEY",
+    "PIPELINE",
+    "TABLE",
+    "DeltaPath",
+    "Difference",
+    "Inbox",
+    "Lake",
+    "Ledger",
+    "LedgerRow",
+    "TableResult",
+    "TableState",
+    "build_session",
+    "commit_errors",
+    "compare",
+    "decode_name",
+    "encode_name",
+    "find_row",
+    "ledger_rows",
+    "quote_name",
+    "read_as_of",
+    "split_table",
+    "verify_table",
+]

@@ -1,0 +1,200 @@
+"""The ledger: one row a batch, written after everything else the batch wrote.
+
+A batch commits to many Delta tables, one after the other; no reader may take "the newest of each" for one state of
+the source. The ledger's row is what makes it one: it says, for every table, the version at which it holds exactly the
+state as of the row's GTID set. A batch counts when its row is there, never earlier:
+
+* killed between table commits and the row: Spark runs the batch again, every sink repairs itself (MERGEs are guarded
+  by ``_seq``, appends carry the batch's epoch), and the row is written then;
+* killed after the row, before Spark noted the batch as done: Spark runs it again, the ledger knows its epoch, and the
+  batch is skipped.
+
+**One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw; before a batch
+and at its own append the version must be exactly the expected one. Whoever finds another stops with an error: the
+program that commits first wins, the other one never commits a batch after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import CommitConflictError, ConfigError, TargetError
+from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake._layout import Lake
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Ledger", "LedgerRow", "TableState", "find_row", "ledger_rows", "read_as_of"]
+
+_TABLES_DDL = (
+    "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
+    "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
+    "reason string>>"
+)
+_DDL = f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """One table in a ledger row.
+
+    ``state``: ``snapshotting`` (its first read runs, or it is read again), ``live`` (equal to the source as of the
+    row's GTID set), ``stale`` (waits to be read again, takes no images), ``stopped`` (given up until read again).
+    """
+
+    table: str
+    state: str
+    version: int | None = None  # Delta version of the current table
+    changelog_version: int | None = None  # Delta version of the changelog
+    since_epoch: int | None = None  # first epoch of the running snapshot
+    held_epoch: int | None = None  # stale, stopped: the epoch that stopped the table; a re-read begun later frees it
+    rows_estimate: int | None = None
+    chunks_done: int | None = None
+    chunks_estimate: int | None = None
+    images: int = 0  # images and snapshot rows of this batch
+    reason: str | None = None  # stale, stopped: why, and the remedy
+
+    @property
+    def held(self) -> bool:
+        """Whether images of this table are not applied."""
+        return self.state in ("stale", "stopped")
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One committed batch: all tables, at their versions, are the source as of ``gtid``."""
+
+    batch_id: int
+    epoch: int
+    gtid: str
+    committed_at: datetime
+    tables: dict[str, TableState] = field(default_factory=dict)
+
+
+class Ledger:
+    """The writer's side; one per running pipeline. The table is made with the first row: a run that cannot begin
+    leaves nothing behind.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
+        self._delta = DeltaPath(spark, lake.ledger)
+        self._pipeline = pipeline
+        self._version = -1
+        self.last: LedgerRow | None = None
+        if self._delta.check_ours(pipeline, "_headgate.ledger"):
+            self._version = self._delta.version()
+            rows = ledger_rows(self._delta.read(self._version), limit=1)
+            self.last = rows[0] if rows else None
+
+    def tables(self) -> dict[str, TableState]:
+        """The tables of the last row."""
+        return dict(self.last.tables) if self.last else {}
+
+    def has(self, epoch: int) -> bool:
+        """Whether the batch of ``epoch`` is committed already; an epoch below the newest one is an error."""
+        if self.last is None or epoch > self.last.epoch:
+            return False
+        if epoch == self.last.epoch:
+            return True
+        raise TargetError(
+            f"the stream is at epoch {epoch}, but the ledger at {self._delta.path} has {self.last.epoch} already: "
+            "the checkpoint is older than the tables; remove the checkpoint folder to read all tables again"
+        )
+
+    def fence(self) -> None:
+        """``CommitConflictError`` if anybody else wrote the ledger since we last did."""
+        self._expect(self._version)
+
+    def append(self, row: LedgerRow) -> None:
+        """Commit the batch."""
+        from pyspark.sql import Row
+
+        tables = [Row(**asdict(state)) for _, state in sorted(row.tables.items())]
+        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables)]
+        self.fence()
+        if self._version < 0:
+            self._create()
+            self._expect(0)
+            self._version = 0
+        frame = self._delta.spark.createDataFrame(values, _DDL)
+        with commit_errors(self._delta.path):
+            frame.coalesce(1).write.format("delta").mode("append").save(self._delta.path)
+        self._expect(self._version + 1)
+        self._version += 1
+        self.last = row
+
+    def _expect(self, version: int) -> None:
+        found = self._delta.version()
+        if found != version:
+            raise CommitConflictError(
+                f"another program wrote the ledger at {self._delta.path} (version {found}, expected {version}): two "
+                "pipelines run on one target; stop one of them"
+            )
+
+    def _create(self) -> None:
+        from pyspark.sql.types import _parse_datatype_string
+
+        schema: Any = _parse_datatype_string(_DDL)
+        # A checkpoint of the log costs seconds on a busy machine and saves a reader the replay of small files.
+        properties = {PIPELINE: self._pipeline, TABLE: "_headgate.ledger", "delta.checkpointInterval": "100"}
+        self._delta.create(schema, properties)
+
+
+def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
+    """The newest ``limit`` rows of a ledger, newest first."""
+    return [_row(value) for value in frame.orderBy(frame["epoch"].desc()).limit(limit).collect()]
+
+
+def _row(value: Any) -> LedgerRow:
+    states = [TableState(**{**item.asDict(), "images": item["images"] or 0}) for item in value["tables"]]
+    by_name = {state.table: state for state in states}
+    return LedgerRow(value["batch_id"], value["epoch"], value["gtid"], value["committed_at"], by_name)
+
+
+def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch: int | None = None) -> LedgerRow:
+    """The ledger row of ``gtid`` (the oldest row that contains it) or ``batch`` (its epoch); the newest by default."""
+    from headgate.gtid import GtidSet
+
+    delta = DeltaPath(spark, lake.ledger)
+    if not delta.exists():
+        raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
+    frame = delta.read()
+    if batch is not None:
+        rows = ledger_rows(frame.where(frame["epoch"] == batch), limit=1)
+        if not rows:
+            raise ConfigError(f"the ledger at {lake.path} has no batch {batch}")
+        return rows[0]
+    if gtid is None:
+        rows = ledger_rows(frame, limit=1)
+        if not rows:
+            raise ConfigError(f"the ledger at {lake.path} has no batch yet")
+        return rows[0]
+    wanted = GtidSet.parse(gtid)
+    sets = frame.select("epoch", "gtid").orderBy("epoch").collect()
+    for item in sets:
+        if GtidSet.parse(item["gtid"]) >= wanted:
+            return find_row(spark, lake, batch=item["epoch"])
+    raise ConfigError(f"no batch of the lake at {lake.path} contains {gtid} yet")
+
+
+def read_as_of(
+    spark: SparkSession, path: str, *, gtid: str | None = None, batch: int | None = None
+) -> dict[str, DataFrame]:
+    """All current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
+
+    :param gtid: the view is the oldest batch that contains this GTID set; default: the newest batch.
+    :param batch: the epoch of a batch, instead.
+
+    Tables that are not ``live`` in that batch are left out: they do not hold one state of the source.
+    """
+    lake = Lake.at(path)
+    row = find_row(spark, lake, gtid=gtid, batch=batch)
+    return {
+        name: DeltaPath(spark, lake.current(name)).read(state.version)
+        for name, state in row.tables.items()
+        if state.state == "live" and state.version is not None
+    }

@@ -1,0 +1,54 @@
+"""Keeps what every start of a JVM says off the terminal: lines that tell a user nothing and cannot be switched off.
+
+The JVM writes them straight to the file descriptor it inherits, before any of its logging is set up. So it is started
+with one end of a pipe as its standard error, and a thread copies every line from the pipe to the real one, but for the
+known lines. Nothing else is held back, so errors of the JVM are seen as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+__all__ = ["quiet_start"]
+
+_NOISE = re.compile(
+    rb"WARNING: Using incubator modules"
+    rb"|Setting (default|Spark) log level to "
+    rb"|To adjust logging level use sc\.setLogLevel"
+    rb"|Using Spark's default log4j profile: "
+    rb"|.* WARN NativeCodeLoader: Unable to load native-hadoop library"
+    rb"|.* WARN Utils: (Your hostname, .* resolves to a loopback address|Set SPARK_LOCAL_IP if you need)"
+)
+
+
+@contextmanager
+def quiet_start() -> Iterator[None]:
+    """Processes started in the block have a filtered standard error, for all their life.
+
+    The process's own standard error goes the same way while the block runs, in any thread.
+    """
+    sys.stderr.flush()
+    real = os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(writing)
+    threading.Thread(target=_copy, args=(reading, real), name="headgate-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, 2)
+
+
+def _copy(reading: int, real: int) -> None:
+    """Until the last process that holds the pipe's other end has gone."""
+    with os.fdopen(reading, "rb") as lines, os.fdopen(real, "wb", buffering=0) as out:
+        for line in lines:
+            if not _NOISE.match(line):
+                with suppress(OSError):  # nobody looks any more; the JVM must not stall on a full pipe for that
+                    out.write(line)

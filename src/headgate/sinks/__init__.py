@@ -1,0 +1,8 @@
+"""Sinks: apply a batch of the stream to Delta tables."""
+
+from __future__ import annotations
+
+from headgate.sinks._carrier import Batch, Definition, read_batch
+from headgate.sinks._writer import BatchReport, BatchWriter
+
+__all__ = ["Batch", "BatchReport", "BatchWriter", "Definition", "read_batch"]

@@ -1,0 +1,78 @@
+"""``changelog``: one append-only Delta table per source table, one row per change, exactly once.
+
+Columns: ``_op`` (c, u, d, r, t), ``_seq``, ``_gtid``, ``_ts``, the table's columns (the after-image; for ``d`` the
+before-image; null for ``t``), ``_before`` (for ``u`` the before-image). The order of the changes is ``_seq``.
+
+A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing.
+The table's columns only grow: a column that the source drops stays and is null from then on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.errors import SchemaChangedError
+from headgate.lake import PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
+from headgate.sinks._carrier import Definition
+from headgate.sinks._current import _data
+from headgate.sinks._expand import SEQ_DDL, changes, spark_schema, table_ddl
+from headgate.sinks._policy import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["ChangelogTable"]
+
+_META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
+_META = ("_op", "_seq", "_gtid", "_ts", "_before")
+
+
+class ChangelogTable:
+    """The changelog of one source table."""
+
+    def __init__(self, delta: DeltaPath, pipeline: str, table: str) -> None:
+        self.delta = delta
+        self.pipeline = pipeline
+        self.table = table
+        self._owned = f"_changelog.{table}"
+
+    def check(self) -> bool:
+        """Whether the table is there; ``TargetError`` when the path is not ours."""
+        return self.delta.check_ours(self.pipeline, self._owned)
+
+    def apply(self, work: Work, frame: DataFrame, epoch: int) -> int | None:
+        """Append a batch's changes and return the version the table then has (None: there is no table yet)."""
+        definition = work.definition
+        if definition is not None and work.log:
+            self._prepare(definition)
+            if any(part.images for part in work.parts):
+                rows = changes(_data(frame, list(work.parts)), definition)
+                writer = rows.write.format("delta").mode("append")
+                writer = writer.option("txnAppId", f"headgate/{self.pipeline}/{self._owned}")
+                with commit_errors(self.delta.path):
+                    writer.option("txnVersion", epoch).save(self.delta.path)
+        version = self.delta.version()
+        return None if version < 0 else version
+
+    def _prepare(self, definition: Definition) -> None:
+        fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+        if not self.delta.exists():
+            schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, _before struct<{fields}>")
+            self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
+            return
+        types = {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in _META}
+        added = []
+        for column in definition.columns:
+            if column.name not in types:
+                added.append(f"{quote_name(column.name)} {column.spark}")
+                added.append(f"`_before`.{quote_name(column.name)} {column.spark}")
+            elif types[column.name] != column.spark:
+                raise SchemaChangedError(
+                    f"column {column.name} changed its type from {types[column.name]} to {column.spark}, which the "
+                    f"changelog at {self.delta.path} cannot hold; move that folder away to begin a new one",
+                    table=self.table,
+                    column=column.name,
+                )
+        if added:
+            with commit_errors(self.delta.path):
+                self.delta.spark.sql(f"ALTER TABLE {self.delta.sql} ADD COLUMNS ({', '.join(added)})")

@@ -1,0 +1,169 @@
+"""``current``: one Delta table per source table, one row per key, equal to the source as of the batch's E.
+
+What a batch does to a table, in this order, each step one Delta commit:
+
+1. create it, or replace it (a re-read whose columns changed), or add columns;
+2. delete what a TRUNCATE cleared: rows whose ``_seq`` is below the statement's;
+3. append the chunks of a first read, under Delta's transaction marker (application, epoch);
+4. MERGE the last image of each key, guarded by ``_seq``;
+5. after the last chunk of a re-read, delete what was not seen since it began: each row that exists at the source was
+   either read again or changed since, so its ``_seq.epoch`` is at least the re-read's first.
+
+**Why a replay is safe.** A replay brings the same images under the same epoch; file and position may differ (another
+server). 1 is decided by comparing with the table; 2 deletes rows of older epochs, or older ones of its own batch,
+which 4 brings back; 3 is skipped by its marker; in 4 a row of this epoch either stays or is set to the same image
+again, and a deleted row stays deleted; 5 deletes the same rows. So whichever steps were committed before a crash, the
+replay ends in the same table.
+
+**Why append (3) and MERGE (4) do not disturb each other.** Chunks are appended only while the reader drops the images
+of ranges that had not been read when the batch began: images and chunks of one batch are of different keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
+from headgate.sinks._carrier import Definition, Part, sortable
+from headgate.sinks._expand import SEQ_DDL, images, last_images, spark_schema, table_ddl
+from headgate.sinks._images import Seq
+from headgate.sinks._policy import Target, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["CurrentTable"]
+
+SINCE = "headgate.since"
+OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
+OWN = ("_seq", "_gtid", "_ts")
+
+# A checkpoint of a table's log (Delta's default: each 10 commits) takes seconds where a commit takes tenths.
+_CHECKPOINT_INTERVAL = "50"
+
+
+class CurrentTable:
+    """The current table of one source table."""
+
+    def __init__(self, delta: DeltaPath, pipeline: str, table: str) -> None:
+        self.delta = delta
+        self.pipeline = pipeline
+        self.table = table
+
+    def describe(self) -> Target | None:
+        """The table's columns and key; None when there is none yet. ``TargetError`` when it is not ours."""
+        import json
+
+        if not self.delta.check_ours(self.pipeline, self.table):
+            return None
+        types = {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in OWN}
+        since = self.delta.property(SINCE)
+        key = tuple(json.loads(self.delta.property(KEY) or "[]"))
+        return Target(types, key, int(since) if since else None)
+
+    def apply(self, work: Work, frame: DataFrame, epoch: int) -> int:
+        """Do all of a batch's work on the table and return the version it then has."""
+        definition = work.definition
+        if work.apply and definition is not None:
+            self._prepare(work, definition)
+        if work.truncated is not None and self.delta.exists():
+            self._delete(f"_seq < {_seq_literal(work.truncated)}")
+        if work.apply and definition is not None:
+            chunks = [part for part in work.parts if part.kind == "chunk" and work.append_chunks]
+            merged = [part for part in work.parts if part not in chunks]
+            if any(part.images for part in chunks):
+                self._append(_data(frame, chunks), definition, epoch)
+            if any(part.images for part in merged):
+                self._merge(_data(frame, merged), definition, merged, work.truncated)
+        if work.sweep_before is not None and self.delta.exists():
+            self._delete(f"_seq.epoch < {work.sweep_before}")
+        return self.delta.version()
+
+    def _prepare(self, work: Work, definition: Definition) -> None:
+        import json
+
+        if work.replace or not self.delta.exists():
+            properties = {
+                PIPELINE: self.pipeline,
+                TABLE: self.table,
+                KEY: json.dumps(list(definition.key), ensure_ascii=False),
+                "delta.enableDeletionVectors": "true",
+                "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
+            }
+            if work.state.since_epoch is not None or work.append_chunks:
+                properties[SINCE] = str(work.state.since_epoch or 0)
+            schema = spark_schema(f"{table_ddl(definition)}, {OWN_DDL}")
+            self.delta.create(schema, properties, replace=work.replace)
+        elif work.add_columns:
+            self._add_columns(definition, work.add_columns)
+
+    def _add_columns(self, definition: Definition, names: tuple[str, ...]) -> None:
+        order = [column.name for column in definition.columns]
+        parts = []
+        for name in names:
+            place = order.index(name)
+            where = f"AFTER {quote_name(order[place - 1])}" if place else "FIRST"
+            parts.append(f"{quote_name(name)} {definition.types[name]} {where}")
+        with commit_errors(self.delta.path):
+            self.delta.spark.sql(f"ALTER TABLE {self.delta.sql} ADD COLUMNS ({', '.join(parts)})")
+
+    def _append(self, data: DataFrame, definition: Definition, epoch: int) -> None:
+        columns = [*(column.name for column in definition.columns), *OWN]
+        rows = images(data, definition).select(*[quote_name(name) for name in columns])
+        writer = rows.write.format("delta").mode("append")
+        writer = writer.option("txnAppId", f"headgate/{self.pipeline}/{self.table}").option("txnVersion", epoch)
+        with commit_errors(self.delta.path):
+            writer.save(self.delta.path)
+
+    def _merge(self, data: DataFrame, definition: Definition, parts: list[Part], truncated: Seq | None) -> None:
+        from delta.tables import DeltaTable
+
+        count = sum(part.images for part in parts)
+        source = last_images(data, definition, count, truncated)
+        columns = [*(column.name for column in definition.columns), *OWN]
+        values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in columns}
+        condition = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in definition.key)
+        condition += _range(definition, parts)
+        target = DeltaTable.forPath(self.delta.spark, self.delta.path)
+        merge = (
+            target.alias("t")
+            .merge(source.alias("s"), condition)
+            .whenMatchedDelete("s._op IN ('b', 'd') AND t._seq < s._seq")
+            .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
+            .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
+        )
+        with commit_errors(self.delta.path):
+            merge.execute()
+
+    def _delete(self, condition: str) -> None:
+        from delta.tables import DeltaTable
+
+        with commit_errors(self.delta.path):
+            DeltaTable.forPath(self.delta.spark, self.delta.path).delete(condition)
+
+
+def _data(frame: DataFrame, parts: list[Part]) -> DataFrame:
+    """The images of ``parts`` (of one table) in the carrier frame, as one binary column."""
+    from pyspark.sql import functions
+
+    kinds = sorted({part.kind for part in parts})
+    mine = (functions.col("_table") == parts[0].table) & functions.col("_kind").isin(*kinds)
+    return frame.where(mine).select("_data")
+
+
+def _seq_literal(seq: Seq) -> str:
+    epoch, file, pos, ordinal = seq
+    return f"named_struct('epoch', {epoch}L, 'file', {file}, 'pos', {pos}L, 'ordinal', {ordinal}L)"
+
+
+def _range(definition: Definition, parts: list[Part]) -> str:
+    """A condition on the target that holds for every matching row and lets Delta skip files by their statistics."""
+    lows = [part.low for part in parts if part.low is not None]
+    highs = [part.high for part in parts if part.high is not None]
+    if not lows or any(part.unbounded for part in parts):
+        return ""
+    kind = definition.types[definition.key[0]]
+    zone = "Z" if kind == "timestamp" else ""
+    low, high = min(lows, key=sortable), max(highs, key=sortable)
+    name = f"t.{quote_name(definition.key[0])}"
+    return f" AND {name} >= CAST('{low}{zone}' AS {kind}) AND {name} <= CAST('{high}{zone}' AS {kind})"

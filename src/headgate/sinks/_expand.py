@@ -1,0 +1,110 @@
+"""From a persisted carrier frame to a typed frame of one table's images: the Spark side of ``_images``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.lake import quote_name
+from headgate.sinks._carrier import Definition
+from headgate.sinks._images import Seq, align, fold, open_images, pair_updates
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["SEQ_DDL", "changes", "images", "last_images", "spark_schema", "table_ddl"]
+
+SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
+_META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
+
+ONE_TASK_IMAGES = 100_000
+"""Up to so many images of a table are folded by one task, without a shuffle: it takes some 50 ms, a shuffle more."""
+
+Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def table_ddl(definition: Definition) -> str:
+    """The table's own columns as Spark DDL."""
+    return ", ".join(f"{quote_name(column.name)} {column.spark}" for column in definition.columns)
+
+
+def images(data: DataFrame, definition: Definition) -> DataFrame:
+    """All images of ``data`` (one binary column), as they are."""
+    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    schema = _arrow_schema(ddl)
+
+    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in open_images(batch.column(0)):
+                yield align(part, schema)
+
+    return data.mapInArrow(expand, ddl)
+
+
+def last_images(data: DataFrame, definition: Definition, count: int, truncated: Seq | None) -> DataFrame:
+    """The last image of each key, once."""
+    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    if count <= ONE_TASK_IMAGES:
+        return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated), ddl)
+    folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated), ddl)
+    return _last(folded, definition.key)
+
+
+def changes(data: DataFrame, definition: Definition) -> DataFrame:
+    """Every change as one row: updates carry ``_before``, the rest null."""
+    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+    full_ddl = f"{ddl}, _before struct<{fields}>"
+    plain, full = _arrow_schema(ddl), _arrow_schema(full_ddl)
+
+    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in open_images(batch.column(0)):
+                yield pair_updates(align(part, plain), full)
+
+    return data.mapInArrow(expand, full_ddl)
+
+
+def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None) -> Expand:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [align(part, schema) for batch in batches for part in open_images(batch.column(0))]
+        yield from fold(pa.Table.from_batches(parts, schema), key, truncated).to_batches()
+
+    return run
+
+
+def _fold_each(schema: pa.Schema, key: Sequence[str], truncated: Seq | None) -> Expand:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in open_images(batch.column(0)):
+                yield from fold(pa.Table.from_batches([align(part, schema)]), key, truncated).to_batches()
+
+    return run
+
+
+def _last(frame: DataFrame, key: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions
+
+    everything = functions.struct(*[frame[quote_name(name)] for name in frame.columns])
+    order = functions.struct(functions.col("_seq"), functions.col("_op") != "b")
+    keys = [functions.col(quote_name(name)).alias(f"_key{i}") for i, name in enumerate(key)]
+    return frame.groupBy(*keys).agg(functions.max_by(everything, order).alias("_last")).select("_last.*")
+
+
+def _arrow_schema(ddl: str) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import _parse_datatype_string
+
+    parsed: Any = _parse_datatype_string(ddl)
+    return to_arrow_schema(parsed, timezone="UTC")
+
+
+def spark_schema(ddl: str) -> StructType:
+    """A Spark schema from DDL."""
+    from pyspark.sql.types import _parse_datatype_string
+
+    parsed: StructType = _parse_datatype_string(ddl)  # type: ignore[assignment]
+    return parsed

@@ -1,0 +1,164 @@
+"""Row images in Arrow: expanding, aligning, folding, pairing. No Spark in here; Spark's workers call it.
+
+A carrier row holds one Arrow IPC stream of images of one table definition, in log order, an update's ``b`` row directly
+before its ``u`` row. Everything here works on whole columns.
+
+**Folding.** The state of a key after a batch is its last image (order ``_seq``, ``b`` before ``u``):
+``c``, ``u``, ``r`` set it, ``b``, ``d`` clear it. "Last" is associative, so folding each part first and their results
+afterwards gives what folding all at once gives; parts may therefore be folded wherever they are.
+
+**Truncation.** A TRUNCATE clears every key at once. The caller knows it from the log's DDL and passes its ``_seq``;
+images before it are void. A ``t`` image that the caller did not announce is an error, never a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import DecodeError
+
+__all__ = ["META", "align", "drop_before", "fold", "open_images", "pair_updates", "summarise"]
+
+META = ("_op", "_seq", "_gtid", "_ts")
+"""The canonical columns before a table's own."""
+
+Seq = tuple[int, int, int, int]
+"""``(epoch, file, pos, ordinal)``."""
+
+
+def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """The record batches of Arrow IPC streams, without copying them. ``blobs``: binary scalars; nulls are left out."""
+    for blob in blobs:
+        buffer = blob.as_buffer()
+        if buffer is None:
+            continue
+        with pa.ipc.open_stream(buffer) as reader:
+            yield from reader
+
+
+def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null."""
+    arrays = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        column = batch.column(index)
+        arrays.append(column if column.type.equals(field.type) else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
+    """The images after ``truncated`` (the ``_seq`` of the batch's last TRUNCATE), without its ``t`` images."""
+    is_truncate = pc.equal(table["_op"], "t")
+    if truncated is None:
+        if pc.any(is_truncate).as_py():
+            raise DecodeError("a truncate image without its statement in the batch")
+        return table
+    after = _after(table["_seq"], truncated)
+    return table.filter(pc.and_(after, pc.invert(is_truncate)))
+
+
+def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:
+    """The last image of each key.
+
+    :param table: images in canonical columns, in any order, all of one epoch.
+    :param key: the key's columns.
+    :param truncated: see :func:`drop_before`.
+    """
+    table = drop_before(table, truncated)
+    if table.num_rows < 2:
+        return table
+    rank = _rank(table)
+    numbered = pa.table([table[name] for name in key], names=[f"k{i}" for i in range(len(key))]).append_column(
+        "rank", rank
+    )
+    # Floats compare as MySQL's unique keys do: -0.0 and 0.0 are one key. Arrow keeps them apart; the MERGE joins them,
+    # so they must be folded into one here.
+    for i, column in enumerate(numbered.columns[:-1]):
+        if pa.types.is_floating(column.type):
+            numbered = numbered.set_column(i, f"k{i}", pc.add(column, pa.scalar(0.0, column.type)))
+    last = numbered.group_by(numbered.column_names[:-1], use_threads=False).aggregate([("rank", "max")])["rank_max"]
+    place = np.empty(table.num_rows, np.int64)
+    place[rank.to_numpy()] = np.arange(table.num_rows)
+    return table.take(pa.array(np.sort(place[last.to_numpy()])))
+
+
+def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Each ``b``/``u`` pair as one ``u`` row whose ``_before`` struct holds the before-image; other rows as they are.
+
+    :param batch: images in log order, aligned to ``schema`` without ``_before``.
+    :param schema: the result's: the canonical columns, the table's, then ``_before``.
+    """
+    op = np.asarray(pc.index_in(batch["_op"], pa.array(["b", "u"])).fill_null(-1))
+    if len(op) and op[-1] == 0:
+        raise DecodeError("a before-image without its after-image at the end of a record batch")
+    keep = np.nonzero(op != 0)[0]
+    paired = (op[keep] == 1) & (keep > 0) & (op[np.maximum(keep - 1, 0)] == 0)
+    if int(paired.sum()) != int((op == 0).sum()):
+        raise DecodeError("a before-image that no after-image follows")
+    rows = batch.take(pa.array(keep))
+    before = pa.array(np.maximum(keep - 1, 0), mask=~paired)
+    field = schema.field("_before")
+    values = [batch.column(batch.schema.get_field_index(child.name)).take(before) for child in field.type]
+    struct = pa.StructArray.from_arrays(values, fields=list(field.type), mask=pa.array(~paired))
+    return pa.RecordBatch.from_arrays([*rows.columns, struct], schema=schema)
+
+
+def summarise(batch: pa.RecordBatch, key: str | None) -> tuple[str | None, str | None, int | None, bool]:
+    """``(lowest, highest value of the key column as text, newest _ts in µs, whether there is a ``t`` image)``.
+
+    The bounds are None unless the column is of an integer, decimal, date or timestamp type and has a value.
+    """
+    low = high = None
+    if key is not None and batch.num_rows:
+        column = batch.column(batch.schema.get_field_index(key))
+        kind = column.type
+        if any(test(kind) for test in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date)) or (
+            pa.types.is_timestamp(kind)
+        ):
+            bounds = pc.min_max(column)
+            if bounds["min"].is_valid:
+                low, high = _text(bounds["min"]), _text(bounds["max"])
+    newest = pc.max(batch["_ts"].cast(pa.int64())).as_py() if batch.num_rows else None
+    return low, high, newest, bool(pc.any(pc.equal(batch["_op"], "t")).as_py())
+
+
+def _text(value: Any) -> str:
+    kind = value.type
+    if pa.types.is_timestamp(kind):
+        return str(value.cast(pa.timestamp(kind.unit)).cast(pa.string()).as_py())
+    return str(value.cast(pa.string()).as_py())
+
+
+def _flat(seq: pa.ChunkedArray) -> list[np.ndarray[Any, Any]]:
+    whole = seq.combine_chunks() if isinstance(seq, pa.ChunkedArray) else seq
+    if isinstance(whole, pa.ChunkedArray):  # no rows at all
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], seq.type)
+    return [np.asarray(part) for part in whole.flatten()]
+
+
+def _after(seq: pa.ChunkedArray, bound: Seq) -> pa.Array:
+    parts = _flat(seq)
+    later = np.zeros(len(parts[0]), bool)
+    equal = np.ones(len(parts[0]), bool)
+    for part, limit in zip(parts, bound, strict=True):
+        later |= equal & (part > limit)
+        equal &= part == limit
+    return pa.array(later)
+
+
+def _rank(table: pa.Table) -> pa.Array:
+    """Each row's place in the order (``_seq``, ``b`` before the rest): int64[rows], a permutation."""
+    epoch, file, pos, ordinal = _flat(table["_seq"])
+    second = np.asarray(pc.not_equal(table["_op"], "b").combine_chunks()).astype(np.int8)
+    order = np.lexsort((second, ordinal, pos, file, epoch))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return pa.array(rank)

@@ -1,0 +1,284 @@
+"""A batch of the stream into all tables, as one commit: plan, write the tables, then the ledger, then the inbox.
+
+The order is the guarantee:
+
+1. the batch is described by one job (which also makes it persistent, so the source is read once);
+2. a batch the ledger has is only handed back;
+3. what each table needs is decided for *all* tables before anything is written, so a batch that cannot be applied
+   (a target that is not ours, columns that do not fit) writes nothing;
+4. the tables are written, several at once; each step is repeatable;
+5. requests to the planner (read a chunk or a table again) go to the inbox: the planner takes them after this batch
+   only, and a replay writes the same files;
+6. the ledger row makes the batch count;
+7. what rests on that (finished tables, the position hint, signals that are done) is handed back.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from headgate.catalog import TablePatterns
+from headgate.errors import DecodeError
+from headgate.gtid import GtidSet
+from headgate.lake import (
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Inbox,
+    Lake,
+    Ledger,
+    LedgerRow,
+    TableState,
+    commit_errors,
+    encode_name,
+    split_table,
+)
+from headgate.sinks._carrier import Batch, read_batch
+from headgate.sinks._changelog import ChangelogTable
+from headgate.sinks._current import CurrentTable
+from headgate.sinks._expand import SEQ_DDL, spark_schema
+from headgate.sinks._policy import Target, Work, plan_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["BatchReport", "BatchWriter"]
+
+log = logging.getLogger("headgate")
+
+_HISTORY_DDL = (
+    "epoch bigint, db string, table string, action string, statement string, "
+    f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
+)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What a batch did, for people to look at."""
+
+    batch_id: int
+    epoch: int
+    gtid: str
+    tables: dict[str, TableState]
+    images: dict[str, int] = field(default_factory=dict)  # log images of this batch
+    rows: dict[str, int] = field(default_factory=dict)  # snapshot rows of this batch
+    newest_us: dict[str, int] = field(default_factory=dict)  # newest commit time in this batch, µs since 1970 UTC
+    planned_us: int = 0
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    replayed: bool = False
+
+
+class BatchWriter:
+    """Writes batches to the sinks of one pipeline; one per run.
+
+    :param modes: ``current``, ``changelog`` or both.
+    :param threads: how many tables are written at once.
+    :param strict: tables that an ALTER which may change rows stops, instead of reading them again.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        pipeline: str,
+        modes: Sequence[str],
+        *,
+        threads: int = 2,
+        strict: Sequence[str] = (),
+    ) -> None:
+        self.lake = lake
+        self.pipeline = pipeline
+        self.modes = tuple(modes)
+        self.inbox = Inbox(lake.inbox)
+        self.ledger = Ledger(spark, lake, pipeline)
+        self._history = DeltaPath(spark, lake.schema_history)
+        self._has_history = self._history.check_ours(pipeline, "_headgate.schema_history")
+        self._threads = threads
+        self._strict = frozenset(strict)
+        self._checked: set[str] = set()
+        self._finished: list[str] | None = None
+        self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
+
+    def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
+        """``TargetError`` if the path of any of these tables holds something that is not this pipeline's."""
+        for table in tables:
+            if table in self._checked:
+                continue
+            if "current" in self.modes:
+                self._current(spark, table).describe()
+            if "changelog" in self.modes:
+                self._changelog(spark, table).check()
+            self._checked.add(table)
+
+    def write(self, frame: DataFrame, batch_id: int) -> BatchReport:
+        """Apply one batch, once, and tell what it did."""
+        started = time.monotonic()
+        frame = frame.persist()
+        try:
+            batch = read_batch(frame)
+            if self.ledger.has(batch.header.epoch):
+                last = self.ledger.tables()
+                self._hand_back(batch, last)
+                return self._report(batch, batch_id, last, (), started, replayed=True)
+            self.ledger.fence()
+            batch.name_dropped_tables(self.ledger.tables())
+            works = self._plan(frame.sparkSession, batch)
+            states = self._write_tables(frame, batch, works)
+            self._write_history(batch)
+            self._ask(batch, works)
+            if self.after_tables is not None:
+                self.after_tables(batch)
+            now = datetime.now(timezone.utc)
+            self.ledger.append(LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states))
+            self._hand_back(batch, states)
+        finally:
+            frame.unpersist()
+        warnings = tuple(text for work in works for text in work.warnings)
+        return self._report(batch, batch_id, states, warnings, started)
+
+    def _current(self, spark: SparkSession, table: str) -> CurrentTable:
+        return CurrentTable(DeltaPath(spark, self.lake.current(table)), self.pipeline, table)
+
+    def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
+        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table)), self.pipeline, table)
+
+    def _plan(self, spark: SparkSession, batch: Batch) -> list[Work]:
+        before = self.ledger.tables()
+        asked = self._asked()
+        works = []
+        for table in batch.tables():
+            known = before.get(table)
+            if known is None and table not in batch.parts and table not in batch.header.tables:
+                continue  # a statement on a table we do not have
+            self.check_targets(spark, [table])
+            target: Target | None = None
+            current = "current" in self.modes
+            if current and table in batch.parts:
+                target = self._current(spark, table).describe()
+            reread_asked = asked is not None and asked.matches(*split_table(table))
+            work = plan_table(
+                table,
+                batch,
+                known,
+                target,
+                reread_asked=reread_asked,
+                current=current,
+                strict=table in self._strict,
+            )
+            if current and work.truncated is None and any(part.truncates for part in work.parts):
+                raise DecodeError("a truncate image without its statement in the batch", table=table)
+            works.append(work)
+        return works
+
+    def _asked(self) -> TablePatterns | None:
+        patterns: list[str] = []
+        for name in self.inbox.names("signals"):
+            signal = self.inbox.read(name)
+            if signal is not None and signal.get("type") == "resnapshot":
+                patterns.extend(signal["tables"])
+        return TablePatterns(patterns) if patterns else None
+
+    def _write_tables(self, frame: DataFrame, batch: Batch, works: list[Work]) -> dict[str, TableState]:
+        states = self.ledger.tables()
+        busy = [work for work in works if work.parts or work.truncated or work.sweep_before is not None]
+        idle = [work for work in works if work not in busy]
+        with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
+            done = list(pool.map(lambda work: self._write_table(frame, batch, work), busy))
+        states.update({work.table: work.state for work in idle})
+        states.update({state.table: state for state in done})
+        return states
+
+    def _write_table(self, frame: DataFrame, batch: Batch, work: Work) -> TableState:
+        state = work.state
+        spark = frame.sparkSession
+        if "current" in self.modes and not (state.held and work.truncated is None):
+            version = self._current(spark, work.table).apply(work, frame, batch.header.epoch)
+            state = replace(state, version=version if version >= 0 else None)
+        if "changelog" in self.modes:
+            logged = self._changelog(spark, work.table).apply(work, frame, batch.header.epoch)
+            state = replace(state, changelog_version=logged)
+        return state
+
+    def _write_history(self, batch: Batch) -> None:
+        if not batch.ddl:
+            return
+        if not self._has_history:
+            self._history.create(
+                spark_schema(_HISTORY_DDL), {PIPELINE: self.pipeline, TABLE: "_headgate.schema_history"}
+            )
+            self._has_history = True
+        rows = []
+        for ddl in batch.ddl:
+            db, _, name = ddl.table.partition(".")
+            when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, timezone.utc)
+            rows.append((batch.header.epoch, db, name, ddl.action, ddl.statement, ddl.seq, ddl.gtid, when))
+            log.info("%s: %s", ddl.table, " ".join(ddl.statement.split()))
+        writer = (
+            self._history.spark.createDataFrame(rows, _HISTORY_DDL).coalesce(1).write.format("delta").mode("append")
+        )
+        writer = writer.option("txnAppId", f"headgate/{self.pipeline}/_headgate.schema_history")
+        with commit_errors(self._history.path):
+            writer.option("txnVersion", batch.header.epoch).save(self._history.path)
+
+    def _ask(self, batch: Batch, works: list[Work]) -> None:
+        epoch = batch.header.epoch
+        for number, redo in enumerate(batch.redo):
+            redone = {"type": "redo", "table": redo.table, "chunk": redo.chunk, "reason": redo.reason}
+            self.inbox.write(f"signals/redo-{epoch}-{number}.json", {**redone, "whole_table": redo.whole_table})
+        for work in works:
+            for text in work.warnings:
+                log.warning("%s", text)
+            if work.reread is not None:
+                value = {"type": "resnapshot", "tables": [glob.escape(work.table)], "reason": work.reread}
+                self.inbox.write(f"signals/ddl-{epoch}-{encode_name(work.table)}.json", value)
+
+    def _hand_back(self, batch: Batch, states: dict[str, TableState]) -> None:
+        for action in batch.header.actions:
+            name = action.get("id") if isinstance(action, dict) else action
+            if name:
+                self.inbox.delete(f"signals/{name}.json")
+        # Held tables are no news to the planner either: only a signal may have one read again.
+        finished = sorted(table for table, state in states.items() if state.state == "live" or state.held)
+        if finished != self._finished:
+            self.inbox.write("finished.json", {"tables": finished})
+            self._finished = finished
+        if len(batch.ends) == 1:
+            end: dict[str, Any] = batch.ends[0]
+            if GtidSet.parse(end["gtid"]) == GtidSet.parse(batch.header.gtid):
+                self.inbox.write("hint.json", {name: end[name] for name in ("gtid", "server_uuid", "file", "pos")})
+
+    def _report(
+        self,
+        batch: Batch,
+        batch_id: int,
+        states: dict[str, TableState],
+        warnings: tuple[str, ...],
+        started: float,
+        *,
+        replayed: bool = False,
+    ) -> BatchReport:
+        report = BatchReport(
+            batch_id,
+            batch.header.epoch,
+            batch.header.gtid,
+            states,
+            planned_us=batch.header.planned_us,
+            seconds=time.monotonic() - started,
+            warnings=warnings,
+            replayed=replayed,
+        )
+        for table, parts in batch.parts.items():
+            for part in parts:
+                counts = report.rows if part.kind == "chunk" else report.images
+                counts[table] = counts.get(table, 0) + part.images
+                if part.kind == "rows" and part.newest_us is not None:
+                    report.newest_us[table] = max(part.newest_us, report.newest_us.get(table, 0))
+        return report

@@ -1,0 +1,84 @@
+"""The control folder, as the planner sees it: small JSON files that sinks and commands leave for it.
+
+=====================  ============================================================================
+``hint.json``          ``{gtid, server_uuid, file, pos}``: a reader stood there when it had ``gtid``
+``finished.json``      ``{tables: [...]}``: tables that the sinks hold completely
+``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}`` or ``{type: "redo", chunk: {…}}``
+=====================  ============================================================================
+
+Writers put files there whole (rename). The planner reads, and removes signals when the batch that took them is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from headgate.errors import ConfigError
+
+__all__ = ["ControlFolder"]
+
+
+class ControlFolder:
+    """A local folder, or a URI that ``pyarrow.fs`` knows. Nothing in it needs to exist."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path.rstrip("/")
+        self._opened: tuple[pafs.FileSystem, str] | None = None
+
+    def hint(self) -> Mapping[str, Any] | None:
+        """Where a reader stood, if anybody wrote it down."""
+        found = self._read("hint.json")
+        return found if found and {"gtid", "server_uuid", "file", "pos"} <= found.keys() else None
+
+    def finished(self) -> frozenset[str]:
+        """Tables that the sinks hold completely."""
+        found = self._read("finished.json") or {}
+        return frozenset(str(table) for table in found.get("tables", ()))
+
+    def signals(self) -> dict[str, Mapping[str, Any]]:
+        """``id -> signal``, by id. A file that vanishes meanwhile is left out.
+
+        :raises ConfigError: a file that is not a JSON object.
+        """
+        fs, root = self._open()
+        infos = fs.get_file_info(pafs.FileSelector(f"{root}/signals", allow_not_found=True))
+        names = sorted(
+            i.base_name for i in infos if i.is_file and i.base_name.endswith(".json") and i.base_name[0] != "."
+        )
+        found = {name.removesuffix(".json"): self._read(f"signals/{name}") for name in names}
+        return {name: signal for name, signal in found.items() if signal is not None}
+
+    def remove_signal(self, name: str) -> None:
+        """Remove a signal; it is no error if it is gone."""
+        fs, root = self._open()
+        try:
+            fs.delete_file(f"{root}/signals/{name}.json")
+        except FileNotFoundError:
+            return
+
+    def _open(self) -> tuple[pafs.FileSystem, str]:
+        if self._opened is None:
+            if "://" in self._path:
+                self._opened = pafs.FileSystem.from_uri(self._path.replace("s3a://", "s3://", 1))
+            else:
+                self._opened = pafs.LocalFileSystem(), self._path
+        return self._opened
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        fs, root = self._open()
+        try:
+            with fs.open_input_stream(f"{root}/{name}") as source:
+                data = source.read()
+        except FileNotFoundError:
+            return None
+        try:
+            value = json.loads(data)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise ConfigError(f"{self._path}/{name} is not a JSON object; remove the file")
+        return value

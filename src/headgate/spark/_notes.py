@@ -1,0 +1,83 @@
+"""The planner's own notes in an offset (its ``signals`` field): what the next planning and ``partitions`` must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.errors import OffsetFormatError
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec, Hint
+
+__all__ = ["Cut", "Notes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The start of a binlog file, and the transactions in all files before it."""
+
+    file: str
+    gtid: str
+
+    @property
+    def gtid_set(self) -> GtidSet:
+        """``gtid``, parsed."""
+        return GtidSet.parse(self.gtid)
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """See the fields. Everything is about the batch that ends at the offset, or about what is still to do then."""
+
+    server_uuid: str = ""
+    """The server the batch was planned on."""
+    begin: Hint | None = None
+    """Where a reader stood when it had everything up to the batch's start."""
+    cuts: tuple[Cut, ...] = ()
+    """Where the batch's stretch of the log is divided between tasks, in log order."""
+    taken: tuple[str, ...] = ()
+    """Signals taken into a plan whose files may still be there."""
+    actions: tuple[Mapping[str, Any], ...] = ()
+    """The signals that this batch took."""
+    redo: tuple[ChunkSpec, ...] = ()
+    """Chunks to read again, not planned yet."""
+    append: tuple[str, ...] = ()
+    """Tables whose unread ranges give no changes, so that their chunks may be appended."""
+    reread: tuple[str, ...] = ()
+    """Queued tables that were read before."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        begin = self.begin
+        return {
+            "server_uuid": self.server_uuid,
+            "begin": {"server_uuid": begin.server_uuid, "file": begin.file, "pos": begin.pos} if begin else None,
+            "cuts": [{"file": cut.file, "gtid": cut.gtid} for cut in self.cuts],
+            "taken": list(self.taken),
+            "actions": [dict(action) for action in self.actions],
+            "redo": [chunk.to_dict() for chunk in self.redo],
+            "append": list(self.append),
+            "reread": list(self.reread),
+        }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Notes:
+        """From :meth:`to_dict`; fields that are not there have their defaults.
+
+        :raises OffsetFormatError: anything else.
+        """
+        try:
+            begin = given.get("begin")
+            return cls(
+                server_uuid=str(given.get("server_uuid", "")),
+                begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
+                cuts=tuple(Cut(str(cut["file"]), str(cut["gtid"])) for cut in given.get("cuts", ())),
+                taken=tuple(str(name) for name in given.get("taken", ())),
+                actions=tuple(dict(action) for action in given.get("actions", ())),
+                redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in given.get("redo", ())),
+                append=tuple(str(table) for table in given.get("append", ())),
+                reread=tuple(str(table) for table in given.get("reread", ())),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

@@ -1,0 +1,227 @@
+"""Options of the ``mysql-cdc`` source: strings from the user, checked, as one frozen value.
+
+Spark shows options in its UI, in plans and in event logs, so no secret is ever one: options name an environment
+variable or a file, and whoever opens a connection looks there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
+
+from headgate.errors import ConfigError
+from headgate.gtid import GtidSet
+
+if TYPE_CHECKING:
+    from headgate.mysql import ConnectionSettings
+
+__all__ = ["OPTION_NAMES", "Options"]
+
+_HELP = {
+    "append": 'carrier: leave out changes of key ranges that the first snapshot has yet to read ("true")',
+    "as_of": "batch reads: the GTID set to read the tables at; default: everything executed now",
+    "chunk_rows": "rows of a snapshot chunk (250000)",
+    "control_path": "folder of JSON files by which sinks and commands reach the planner",
+    "end": "batch reads of changes: the GTID set at which they end; default: everything executed now",
+    "epoch": "lowest epoch of the next batch (the ledger's highest)",
+    "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
+    "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
+    "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
+    "poll_ms": "how often an idle stream asks the server, at most (500)",
+    "retry_seconds": "how long the planner tries again when the server cannot be reached or is behind (600)",
+    "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
+    "secret_file": "file that holds the password",
+    "server_ids": 'server ids that dumps may use, such as "5400-5499"; bounded dumps need none',
+    "slots": "tasks of a batch (the driver's number of processors)",
+    "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already had',
+    "table": "one table, typed columns",
+    "tables": "patterns on db.table, comma-separated or a JSON list",
+    "url": "mysql://user@host:3306/?tls=required, without a password",
+    "zero_dates": '"error" (default) or "null": dates that Spark cannot hold',
+}
+OPTION_NAMES = tuple(sorted(_HELP))
+"""Every option, in lower case as Spark hands them over."""
+
+_PASSWORD_NAMES = frozenset({"password", "passwd", "pwd", "secret", "pass"})
+_SERVER_IDS = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options, parsed. :meth:`parse` explains what is wrong with them in one line."""
+
+    url: str
+    secret_env: str | None = None
+    secret_file: str | None = None
+    patterns: tuple[str, ...] = ()
+    """Of ``db.table``; with ``table``, just that one."""
+    table: str | None = None
+    server_ids: str | None = None
+    control_path: str | None = None
+    chunk_rows: int = 250_000
+    slots: int = field(default_factory=lambda: os.cpu_count() or 1)
+    max_rows_per_batch: int | None = None
+    images: Literal["all", "keys"] = "all"
+    zero_dates: Literal["error", "null"] = "error"
+    poll_seconds: float = 0.5
+    retry_seconds: float = 600.0
+    start: str | None = None
+    """``snapshot``, ``current``, ``earliest`` or a GTID set; None: not given."""
+    end: str | None = None
+    as_of: str | None = None
+    epoch: int = 0
+    meta: bool = True
+    append: bool = True
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """From Spark's options.
+
+        :raises ConfigError: an unknown option, a value that does not fit, a password.
+        """
+        values = {name.lower(): value for name, value in given.items()}
+        for name in values:
+            _check_name(name)
+        table = values.get("table")
+        patterns = (_exact(table),) if table is not None else _patterns(values.get("tables"))
+        if table is not None and "tables" in values:
+            raise ConfigError("both options table and tables are given; table is for one typed table, tables for many")
+        return cls(
+            url=_url(values.get("url")),
+            secret_env=_secret_env(values),
+            secret_file=values.get("secret_file"),
+            patterns=patterns,
+            table=table,
+            server_ids=_server_ids(values.get("server_ids")),
+            control_path=values.get("control_path"),
+            chunk_rows=_number(values, "chunk_rows", 250_000, 1),
+            slots=_number(values, "slots", os.cpu_count() or 1, 1),
+            max_rows_per_batch=_number(values, "max_rows_per_batch", 0, 0) or None,
+            images=_choice(values, "images", "all" if table is None else "keys", ("all", "keys")),  # type: ignore[arg-type]
+            zero_dates=_choice(values, "zero_dates", "error", ("error", "null")),  # type: ignore[arg-type]
+            poll_seconds=_number(values, "poll_ms", 500, 1) / 1000,
+            retry_seconds=float(_number(values, "retry_seconds", 600, 0)),
+            start=_start(values.get("start")),
+            end=_gtids(values, "end"),
+            as_of=_gtids(values, "as_of"),
+            epoch=_number(values, "epoch", 0, 0),
+            meta=_choice(values, "meta", "true", ("true", "false")) == "true",
+            append=_choice(values, "append", "true", ("true", "false")) == "true",
+        )
+
+    def settings(self) -> ConnectionSettings:
+        """How to connect; holds the name of the secret, not the secret."""
+        from headgate.mysql import ConnectionSettings
+
+        return ConnectionSettings.from_url(self.url, password_env=self.secret_env, password_file=self.secret_file)
+
+
+def _check_name(name: str) -> None:
+    if name in _HELP:
+        return
+    if name in _PASSWORD_NAMES:
+        raise ConfigError(
+            f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into an "
+            'environment variable or a file and name it with option "secret_env" or "secret_file"'
+        )
+    near = difflib.get_close_matches(name, OPTION_NAMES, 1)
+    hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(OPTION_NAMES)}"
+    raise ConfigError(f"unknown option {name}{hint}")
+
+
+def _url(url: str | None) -> str:
+    if not url:
+        raise ConfigError('option "url" is missing, such as mysql://user@host:3306')
+    parts = urlsplit(url)
+    if parts.password is not None or any(
+        part.split("=")[0].lower() in _PASSWORD_NAMES for part in parts.query.split("&")
+    ):
+        raise ConfigError(
+            'option "url" holds a password, and Spark shows options in its UI, plans and event logs; put it into an '
+            'environment variable or a file and name it with option "secret_env" or "secret_file"'
+        )
+    if parts.scheme != "mysql" or not parts.hostname:
+        shown = f"{parts.scheme}://{unquote(parts.hostname or '')}"
+        raise ConfigError(f'option "url" is {shown!r}; expected mysql://user@host:3306')
+    return url
+
+
+def _secret_env(values: Mapping[str, str]) -> str | None:
+    name = values.get("secret_env")
+    if name is None:
+        return None
+    if "secret_file" in values:
+        raise ConfigError("both options secret_env and secret_file are given; keep the one that names your password")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ConfigError(
+            'option "secret_env" is not the name of an environment variable (it names it, it is not the password)'
+        )
+    return name
+
+
+def _patterns(text: str | None) -> tuple[str, ...]:
+    if text is None or not text.strip():
+        raise ConfigError('option "tables" (patterns such as shop.*) or "table" (one typed table) is missing')
+    if text.lstrip().startswith("["):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if isinstance(found, list) and found and all(isinstance(item, str) for item in found):
+            return _checked(tuple(found))
+        if text.rstrip().endswith('"]') or found is not None:
+            raise ConfigError(f'option "tables" is not a JSON list of patterns: {text}')
+    return _checked(tuple(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _checked(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    from headgate.catalog import TablePatterns
+
+    return TablePatterns(patterns).patterns
+
+
+def _exact(table: str) -> str:
+    """A pattern that matches just this table."""
+    db, dot, name = table.partition(".")
+    if not (db and dot and name):
+        raise ConfigError(f'option "table" is {table!r}; expected db.table')
+    return ".".join(re.sub(r"([*?\[])", r"[\1]", part) for part in (db, name))
+
+
+def _number(values: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = values.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) < least:
+        raise ConfigError(f'option "{name}" is {text!r}; expected a whole number of at least {least}')
+    return int(text)
+
+
+def _choice(values: Mapping[str, str], name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = values.get(name, default).lower()
+    if value not in allowed:
+        raise ConfigError(f'option "{name}" is {value!r}; expected {" or ".join(allowed)}')
+    return value
+
+
+def _server_ids(text: str | None) -> str | None:
+    if text is not None and not all(_SERVER_IDS.fullmatch(part.strip()) for part in text.split(",")):
+        raise ConfigError(f'option "server_ids" is {text!r}; expected numbers and ranges, such as 5400-5499')
+    return text
+
+
+def _start(text: str | None) -> str | None:
+    if text is None or text.lower() in ("snapshot", "current", "earliest"):
+        return None if text is None else text.lower()
+    return str(GtidSet.parse(text))
+
+
+def _gtids(values: Mapping[str, str], name: str) -> str | None:
+    text = values.get(name)
+    return None if text is None else str(GtidSet.parse(text))

@@ -1,0 +1,456 @@
+"""Plans batches: from the offset before to the offset after. No Spark in here.
+
+What a plan guarantees
+======================
+
+- **Monotone.** The new offset's set contains the old one's, and its epoch is greater. If there is nothing new, the old
+  offset itself is given back, so Spark sees that nothing happened.
+- **A consistent cut.** E is what the server says it has executed (all of it is visible to a SELECT begun later), or a
+  prefix of that in log order. Hence ``binlog_order_commits=ON`` is checked at every planning.
+- **The same history.** The server has all that was read (else we wait: it may be catching up), has not purged what is
+  still to be read, and a transaction read lately still carries the commit time it had: after RESET BINARY LOGS AND
+  GTIDS or a restored image, equal numbers name other transactions.
+- **Nothing is remembered outside the offset** but caches: a planner that takes over goes on from the offset alone.
+
+Epochs are at least the wall clock in milliseconds, so they grow over new checkpoints, too.
+
+Idle, Spark asks some 90 times a second. So a planner that found nothing waits until the next query is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headgate.catalog import TablePatterns
+from headgate.errors import (
+    BinlogPurgedError,
+    ConfigError,
+    HeadgateError,
+    HistoryRewrittenError,
+    ServerBehindError,
+    ServerSettingError,
+)
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
+from headgate.spark._notes import Cut, Notes
+from headgate.spark._server import Server, ServerState, check_variables, retried
+from headgate.spark._snapshots import SnapshotPlan, plan_snapshots
+
+if TYPE_CHECKING:
+    from headgate.spark._control import ControlFolder
+    from headgate.spark._options import Options
+
+__all__ = ["Planner"]
+
+_T = TypeVar("_T")
+
+log = logging.getLogger("headgate")
+
+_LAST_SECONDS = 10.0
+"""How old ``last`` may get while the stream moves: asking for it costs a dump of one transaction."""
+_LAST_SECONDS_BLIND = 60.0
+"""The same without a hint, when the server has to look for the transaction in a whole file."""
+_MOVES = 20
+"""How often one AvailableNow run moves its end for chunks that gave nothing. A table that is altered, or
+written without having a key, at every try must not keep such a run from ending; the next run goes on with it."""
+_BYTES_A_ROW = 10
+"""No change takes fewer bytes in the log (a row event's least row, with its share of headers)."""
+
+
+@dataclass
+class _Log:
+    """What is known about the binlog file that a set lies in: a cache."""
+
+    uuid: str = ""
+    file: str = ""
+
+
+class Planner:
+    """One stream's planner.
+
+    :param server: its eyes.
+    :param control: where sinks and commands leave signals; None: there are none.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        server: Server,
+        control: ControlFolder | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._patterns = TablePatterns(options.patterns)
+        self._server = server
+        self._control = control
+        self._clock, self._wall_us, self._sleep = clock, wall_us, sleep
+        self._target: GtidSet | None = None
+        self._moved = 0
+        self._polled: float | None = None
+        self._checked = -1
+        self._last_taken: float | None = None
+        self._looked = False
+        self._log = _Log()
+
+    # --- what Spark calls
+
+    def initial(self) -> SourceOffset:
+        """The offset of a new stream: S, and the tables to read."""
+        return self._retried(self._initial)
+
+    def latest(self, start: SourceOffset, max_rows: int | None = None) -> SourceOffset:
+        """The next batch's end; ``start`` itself if there is nothing to do.
+
+        :param max_rows: about how many changes the batch may hold.
+        """
+        self._wait()
+        found = self._retried(lambda: self._latest(start, max_rows))
+        self._polled = self._clock() if found is None else None
+        return found or start
+
+    def freeze(self) -> None:
+        """From now on take nothing that is committed later (``Trigger.AvailableNow``).
+
+        With one exception: a chunk that gave nothing, because its table was altered while it was read, can only be read
+        as of a later end, so the end is moved for it.
+        """
+        self._target = self._retried(lambda: self._server.state().executed)
+
+    def server_uuid(self) -> str:
+        """The server to read from now. A replayed batch may meet another server than the one it was planned on."""
+        return self._retried(lambda: str(self._server.query("SELECT @@global.server_uuid")[0][0]))
+
+    def finished(self, end: SourceOffset) -> None:
+        """A batch is done: its signals' files can go."""
+        if self._control is not None:
+            for name in Notes.from_dict(end.signals).taken:
+                self._control.remove_signal(name)
+
+    def _retried(self, work: Callable[[], _T]) -> _T:
+        return retried(
+            work, seconds=self._options.retry_seconds, failed=self._failed, clock=self._clock, sleep=self._sleep
+        )
+
+    def _failed(self, error: HeadgateError) -> None:
+        log.info("planning is tried again: %s", error)
+        self._server.drop()  # also when the server is behind: the next connection may meet another one
+
+    def _wait(self) -> None:
+        """Sleep until the next question may be asked, if the last one found nothing."""
+        if self._polled is not None:
+            left = self._polled + self._options.poll_seconds - self._clock()
+            if left > 0:
+                self._sleep(left)
+
+    # --- the beginning
+
+    def _initial(self) -> SourceOffset:
+        state = self._server.state()
+        self._check(state)
+        start = self._options.start or "snapshot"
+        finished: frozenset[str] = frozenset()
+        if start == "snapshot":
+            had, finished = self._resumed(state)
+        else:
+            had = _named(start, state)
+        _check_position(had, state)
+        plan = SnapshotPlan(self._patterns, 0, self._options.chunk_rows, self._options.slots, self._options.append)
+        if start == "snapshot":
+            names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
+            if not names and not finished:
+                raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
+            plan.enqueue(names, self._server.definitions(self._patterns) if self._options.append and names else {})
+        notes = Notes(server_uuid=state.uuid, append=tuple(sorted(plan.append)))
+        now = self._wall_us()
+        return SourceOffset(
+            gtid=str(had),
+            epoch=self._epoch(0, now),
+            tables=self._options.patterns,
+            snapshot=plan.state(),
+            signals=notes.to_dict(),
+            planned_us=now,
+        )
+
+    def _resumed(self, state: ServerState) -> tuple[GtidSet, frozenset[str]]:
+        """Where a stream without a checkpoint begins: where the sinks are, if they say so, else now."""
+        if self._control is not None:
+            hint, finished = self._control.hint(), self._control.finished()
+            if hint is not None and finished:
+                had = GtidSet.parse(str(hint["gtid"]))
+                if state.purged <= had:
+                    return had, finished
+                log.warning("the server has purged log after the sinks' position: all tables are read again")
+        return state.executed, frozenset()
+
+    # --- a stretch of the log, for batch reads
+
+    def between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
+        """The offsets around the changes after ``start`` (default: none were had) up to ``end`` (default: now)."""
+        return self._retried(lambda: self._between(start, end))
+
+    def _between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
+        state = self._server.state()
+        self._check(state)
+        had = _named(start, state)
+        _check_position(had, state)
+        self._target = GtidSet.parse(end) if end is not None else state.executed
+        until, cuts = self._end(had, state, None, None)
+        now = self._wall_us()
+        notes = Notes(server_uuid=state.uuid, cuts=cuts)
+        first = SourceOffset(gtid=str(had), epoch=self._epoch(0, now), tables=self._options.patterns, planned_us=now)
+        return first, replace(first, gtid=str(until), signals=notes.to_dict())
+
+    def everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
+        """All chunks of all tables, for a batch read as of ``as_of`` (default: now)."""
+        return self._retried(lambda: self._everything(as_of))
+
+    def _everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
+        state = self._server.state()
+        self._check(state)
+        end = GtidSet.parse(as_of) if as_of is not None else state.executed
+        _check_position(end, state)
+        now = self._wall_us()
+        epoch = self._epoch(0, now)
+        plan = SnapshotPlan(self._patterns, epoch, self._options.chunk_rows, self._options.slots, False)
+        plan.enqueue(sorted(self._server.tables(self._patterns)), {})
+        if not plan.queue:
+            raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
+        while plan.pending:
+            plan.weight = 0
+            plan.plan_chunks(self._server)
+        offset = SourceOffset(
+            gtid=str(end), epoch=epoch, tables=self._options.patterns, snapshot=plan.state(),
+            signals=Notes(server_uuid=state.uuid).to_dict(), planned_us=now,
+        )  # fmt: skip
+        return offset, plan.chunks
+
+    # --- the next batch
+
+    def _latest(self, start: SourceOffset, max_rows: int | None) -> SourceOffset | None:
+        had, notes = start.gtid_set, Notes.from_dict(start.signals)
+        signals = self._signals(notes)
+        new_signals = any(name not in notes.taken for name in signals)
+        if not new_signals and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
+            return None
+        state = self._server.state()
+        self._check(state)
+        _check_position(had, state)
+        begin = self._begin(start, state)
+        self._check_history(start, state)
+        if self._target is not None and _asks_again(notes, signals):
+            self._target = state.executed
+            self._moved += 1
+        end, cuts = self._end(had, state, begin, max_rows)
+        now = self._wall_us()
+        epoch = self._epoch(start.epoch, now)
+        plan = SnapshotPlan.begin(
+            start.snapshot, notes, patterns=self._patterns, epoch=epoch, chunk_rows=self._options.chunk_rows,
+            slots=self._options.slots, append_allowed=self._options.append,
+        )  # fmt: skip
+        plan_snapshots(
+            plan, self._server, finished=self._control.finished() if self._control is not None else None,
+            signals=signals, discover=self._discovers and (end != had or not self._looked),
+        )  # fmt: skip
+        last = self._last(start, end - had, begin)
+        self._looked = True
+        if end == had and not plan.chunks and not plan.actions:
+            return None
+        now_notes = Notes(
+            server_uuid=state.uuid, begin=begin, cuts=cuts, taken=tuple(plan.taken), actions=tuple(plan.actions),
+            redo=tuple(plan.redo), append=tuple(sorted(plan.append & plan.known())), reread=tuple(sorted(plan.reread)),
+        )  # fmt: skip
+        return SourceOffset(
+            gtid=str(end),
+            epoch=epoch,
+            tables=self._options.patterns,
+            snapshot=plan.state(),
+            signals=now_notes.to_dict(),
+            last=last,
+            planned_us=now,
+        )
+
+    def _signals(self, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
+        """What there is; without new requests for chunks if the frozen end was moved for such often enough."""
+        found = self._control.signals() if self._control is not None else {}
+        if self._target is None or self._moved < _MOVES:
+            return found
+        return {name: signal for name, signal in found.items() if name in notes.taken or signal.get("type") != "redo"}
+
+    @property
+    def _discovers(self) -> bool:
+        return (self._options.start or "snapshot") == "snapshot"
+
+    def _still(self, had: GtidSet) -> bool:
+        """Whether the server has nothing new: the one question that an idle stream asks."""
+        if self._target is not None:
+            return self._target <= had
+        return self._server.executed() == had
+
+    def _epoch(self, previous: int, now_us: int) -> int:
+        return max(previous + 1, self._options.epoch + 1, now_us // 1000)
+
+    def _check(self, state: ServerState) -> None:
+        check_variables(state.variables)
+
+    def _begin(self, start: SourceOffset, state: ServerState) -> Hint | None:
+        """Where a reader stood when it had what ``start`` says, if anybody wrote it down for this server."""
+        found = self._control.hint() if self._control is not None else None
+        if found is None or str(found["server_uuid"]) != state.uuid or str(found["gtid"]) != start.gtid:
+            return None
+        return Hint(state.uuid, str(found["file"]), int(found["pos"]))
+
+    # --- the same history
+
+    def _check_history(self, start: SourceOffset, state: ServerState) -> None:
+        """After every new connection: is the transaction read last still the one it was?"""
+        if self._checked == self._server.connects:
+            return
+        last = start.last
+        if last is not None and not GtidSet.parse(last.gtid) & state.purged:
+            found = self._server.commit_time(GtidSet.parse(last.gtid), None)
+            if found is not None and found != last.ts_us:
+                raise HistoryRewrittenError(
+                    "the server's history was rewritten (RESET BINARY LOGS AND GTIDS, or a restored image): a"
+                    " transaction that was read has another commit time; start again with a new checkpoint and target",
+                    gtid=last.gtid,
+                )
+        self._checked = self._server.connects
+
+    def _last(self, start: SourceOffset, new: GtidSet, begin: Hint | None) -> Last | None:
+        """A recent transaction to recognise the history by: the first of the new ones, which a reader finds at once."""
+        now = self._clock()
+        patience = _LAST_SECONDS if begin is not None else _LAST_SECONDS_BLIND
+        if not new or (start.last and self._last_taken is not None and now - self._last_taken < patience):
+            return start.last
+        uuid, tag, number, _ = next(new.intervals())
+        one = GtidSet({(uuid, tag): [(number, number)]})
+        found = self._server.commit_time(one, begin)
+        self._last_taken = now
+        return Last(str(one), found) if found is not None else start.last
+
+    # --- how far, and in how many parts
+
+    def _end(
+        self, had: GtidSet, state: ServerState, begin: Hint | None, max_rows: int | None
+    ) -> tuple[GtidSet, tuple[Cut, ...]]:
+        """E, and where the log between is divided."""
+        end = state.executed
+        if self._target is not None:
+            end = had | self._target
+            if not end <= state.executed:
+                raise ServerBehindError(
+                    "the server lacks transactions that the stream was to end with", missing=str(end - state.executed)
+                )
+        if end == had:
+            return end, ()
+        current = self._server.log_file()
+        files = self._backlog(had, state.uuid, current, begin)
+        if max_rows is not None and self._may_exceed(files, begin, max_rows):
+            end = self._limited(had, end, max_rows, begin)
+        cuts = self._cuts(files, had, end) if len(files) > 1 and self._options.slots > 1 else ()
+        if end == state.executed:
+            self._log = _Log(state.uuid, current)
+        return end, cuts
+
+    def _backlog(self, had: GtidSet, uuid: str, current: str, begin: Hint | None) -> list[tuple[str, int]]:
+        """The files that hold what comes after ``had``, with sizes (-1: not asked, it is the current file alone)."""
+        if begin is not None and begin.file == current:
+            return [(current, -1)]
+        if self._log == _Log(uuid, current):
+            return [(current, -1)]
+        files = self._server.log_files()
+        names = [name for name, _ in files]
+        if begin is not None and begin.file in names:
+            return files[names.index(begin.file) :]
+        # The newest file before which there is nothing new; sets at file starts only grow, so halving finds it.
+        low, high = 0, len(files) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._server.previous_gtids(names[middle]) <= had:
+                low = middle
+            else:
+                high = middle - 1
+        return files[low:]
+
+    def _limited(self, had: GtidSet, end: GtidSet, max_rows: int, begin: Hint | None) -> GtidSet:
+        """The next transactions in log order; more than asked for if the first one alone is larger."""
+        while True:
+            found = self._server.cut(had, end, max_rows, begin) & end
+            if found != had:
+                return found
+            max_rows *= 4
+
+    def _may_exceed(self, files: list[tuple[str, int]], begin: Hint | None, max_rows: int) -> bool:
+        """Whether the backlog has room for more than ``max_rows`` changes."""
+        if any(size < 0 for _, size in files):
+            sizes = dict(self._server.log_files())
+            files = [(name, sizes.get(name, 0)) for name, _ in files]
+        size = sum(size for _, size in files)
+        if begin is not None and files and begin.file == files[0][0]:
+            size -= begin.pos
+        return size > max_rows * _BYTES_A_ROW
+
+    def _cuts(self, files: list[tuple[str, int]], had: GtidSet, end: GtidSet) -> tuple[Cut, ...]:
+        """At most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
+        total, wanted = sum(size for _, size in files), self._options.slots
+        cuts: list[Cut] = []
+        before, previous = 0, had
+        for index, (name, size) in enumerate(files):
+            if index and len(cuts) < wanted - 1 and before >= total * (len(cuts) + 1) / wanted:
+                found = self._server.previous_gtids(name) & end
+                if previous < previous | found and not end <= found:
+                    cuts.append(Cut(name, str(found)))
+                    previous = previous | found
+            before += size
+        return tuple(cuts)
+
+
+def _named(start: str | None, state: ServerState) -> GtidSet:
+    """The position that ``current``, ``earliest`` or a GTID set names."""
+    if start == "current":
+        return state.executed
+    if start in (None, "earliest"):
+        return state.purged
+    return GtidSet.parse(str(start))
+
+
+def _asks_again(notes: Notes, signals: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether chunks that gave nothing are to be read again: at the same E they would give nothing again."""
+    if notes.redo:
+        return True
+    return any(signal.get("type") == "redo" for name, signal in signals.items() if name not in notes.taken)
+
+
+def _unfinished(snapshot: SnapshotState, notes: Notes) -> bool:
+    return bool(snapshot.queue or notes.redo or any(not progress.finished for progress in snapshot.active.values()))
+
+
+def _check_position(had: GtidSet, state: ServerState) -> None:
+    """The server has all of ``had`` and still holds everything after it.
+
+    :raises ServerBehindError: it has not executed all of it.
+    :raises BinlogPurgedError: it has purged what comes after it.
+    """
+    if state.variables.get("gtid_mode", "ON").upper() != "ON":
+        raise ServerSettingError("gtid_mode is not ON", setting="gtid_mode", expected="ON")
+    missing = had - state.executed
+    if missing:
+        raise ServerBehindError(
+            "the server has not executed transactions that were already read: it is behind, or not the same",
+            missing=str(missing),
+        )
+    lost = state.purged - had
+    if lost:
+        raise BinlogPurgedError(
+            "the server has purged log that was not read yet: remove the checkpoint folder and run again; then all "
+            "tables are read again",
+            needed=str(lost),
+            purged=str(state.purged),
+        )

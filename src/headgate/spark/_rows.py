@@ -1,0 +1,382 @@
+"""What a task hands to Spark: carrier rows of any tables, or typed rows of one. Runs in Spark's Python workers.
+
+Images of one table definition are gathered into larger record batches before they become carrier rows; their order in
+the log is in ``_seq`` and is kept inside a batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog import TableDef, TablePatterns, load_tables
+from headgate.columns import TableCodec
+from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings
+from headgate.offsets import Hint
+from headgate.replication import Ddl, ImageBatch, LogBlock, LogHint, RangeEnd, canonical_schema, read_range
+from headgate.snapshot import Redo, exact_patterns, read_chunks
+from headgate.spark._tasks import Task, Unread
+
+__all__ = [
+    "CARRIER",
+    "META",
+    "carrier_rows",
+    "find_table",
+    "read_task",
+    "schema_json",
+    "spark_type",
+    "typed_fields",
+    "typed_rows",
+    "without_unread",
+]
+
+CARRIER = pa.schema(
+    [
+        pa.field("_table", pa.string()),
+        pa.field("_kind", pa.string()),
+        pa.field("_schema", pa.string()),
+        pa.field("_count", pa.int64()),
+        pa.field("_data", pa.binary()),
+    ]
+)
+"""The carrier: see docs/architecture.md, "The carrier"."""
+META = ("_op", "_seq", "_gtid", "_ts", "_table")
+"""Columns of typed rows before the table's own."""
+
+_GATHER_ROWS = 1 << 17
+_GATHER_BYTES = 16 << 20
+_ALL_BYTES = 128 << 20
+"""Over all tables: bounds a task's memory."""
+
+Images = Literal["all", "keys"]
+ZeroDates = Literal["error", "null"]
+
+
+def read_task(
+    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates
+) -> Iterator[ImageBatch | Ddl | Redo | RangeEnd]:
+    """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing."""
+    executed = GtidSet.parse(task.executed)
+    if task.log is not None:
+        unread = {item.table: item for item in task.log.unread}
+        for item in read_range(
+            settings, GtidSet.parse(task.log.wanted), executed=executed, server_uuid=task.server_uuid,
+            tables=TablePatterns(task.patterns), epoch=task.epoch, hint=_hint(task.log.hint), images=images,
+            zero_dates=zero_dates,
+        ):  # fmt: skip
+            if isinstance(item, LogBlock):
+                for image in item.images:
+                    rest = without_unread(image, unread.get(image.table.full_name))
+                    if rest is not None:
+                        yield rest
+            elif not isinstance(item, RangeEnd) or task.log.is_last:
+                yield item
+    yield from read_chunks(
+        settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
+        planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, zero_dates=zero_dates,
+    )  # fmt: skip
+
+
+def _hint(hint: Hint | None) -> LogHint | None:
+    return None if hint is None else LogHint(hint.server_uuid, hint.file, hint.pos)
+
+
+# --- changes of ranges that a later chunk brings
+
+
+def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | None:
+    """Leave out images of keys that were unread before this batch; None: nothing is left.
+
+    Both images of an update are looked at by themselves. A before-image whose after-image moved into an unread range
+    becomes a delete.
+    """
+    if unread is None:
+        return image
+    if not unread.started:
+        return None
+    names = image.table.key_names
+    if len(names) != 1:
+        return image
+    key = image.batch.column(image.batch.schema.get_field_index(names[0]))
+    keep = np.zeros(image.batch.num_rows, np.bool_)
+    if unread.max is not None:
+        keep |= _mask(pc.greater(key, _bound(unread.max, key.type)))
+    if unread.hi is not None:
+        keep |= _mask(pc.less_equal(key, _bound(unread.hi, key.type)))
+    if keep.all():
+        return image
+    if not keep.any():
+        return None
+    batch = image.batch
+    before = _mask(pc.equal(batch.column(0), "b"))
+    lonely = before & ~np.append(keep[1:], False)
+    if lonely.any():
+        op = pc.if_else(pa.array(lonely), "d", batch.column(0))
+        batch = batch.set_column(0, batch.schema.field(0), op)
+    return ImageBatch(image.table, batch.filter(pa.array(keep)))
+
+
+def _mask(values: Any) -> Any:
+    return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(Decimal(value), kind) if pa.types.is_decimal(kind) else pa.scalar(value, pa.int64())
+
+
+# --- the carrier
+
+
+def carrier_rows(
+    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates
+) -> Iterator[pa.RecordBatch]:
+    """A task's carrier rows."""
+    if task.header is not None:
+        yield _row(None, "batch", None, 0, task.header.encode())
+    gathered = _Gatherer("chunk" if task.log is None else "rows")
+    silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
+    for item in read_task(settings, task, images=images, zero_dates=zero_dates):
+        if isinstance(item, ImageBatch):
+            image = item
+            silent.discard(image.table.full_name)
+            if not image.table.columns:
+                yield _truncate_row(image)
+                image = _with_columns(settings, image)
+            yield from gathered.add(image)
+        elif isinstance(item, Ddl):
+            yield _ddl_row(item, task.epoch)
+        elif isinstance(item, Redo):
+            silent.discard(item.chunk.table)
+            yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())
+        elif item.file:
+            value = {"server_uuid": item.server_uuid, "file": item.file, "pos": item.pos, "gtid": str(item.gtid)}
+            yield _row(None, "end", None, 0, json.dumps(value).encode())
+    yield from gathered.rest()
+    for name in sorted(silent):
+        yield from _empty_table(settings, name)
+
+
+def _empty_table(settings: ConnectionSettings, name: str) -> Iterator[pa.RecordBatch]:
+    """A chunk of no rows, so that the sinks learn what an empty table looks like."""
+    with Connection.open(settings) as connection:
+        found = [table for table in load_tables(connection.query, exact_patterns([name])) if table.full_name == name]
+    for table in found:
+        schema = canonical_schema(table, TableCodec(table).fields)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema))
+        yield _row(name, "chunk", schema_json(table, schema), 0, sink.getvalue())
+
+
+class _Gatherer:
+    """Joins record batches of one table definition until they are worth a row."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._waiting: dict[tuple[str, str], list[ImageBatch]] = {}
+        self._rows: dict[tuple[str, str], int] = {}
+        self._bytes: dict[tuple[str, str], int] = {}
+
+    def add(self, image: ImageBatch) -> Iterator[pa.RecordBatch]:
+        if not image.table.columns:
+            return
+        name = (image.table.full_name, image.table.fingerprint)
+        self._waiting.setdefault(name, []).append(image)
+        self._rows[name] = self._rows.get(name, 0) + image.batch.num_rows
+        self._bytes[name] = self._bytes.get(name, 0) + image.batch.nbytes
+        if self._rows[name] >= _GATHER_ROWS or self._bytes[name] >= _GATHER_BYTES:
+            yield self._take(name)
+        elif sum(self._bytes.values()) >= _ALL_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        for name in list(self._waiting):
+            yield self._take(name)
+
+    def _take(self, name: tuple[str, str]) -> pa.RecordBatch:
+        images = self._waiting.pop(name)
+        count = self._rows.pop(name)
+        del self._bytes[name]
+        batch = images[0].batch if len(images) == 1 else _joined([image.batch for image in images])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return _row(name[0], self._kind, schema_json(images[0].table, batch.schema), count, sink.getvalue())
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    found: list[pa.RecordBatch] = whole.to_batches()
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} record batches where one was gathered")
+    return found[0]
+
+
+def _row(table: str | None, kind: str, schema: str | None, count: int, data: Any) -> pa.RecordBatch:
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    offsets = pa.py_buffer(np.array([0, buffer.size], np.int32))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, buffer])
+    texts = [pa.array([text], pa.string()) for text in (table, kind, schema)]
+    return pa.RecordBatch.from_arrays([*texts, pa.array([count], pa.int64()), column], schema=CARRIER)
+
+
+def _ddl_row(ddl: Ddl, epoch: int) -> pa.RecordBatch:
+    value = {
+        "statement": ddl.statement, "action": ddl.action, "seq": [epoch, ddl.file_number, ddl.pos, ddl.ordinal],
+        "gtid": ddl.gtid, "ts": ddl.ts_us, "db": ddl.db, "table": ddl.table, "new_name": ddl.new_name,
+        "only_adds_nullable": ddl.only_adds_nullable,
+    }  # fmt: skip
+    return _row(f"{ddl.db}.{ddl.table}", "ddl", None, 1, json.dumps(value).encode())
+
+
+def _truncate_row(image: ImageBatch) -> pa.RecordBatch:
+    """The statement behind a ``t`` image."""
+    table, cells = image.table, image.batch.slice(0, 1).to_pylist()[0]
+    seq = cells["_seq"]
+    value = {
+        "statement": f"TRUNCATE TABLE `{table.db}`.`{table.name}`", "action": "truncate",
+        "seq": [seq["epoch"], seq["file"], seq["pos"], seq["ordinal"]], "gtid": cells["_gtid"],
+        "ts": pc.cast(image.batch.column(3), pa.int64())[0].as_py(), "db": table.db, "table": table.name,
+        "new_name": None, "only_adds_nullable": False,
+    }  # fmt: skip
+    return _row(table.full_name, "ddl", None, 1, json.dumps(value).encode())
+
+
+def _with_columns(settings: ConnectionSettings, image: ImageBatch) -> ImageBatch:
+    """A ``t`` image with the columns that its table has now, all null; as it is if the table is gone."""
+    name = image.table.full_name
+    with Connection.open(settings) as connection:
+        found = [table for table in load_tables(connection.query, exact_patterns([name])) if table.full_name == name]
+    if not found:
+        return image
+    fields = TableCodec(found[0]).fields
+    count = image.batch.num_rows
+    nulls = [pa.nulls(count, field.type) for field in fields]
+    schema = canonical_schema(found[0], fields)
+    return ImageBatch(found[0], pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
+
+
+_SCHEMAS: dict[str, str] = {}
+
+
+def schema_json(table: TableDef, schema: pa.Schema) -> str:
+    """The carrier's ``_schema`` of a canonical record batch."""
+    known = _SCHEMAS.get(table.fingerprint)
+    if known is not None:
+        return known
+    columns = [
+        {"name": c.name, "spark": spark_type(schema.field(c.name).type), "mysql": c.mysql, "nullable": c.nullable}
+        for c in table.columns
+    ]
+    value = {
+        "table": table.full_name, "fingerprint": table.fingerprint, "key": list(table.key_names), "columns": columns,
+    }  # fmt: skip
+    text = json.dumps(value, sort_keys=True)
+    if len(_SCHEMAS) >= 10_000:
+        _SCHEMAS.clear()
+    _SCHEMAS[table.fingerprint] = text
+    return text
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Spark's short name of an Arrow type, such as ``decimal(20,0)``."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()
+
+
+# --- one table, typed
+
+
+def typed_fields(table: TableDef, zero_dates: ZeroDates, *, meta: bool) -> list[pa.Field]:
+    """The columns of typed rows.
+
+    :raises SchemaChangedError: a column of the table has the name of a meta column.
+    """
+    columns = list(TableCodec(table, zero_dates=zero_dates).fields)
+    taken = [field.name for field in columns if field.name.lower() in META]
+    if taken:
+        raise SchemaChangedError(
+            f"column {taken[0]} has a name that headgate uses itself: rename it",
+            table=table.full_name, column=taken[0],
+        )  # fmt: skip
+    if not meta:
+        return columns
+    canonical = canonical_schema(table, columns)
+    first = [canonical.field(name) for name in META[:-1]]
+    first[2] = pa.field("_gtid", pa.string())
+    return [*first, pa.field("_table", pa.string()), *columns]
+
+
+def typed_rows(
+    settings: ConnectionSettings, task: Task, table: str, schema: pa.Schema, *, images: Images, zero_dates: ZeroDates
+) -> Iterator[pa.RecordBatch]:
+    """A task's rows of one table, in exactly ``schema``.
+
+    :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
+    :raises ChunkRetryError: a chunk cannot be read as of this batch.
+    """
+    for item in read_task(settings, task, images=images, zero_dates=zero_dates):
+        if isinstance(item, Redo):
+            raise ChunkRetryError(
+                f"a chunk cannot be read exactly: {item.reason}; start the query again with a new checkpoint",
+                table=item.chunk.table,
+            )
+        if isinstance(item, ImageBatch) and item.table.full_name == table:
+            yield _typed(item, schema, images)
+
+
+def _typed(image: ImageBatch, schema: pa.Schema, images: Images) -> pa.RecordBatch:
+    batch, name = image.batch, image.table.full_name
+    for field in batch.schema:
+        if schema.get_field_index(field.name) < 0 and field.name not in META:
+            raise SchemaChangedError(
+                f"the table has a new column {field.name}, which this query's schema lacks: start the query again",
+                table=name, column=field.name,
+            )  # fmt: skip
+    arrays = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if field.name == "_table":
+            arrays.append(pa.repeat(pa.scalar(name), batch.num_rows))
+        elif field.name == "_op" and images == "keys":
+            op = batch.column(0)
+            arrays.append(pc.if_else(pc.equal(op, "b"), "d", op))
+        elif index < 0:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            arrays.append(_cast(batch.column(index), field, name))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
+    if values.type.equals(field.type):
+        return values
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise SchemaChangedError(
+            f"column {field.name} has become {values.type}, which does not fit the query's {field.type}: start the "
+            "query again",
+            table=table, column=field.name,
+        ) from None  # fmt: skip
+
+
+def find_table(settings: ConnectionSettings, name: str) -> TableDef:
+    """The definition of ``db.table``.
+
+    :raises ConfigError: it does not exist, or cannot be seen.
+    """
+    with Connection.open(settings) as connection:
+        for table in load_tables(connection.query, exact_patterns([name])):
+            if table.full_name == name:
+                return table
+    raise ConfigError(f"no table {name}: check the name (letter case counts) and that the user may SELECT from it")

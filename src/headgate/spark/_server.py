@@ -1,0 +1,195 @@
+"""What the planner asks a server, over one connection that is opened when needed and replaced when it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError, Transient
+from headgate.gtid import GtidSet
+from headgate.offsets import Hint
+
+if TYPE_CHECKING:
+    from headgate.catalog import TableDef, TablePatterns, TableStats
+    from headgate.mysql import Connection, ConnectionSettings
+
+__all__ = ["MySQLServer", "Server", "ServerState", "check_variables", "retried"]
+
+_T = TypeVar("_T")
+
+REQUIRED: Mapping[str, str] = {
+    "log_bin": "ON",
+    "gtid_mode": "ON",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_order_commits": "ON",
+}
+"""Dynamic settings without which a plan would be wrong, so they are checked at every planning."""
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What a server says of itself at one moment; ``executed`` was read last."""
+
+    uuid: str
+    executed: GtidSet
+    purged: GtidSet
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+class Server(Protocol):
+    """The planner's view of a server. Every method may raise ``Transient`` errors; then the planning is begun anew."""
+
+    @property
+    def connects(self) -> int:
+        """How often a connection was opened: a change says that anything may have happened to the server."""
+
+    def executed(self) -> GtidSet:
+        """What it has executed now: one cheap query."""
+
+    def state(self) -> ServerState:
+        """All that a planning checks."""
+
+    def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
+        """The base tables that match, by ``db.table``."""
+
+    def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
+        """The definitions of the tables that match, by ``db.table``."""
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """A small query."""
+
+    def log_file(self) -> str:
+        """The name of the binlog file that is being written."""
+
+    def log_files(self) -> list[tuple[str, int]]:
+        """Names and sizes (bytes) of all binlog files, oldest first."""
+
+    def previous_gtids(self, file: str) -> GtidSet:
+        """What is in the files before ``file``."""
+
+    def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
+        """``had`` and the next transactions in log order, until they hold ``rows`` changes."""
+
+    def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
+        """Original commit time of one transaction, µs since 1970 UTC; None: its log is purged."""
+
+    def drop(self) -> None:
+        """Forget the connection."""
+
+
+def check_variables(variables: Mapping[str, str]) -> None:
+    """The settings that a plan rests on.
+
+    :raises ServerSettingError: one of them is different; unknown ones are left to the reader, who sees the log.
+    """
+    for name, expected in REQUIRED.items():
+        actual = variables.get(name)
+        if actual is not None and actual.upper() != expected:
+            remedy = "it is set when the server starts" if name == "log_bin" else f"SET GLOBAL {name} = '{expected}'"
+            raise ServerSettingError(
+                f"{name} is {actual}, but {expected} is needed: {remedy}",
+                setting=name, expected=expected, actual=actual,
+            )  # fmt: skip
+
+
+def retried(
+    work: Callable[[], _T],
+    *,
+    seconds: float,
+    failed: Callable[[HeadgateError], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> _T:
+    """``work()``, again after each transient error, with growing pauses, for at most ``seconds``.
+
+    Spark ends a query when its planner raises, so the planner has to have patience itself.
+    """
+    deadline, pause = clock() + seconds, 0.2
+    while True:
+        try:
+            return work()
+        except HeadgateError as error:
+            left = deadline - clock()
+            if not isinstance(error, Transient) or left <= 0:
+                raise
+            failed(error)
+            sleep(min(pause, max(left, 0.01)))
+            pause = min(10.0, pause * 2)
+
+
+class MySQLServer:
+    """:class:`Server` over real connections."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._open: Connection | None = None
+        self.connects = 0
+
+    def _connection(self) -> Connection:
+        from headgate.mysql import Connection
+
+        if self._open is None:
+            self._open = Connection.open(self._settings)
+            self.connects += 1
+        return self._open
+
+    def executed(self) -> GtidSet:
+        from headgate.mysql import gtid_executed
+
+        return gtid_executed(self._connection())
+
+    def state(self) -> ServerState:
+        names = ", ".join(f"'{name}'" for name in REQUIRED)
+        rows = self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+        variables = {str(name).lower(): str(value) for name, value in rows}
+        uuid, purged = self.query("SELECT @@global.server_uuid, @@global.gtid_purged")[0]
+        return ServerState(str(uuid), self.executed(), GtidSet.parse(str(purged)), variables)
+
+    def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
+        from headgate.catalog import load_stats
+
+        return load_stats(self._connection().query, patterns)
+
+    def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
+        from headgate.catalog import load_tables
+
+        return {table.full_name: table for table in load_tables(self._connection().query, patterns)}
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._connection().query(sql)
+
+    def log_file(self) -> str:
+        from headgate.mysql import log_status
+
+        return str(log_status(self._connection())[0])
+
+    def log_files(self) -> list[tuple[str, int]]:
+        return [(str(row[0]), int(row[1])) for row in self.query("SHOW BINARY LOGS")]
+
+    def previous_gtids(self, file: str) -> GtidSet:
+        from headgate.replication import previous_gtids
+
+        return previous_gtids(self._settings, file)
+
+    def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
+        from headgate.replication import LogHint, cut_in_order
+
+        at = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
+        return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=at)
+
+    def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
+        from headgate.replication import LogHint, commit_time
+
+        at = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
+        try:
+            return commit_time(self._settings, gtid, hint=at)
+        except BinlogPurgedError:
+            return None
+
+    def drop(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.close()

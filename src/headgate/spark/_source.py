@@ -1,0 +1,199 @@
+"""The ``mysql-cdc`` data source: thin adapters between Spark's classes and the planner and row functions.
+
+Spark copies these objects around by pickling: planning runs in one long-lived Python process, reading in many others
+that never see the planner's state. So no constructor opens anything, a planner is made where planning is asked for,
+and whatever reading needs stands in its partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from headgate.errors import ConfigError
+from headgate.offsets import SourceOffset
+from headgate.spark._options import Options
+from headgate.spark._tasks import Task, pack, plan_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from headgate.spark._planner import Planner
+
+__all__ = ["MySQLCDCDataSource", "register"]
+
+_CARRIER_DDL = "_table string, _kind string, _schema string, _count bigint, _data binary"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read`` and ``spark.readStream`` know the format ``mysql-cdc``."""
+    spark.dataSource.register(MySQLCDCDataSource)
+
+
+class MySQLCDCDataSource(DataSource):
+    """MySQL tables and their changes: ``format("mysql-cdc")``. The options are those of :class:`Options`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._parsed = Options.parse(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """``mysql-cdc``"""
+        return "mysql-cdc"
+
+    def schema(self) -> StructType | str:
+        """The table's columns behind the meta columns with option ``table``, else the carrier's."""
+        if self._parsed.table is None:
+            return _CARRIER_DDL
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from headgate.spark._rows import find_table, typed_fields
+
+        table = find_table(self._parsed.settings(), self._parsed.table)
+        fields = typed_fields(table, self._parsed.zero_dates, meta=self._parsed.meta)
+        return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        return _BatchReader(self._parsed, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For ``spark.readStream``."""
+        return _StreamReader(self._parsed, schema)
+
+
+class _Reading:
+    """What the readers of both kinds share. ``read`` uses nothing but the options and the partition."""
+
+    _parsed: Options
+    _schema: StructType
+
+    def planner(self) -> Planner:
+        """A new planner with a connection of its own."""
+        from headgate.spark._control import ControlFolder
+        from headgate.spark._planner import Planner
+        from headgate.spark._server import MySQLServer
+
+        path = self._parsed.control_path
+        return Planner(self._parsed, MySQLServer(self._parsed.settings()), ControlFolder(path) if path else None)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        task = partition.value
+        if not isinstance(task, Task):  # Spark's stand-in for "no partitions"
+            return
+        from headgate.spark._rows import carrier_rows, typed_rows
+
+        options, settings = self._parsed, self._parsed.settings()
+        if options.table is None:
+            yield from carrier_rows(settings, task, images=options.images, zero_dates=options.zero_dates)
+            return
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        yield from typed_rows(
+            settings, task, options.table, schema, images=options.images, zero_dates=options.zero_dates
+        )
+
+
+class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Planning by :class:`Planner`, tasks by :func:`plan_tasks`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        for name in ("as_of", "end"):
+            if getattr(options, name) is not None:
+                raise ConfigError(f'option "{name}" is for batch reads; a stream begins at option "start"')
+        if options.table is not None and not options.meta:
+            raise ConfigError('a stream of changes needs its meta columns: leave option "meta" out')
+        self._parsed = options
+        self._schema = schema
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = self.planner()
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new stream starts."""
+        return _as_dict(self._plan().initial())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of the next batch; ``start`` itself if there is nothing to read."""
+        before = SourceOffset.from_json(start)
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        after = self._plan().latest(before, rows)
+        return start if after is before else _as_dict(after)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Option ``max_rows_per_batch``."""
+        rows = self._parsed.max_rows_per_batch
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take nothing that is committed from now on."""
+        self._plan().freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        tasks = plan_tasks(
+            SourceOffset.from_json(start),
+            SourceOffset.from_json(end),
+            server_uuid=self._plan().server_uuid(),
+            slots=self._parsed.slots,
+            chunk_rows=self._parsed.chunk_rows,
+        )
+        return [InputPartition(task) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done for good."""
+        self._plan().finished(SourceOffset.from_json(end))
+
+    def stop(self) -> None:
+        """Nothing to release: the connection goes with the process."""
+
+
+class _BatchReader(_Reading, DataSourceReader):
+    """Tables as of one GTID set, or the changes of a stretch of the log."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        changes = options.end is not None or options.start not in (None, "snapshot")
+        if changes and options.as_of is not None:
+            raise ConfigError('option "as_of" reads rows, "start" and "end" read changes: keep the ones you mean')
+        if changes and options.table is not None and not options.meta:
+            raise ConfigError('changes need their meta columns: leave option "meta" out')
+        if options.start == "current":
+            raise ConfigError('option "start" is "current", after which there are no changes yet; name a GTID set')
+        self._parsed = options
+        self._schema = schema
+        self._changes = changes
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks; every run of the query plans anew, so pin it with ``as_of`` or ``end``."""
+        planner = self.planner()
+        options = self._parsed
+        if self._changes:
+            start = None if options.start == "snapshot" else options.start
+            first, last = planner.between(start, options.end)
+            uuid = planner.server_uuid()
+            tasks = plan_tasks(first, last, server_uuid=uuid, slots=options.slots, chunk_rows=options.chunk_rows)
+        else:
+            offset, chunks = planner.everything(options.as_of)
+            tasks = pack(offset, chunks, options.chunk_rows)
+        return [InputPartition(task) for task in tasks]
+
+
+def _as_dict(offset: SourceOffset) -> dict[str, Any]:
+    """Plain values, always in the same order: Spark compares offsets as text."""
+    found: dict[str, Any] = json.loads(offset.to_json())
+    return found

@@ -1,0 +1,192 @@
+"""From two offsets to the tasks of a batch. The same offsets give the same tasks.
+
+A batch is a stretch of the log and chunks beside it. The stretch is divided at the cuts that its planner noted, so each
+transaction is in exactly one task; the order between tasks is that of ``_seq``. A task that reads chunks numbers its
+rows from a place of its own, so ``_seq`` is unique.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
+from headgate.spark._notes import Notes
+from headgate.spark._snapshots import chunk_weights
+
+__all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks"]
+
+_ORDINALS = 1 << 40
+"""Rows that a task may number."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a first snapshot had not read before this batch: keys in ``(hi, max]``, or all of them."""
+
+    table: str
+    started: bool = False
+    hi: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """A set of transactions for one task."""
+
+    wanted: str
+    hint: Hint | None = None
+    is_last: bool = True
+    """Whether its reader ends where the batch does."""
+    unread: tuple[Unread, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that an executor has to know, in plain values."""
+
+    server_uuid: str
+    executed: str
+    """E, as text."""
+    epoch: int
+    planned_us: int
+    patterns: tuple[str, ...]
+    header: str | None = None
+    """The batch's header as JSON: in exactly one task of a batch."""
+    log: LogRange | None = None
+    chunks: tuple[ChunkSpec, ...] = ()
+    first_ordinal: int = 0
+    hint: Hint | None = None
+    """Where a reader stood when its set was E or less."""
+
+
+def plan_tasks(start: SourceOffset, end: SourceOffset, *, server_uuid: str, slots: int, chunk_rows: int) -> list[Task]:
+    """At least one task, the header in the first.
+
+    :param server_uuid: the server to read from. Is it another one than at planning, the notes about files are void.
+    """
+    notes = Notes.from_dict(end.signals)
+    same = notes.server_uuid == server_uuid
+    hint = notes.begin if same else None
+    common: dict[str, Any] = {
+        "server_uuid": server_uuid, "executed": end.gtid, "epoch": end.epoch, "planned_us": end.planned_us,
+        "patterns": end.tables,
+    }  # fmt: skip
+    unread = _unread(start, notes)
+    ranges = _ranges(start.gtid_set, end.gtid_set, notes, same, unread)
+    tasks: list[dict[str, Any]] = [{**common, "log": log} for log in ranges]
+    weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
+    for chunks in _share(end.snapshot.chunks, weights, slots):
+        ordinal = len(tasks) * _ORDINALS
+        tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint})
+    if not tasks:
+        tasks.append(common)
+    tasks[0]["header"] = json.dumps(batch_header(start, end, server_uuid), sort_keys=True)
+    return [Task(**task) for task in tasks]
+
+
+def _ranges(had: GtidSet, end: GtidSet, notes: Notes, same: bool, unread: tuple[Unread, ...]) -> list[LogRange]:
+    wanted = end - had
+    if not wanted:
+        return []
+    found: list[tuple[GtidSet, Hint | None]] = []
+    hint = notes.begin if same else None
+    for cut in notes.cuts if same else ():
+        part = wanted & cut.gtid_set
+        if part:
+            found.append((part, hint))
+            wanted = wanted - part
+        hint = Hint(notes.server_uuid, cut.file, 4)
+    if wanted:
+        found.append((wanted, hint))
+    last = len(found) - 1
+    return [LogRange(str(part), hint, i == last, unread) for i, (part, hint) in enumerate(found)]
+
+
+def _unread(start: SourceOffset, notes: Notes) -> tuple[Unread, ...]:
+    return tuple(_unread_of(table, start.snapshot.active.get(table)) for table in notes.append)
+
+
+def _unread_of(table: str, progress: SnapshotProgress | None) -> Unread:
+    """Before this batch. The first chunk of several holds what lies above ``max``; the others count up from below."""
+    if progress is None or progress.chunks_done == 0:
+        return Unread(table)
+    limit = int(progress.max[0]) if progress.max else None
+    return Unread(table, True, int(progress.hi[0]) if progress.hi else None, limit)
+
+
+def _share(chunks: Sequence[ChunkSpec], weights: Sequence[int], slots: int) -> list[tuple[ChunkSpec, ...]]:
+    """Chunks for at most ``slots`` tasks of about equal weight: the heaviest first, each to the lightest task."""
+    loads = [0] * min(slots, len(chunks))
+    shares: list[list[int]] = [[] for _ in loads]
+    for index in sorted(range(len(chunks)), key=lambda i: (-weights[i], i)):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(index)
+        loads[lightest] += weights[index]
+    return [tuple(chunks[index] for index in sorted(share)) for share in shares]
+
+
+def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> list[Task]:
+    """Tasks of a batch read of tables: a full chunk each, or several small ones."""
+    notes = Notes.from_dict(offset.signals)
+    groups: list[list[ChunkSpec]] = []
+    load = chunk_rows
+    for chunk, weight in zip(chunks, chunk_weights(chunks, offset.snapshot.active, chunk_rows), strict=True):
+        if load + weight > chunk_rows:
+            groups.append([])
+            load = 0
+        groups[-1].append(chunk)
+        load += weight
+    return [
+        Task(
+            notes.server_uuid, offset.gtid, offset.epoch, offset.planned_us, offset.tables,
+            chunks=tuple(group), first_ordinal=index * _ORDINALS,
+        )
+        for index, group in enumerate(groups)
+    ]  # fmt: skip
+
+
+def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> dict[str, Any]:
+    """The carrier's ``batch`` row: see docs/architecture.md, "The carrier"."""
+    notes = Notes.from_dict(end.signals)
+    return {
+        "v": 1,
+        "epoch": end.epoch,
+        "start": start.gtid,
+        "gtid": end.gtid,
+        "server_uuid": server_uuid,
+        "planned_us": end.planned_us,
+        "tables": _header_tables(end, notes),
+        "actions": [dict(action) for action in notes.actions],
+    }
+
+
+def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
+    snapshot = end.snapshot
+    here = {chunk.table for chunk in snapshot.chunks}
+    waiting = {chunk.table for chunk in notes.redo}
+    tables: dict[str, dict[str, Any]] = {}
+    for table, progress in snapshot.active.items():
+        complete = progress.finished and table not in waiting
+        if complete and table not in here:
+            continue  # its last chunk went out in an earlier batch
+        tables[table] = {
+            "state": "snapshotting",
+            "since_epoch": progress.since_epoch,
+            "first": progress.since_epoch == end.epoch,
+            "last": complete,
+            "append": table in notes.append,
+            "rows_estimate": progress.rows_estimate,
+            "chunks_done": progress.chunks_done,
+            "chunks_estimate": max(progress.chunks_estimate, progress.chunks_done),
+        }
+    for table in snapshot.queue:
+        if table not in notes.reread:
+            tables[table] = {
+                "state": "snapshotting", "since_epoch": None, "first": False, "last": False,
+                "append": table in notes.append, "rows_estimate": 0, "chunks_done": 0, "chunks_estimate": 0,
+            }  # fmt: skip
+    return tables

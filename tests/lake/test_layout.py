@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import ConfigError
+from headgate.lake import Lake, decode_name, encode_name, split_table
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda s: not any(0xD800 <= ord(c) < 0xE000 for c in s))
+
+
+@given(NAMES)
+def test_names_come_back_from_their_segment(name: str) -> None:
+    segment = encode_name(name)
+    assert decode_name(segment) == name
+    assert segment.isascii()
+    assert not set(segment) & set('/\\:?*"<>| .')
+    assert not segment.startswith("_")
+
+
+@given(NAMES, NAMES)
+def test_two_names_never_share_a_segment(left: str, right: str) -> None:
+    assert (encode_name(left) == encode_name(right)) == (left == right)
+
+
+def test_the_layout() -> None:
+    lake = Lake.at("s3a://bucket/lake/")
+    assert not lake.is_local
+    assert lake.current("shop.orders") == "s3a://bucket/lake/shop/orders"
+    assert lake.changelog("shop.a/b") == "s3a://bucket/lake/_changelog/shop/a%2Fb"
+    assert lake.ledger == "s3a://bucket/lake/_headgate/ledger"
+    assert lake.current("_headgate.x") == "s3a://bucket/lake/%5Fheadgate/x"
+
+
+def test_local_paths_are_made_absolute() -> None:
+    assert Lake.at("lake").path == str(Path.cwd() / "lake")
+    assert Lake.at("file:///tmp/x").path == "/tmp/x"
+    assert Lake.at("lake").is_local
+
+
+@pytest.mark.parametrize("name", ["orders", ".orders", "shop.", ""])
+def test_a_table_needs_a_database(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"db\.table"):
+        split_table(name)
+
+
+def test_the_first_dot_separates() -> None:
+    assert split_table("shop.a.b") == ("shop", "a.b")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import DecodeError
+from headgate.sinks._images import align, fold, open_images, pair_updates, summarise
+from tests.fix_carrier import FakeTable
+
+TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
+SETS, CLEARS = "cur", "bd"
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Images in log order; some events hold several changes, updates are pairs that may change the key."""
+    images: list[tuple[Any, ...]] = []
+    pos = 0
+    for _ in range(draw(st.integers(0, 12))):
+        pos += draw(st.integers(1, 50))
+        for ordinal in range(draw(st.integers(1, 3))):
+            key, value = draw(st.integers(1, 4)), draw(st.sampled_from("xyz"))
+            kind = draw(st.sampled_from("cdu"))
+            if kind == "u":
+                images.append(("b", (pos, ordinal), key, value))
+                images.append(("u", (pos, ordinal), draw(st.integers(1, 4)), value + "!"))
+            else:
+                images.append((kind, (pos, ordinal), key, value))
+    return images
+
+
+def state(images: list[tuple[Any, ...]]) -> dict[int, tuple[str, str]]:
+    """The brute-force model: the last image of each key, in log order."""
+    return {key: (op, value) for op, _, key, value in images}
+
+
+def folded(table: pa.Table) -> dict[int, tuple[str, str]]:
+    rows = table.to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: (row["_op"], row["item"]) for row in rows}
+
+
+def as_table(images: list[tuple[Any, ...]]) -> pa.Table:
+    schema = TABLE.batch(5, []).schema
+    plain = pa.schema([f if f.name != "_gtid" else pa.field("_gtid", pa.string()) for f in schema])
+    return pa.Table.from_batches([align(TABLE.batch(5, images), plain)])
+
+
+@settings(deadline=None)
+@given(logs())
+def test_fold_is_the_last_image_of_each_key(images: list[tuple[Any, ...]]) -> None:
+    assert folded(fold(as_table(images), ["id"])) == state(images)
+
+
+@settings(deadline=None)
+@given(logs(), st.randoms(use_true_random=False), st.integers(0, 30))
+def test_fold_of_shuffled_parts_is_the_fold_of_all(images: list[tuple[Any, ...]], random: Any, cut: int) -> None:
+    shuffled = list(images)
+    random.shuffle(shuffled)
+    parts = [fold(as_table(shuffled[:cut]), ["id"]), fold(as_table(shuffled[cut:]), ["id"])]
+    assert folded(fold(pa.concat_tables(parts), ["id"])) == state(images)
+
+
+@settings(deadline=None)
+@given(logs(), st.integers(0, 300))
+def test_images_before_a_truncate_are_void(images: list[tuple[Any, ...]], pos: int) -> None:
+    kept = [image for image in images if image[1] > (pos, 0)]
+    with_truncate = as_table([*images, ("t", (pos, 0))])
+    assert folded(fold(with_truncate, ["id"], (5, 1, pos, 0))) == state(kept)
+
+
+def test_an_unannounced_truncate_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="truncate"):
+        fold(as_table([("c", 1, 1, "x"), ("t", 2)]), ["id"])
+
+
+def test_snapshot_rows_come_after_the_changes_of_their_batch() -> None:
+    assert folded(fold(as_table([("r", 0, 1, "read"), ("c", 9, 1, "log")]), ["id"])) == {1: ("r", "read")}
+
+
+def test_both_zeros_of_a_float_key_are_one_key() -> None:
+    floats = FakeTable(columns=(("id", "double"), ("item", "string")))
+    batch = floats.batch(1, [("b", 1, 0.0, "x"), ("u", 1, -0.0, "y")])
+    rows = fold(pa.Table.from_batches([batch]), ["id"]).to_pylist()
+    assert [(row["_op"], str(row["id"])) for row in rows] == [("u", "-0.0")]
+
+
+def test_keys_compare_by_bytes() -> None:
+    words = FakeTable(columns=(("id", "string"), ("item", "string")))
+    batch = words.batch(1, [("b", 1, "a", "x"), ("u", 1, "A", "y")])
+    rows = fold(pa.Table.from_batches([batch]), ["id"]).to_pylist()
+    assert [(row["_op"], row["id"]) for row in rows] == [("b", "a"), ("u", "A")]
+
+
+def paired(images: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    table = as_table(images)
+    before = pa.struct([table.schema.field("id"), table.schema.field("item")])
+    schema = pa.schema([*table.schema, pa.field("_before", before)])
+    rows: list[dict[str, Any]] = pair_updates(table.combine_chunks().to_batches()[0], schema).to_pylist()
+    return rows
+
+
+@settings(deadline=None)
+@given(logs().filter(bool))
+def test_pairs_become_one_row_each(images: list[tuple[Any, ...]]) -> None:
+    rows = paired(images)
+    assert len(rows) == sum(image[0] != "b" for image in images)
+    expected = [
+        None if image[0] != "u" else {"id": images[i - 1][2], "item": images[i - 1][3]}
+        for i, image in enumerate(images)
+        if image[0] != "b"
+    ]
+    assert [row["_before"] for row in rows] == expected
+
+
+@pytest.mark.parametrize("images", [[("b", 1, 1, "x")], [("b", 1, 1, "x"), ("c", 2, 1, "x")]])
+def test_a_lonely_before_image_is_an_error(images: list[tuple[Any, ...]]) -> None:
+    with pytest.raises(DecodeError, match="before-image"):
+        paired(images)
+
+
+def test_align_adds_missing_columns_as_null() -> None:
+    wide = pa.schema([("id", pa.int64()), ("added", pa.date32()), ("_op", pa.string())])
+    batch = align(TABLE.batch(1, [("c", 1, 7, "x")]), wide)
+    assert batch.schema == wide
+    assert batch.to_pylist() == [{"id": 7, "added": None, "_op": "c"}]
+
+
+def test_open_images_reads_every_stream_and_leaves_nulls_out() -> None:
+    batch = TABLE.batch(1, [("c", 1, 7, "x")])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    blobs = pa.array([sink.getvalue().to_pybytes(), None, sink.getvalue().to_pybytes()], pa.binary())
+    assert [part.num_rows for part in open_images(blobs)] == [1, 1]
+
+
+def test_summarise() -> None:
+    batch = TABLE.batch(1, [("c", 1, 12, "x"), ("c", 2, 7, "x"), ("t", 3)])
+    assert summarise(batch, "id") == ("7", "12", 1_700_000_000_000_000, True)
+    assert summarise(batch, "item")[:2] == (None, None)
+    assert summarise(batch.slice(0, 0), "id") == (None, None, None, False)

@@ -1,0 +1,356 @@
+"""A source, a control folder and a sink in memory: enough for the planner to live through anything a test can think of.
+
+The source has a log of whole transactions, one after another, and tables with one integer key. The sink does what a
+lake does with a batch: appends or merges chunks, folds images, sweeps after a re-read, and tells the planner by way
+of the control folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.catalog import Column, TableDef, TablePatterns, TableStats
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec, Hint, SourceOffset
+from headgate.replication import ImageBatch, canonical_schema, seq_array
+from headgate.spark._options import Options
+from headgate.spark._planner import Planner
+from headgate.spark._rows import without_unread
+from headgate.spark._server import ServerState
+from headgate.spark._tasks import Task, plan_tasks
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+Row = tuple[int, int]
+
+
+def gtids(last: int, first: int = 1) -> GtidSet:
+    """Transactions ``first`` to ``last`` of the source."""
+    return GtidSet.parse(f"{UUID}:{first}-{last}") if last >= first else GtidSet()
+
+
+@dataclass
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wall_us(self) -> int:
+        return int(self.now * 1e6)
+
+
+@dataclass
+class FakeServer:
+    """The planner's view of a server whose whole life is a list of transactions."""
+
+    states: list[dict[str, dict[int, int]]] = field(default_factory=lambda: [{}])
+    log: list[list[tuple[str, str, int, int]]] = field(default_factory=list)
+    """Per transaction: (table, op, key, value)."""
+    per_file: int = 5
+    uuid: str = UUID
+    purged_to: int = 0
+    variables: dict[str, str] = field(default_factory=lambda: {"gtid_mode": "ON", "binlog_order_commits": "ON"})
+    commit_times: dict[int, int] = field(default_factory=dict)
+    key_type: str = "int"
+    connects: int = 1
+    asked: int = 0
+    fails: list[Exception] = field(default_factory=list)
+
+    # --- life
+
+    def create(self, table: str, keys: set[int] | None = None) -> None:
+        """A table with rows that were always there."""
+        for state in self.states:
+            state[table] = dict.fromkeys(keys or (), 0)
+
+    def commit(self, *changes: tuple[str, str, int, int]) -> None:
+        """One transaction of (table, "put" | "del" | "move", key, value or new key)."""
+        state = {table: dict(rows) for table, rows in self.states[-1].items()}
+        number, images = len(self.log) + 1, []
+        for table, op, key, value in changes:
+            rows = state.setdefault(table, {})
+            if op == "del":
+                if key in rows:
+                    images.append((table, "d", key, rows.pop(key)))
+            elif op == "move":
+                if key in rows and value not in rows:
+                    images += [(table, "b", key, rows.pop(key)), (table, "u", value, number)]
+                    rows[value] = number
+            elif key in rows:
+                images += [(table, "b", key, rows[key]), (table, "u", key, number)]
+                rows[key] = number
+            else:
+                images.append((table, "c", key, number))
+                rows[key] = number
+        self.states.append(state)
+        self.log.append(images)
+
+    def rows(self, table: str, at: int | None = None) -> dict[int, int]:
+        """The table after transaction ``at`` (default: now)."""
+        return self.states[-1 if at is None else at].get(table, {})
+
+    # --- the planner's questions
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.fails:
+            raise self.fails.pop(0)
+
+    def executed(self) -> GtidSet:
+        self._ask()
+        return gtids(len(self.log))
+
+    def state(self) -> ServerState:
+        self._ask()
+        return ServerState(self.uuid, gtids(len(self.log)), gtids(self.purged_to), dict(self.variables))
+
+    def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
+        found = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
+        return {table: TableStats("InnoDB", len(self.rows(table)), 0) for table in found}
+
+    def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
+        return {table: definition(table, self.key_type) for table in self.tables(patterns)}
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        self._ask()
+        if "server_uuid" in sql:
+            return [(self.uuid,)]
+        db, name = re.findall(r"FROM `(\w+)`\.`(\w+)`", sql)[0]
+        low, high = re.search(r"`id` > (-?\d+)", sql), re.search(r"`id` <= (-?\d+)", sql)
+        offset = int(re.findall(r"OFFSET (\d+)", sql)[0])
+        keys = [
+            k for k in self.rows(f"{db}.{name}") if (not low or k > int(low[1])) and (not high or k <= int(high[1]))
+        ]
+        keys.sort(reverse="DESC" in sql)
+        return [(str(keys[offset]),)] if offset < len(keys) else []
+
+    def log_file(self) -> str:
+        return f"binlog.{len(self.log) // self.per_file + 1:06d}"
+
+    def log_files(self) -> list[tuple[str, int]]:
+        last = len(self.log) // self.per_file
+        return [(f"binlog.{n + 1:06d}", 1000) for n in range(self.purged_to // self.per_file, last + 1)]
+
+    def previous_gtids(self, file: str) -> GtidSet:
+        return gtids((int(file[-6:]) - 1) * self.per_file)
+
+    def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
+        last, changes = had.count(), 0
+        while last < executed.count() and changes < rows:
+            changes += len(self.log[last])
+            last += 1
+        return gtids(last)
+
+    def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
+        number = next(iter(gtid)).number
+        return None if number <= self.purged_to else self.commit_times.get(number, number * 1000)
+
+    def drop(self) -> None:
+        self.connects += 1
+
+
+def definition(table: str, key_type: str = "int") -> TableDef:
+    """``id`` is the key, ``v`` the value."""
+    db, _, name = table.partition(".")
+    return TableDef(db, name, (Column("id", key_type), Column("v", "int")), key=(0,))
+
+
+@dataclass
+class FakeControl:
+    """The control folder in memory."""
+
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def hint(self) -> Mapping[str, Any] | None:
+        return self.files.get("hint")
+
+    def finished(self) -> frozenset[str]:
+        return frozenset(self.files.get("finished", {}).get("tables", ()))
+
+    def signals(self) -> dict[str, Mapping[str, Any]]:
+        return {name[8:]: value for name, value in sorted(self.files.items()) if name.startswith("signals/")}
+
+    def remove_signal(self, name: str) -> None:
+        self.files.pop(f"signals/{name}", None)
+
+
+def batch_of(table: str, images: list[tuple[str, int, int, int]], epoch: int = 1) -> ImageBatch:
+    """Images as (op, key, value, transaction number)."""
+    made = definition(table)
+    fields = [pa.field("id", pa.int32()), pa.field("v", pa.int32())]
+    places = pa.array([number for *_, number in images], pa.int64())
+    arrays = [
+        pa.array([op for op, *_ in images], pa.string()),
+        seq_array(epoch, 1, places.to_numpy(), places.to_numpy()),
+        pa.array([f"{UUID}:{number}" for *_, number in images], pa.string()).dictionary_encode(),
+        places.cast(pa.timestamp("us", "UTC")),
+        pa.array([key for _, key, _, _ in images], pa.int32()),
+        pa.array([value for _, _, value, _ in images], pa.int32()),
+    ]
+    return ImageBatch(made, pa.RecordBatch.from_arrays(arrays, schema=canonical_schema(made, fields)))
+
+
+@dataclass
+class FakeTarget:
+    """One table of the sink: key -> (value, epoch it was written in)."""
+
+    rows: dict[int, tuple[int, int]] = field(default_factory=dict)
+    live: bool = False
+
+
+@dataclass
+class FakeSink:
+    """Applies batches and hands back what rests on them."""
+
+    server: FakeServer
+    control: FakeControl
+    targets: dict[str, FakeTarget] = field(default_factory=dict)
+    last_epoch: int = 0
+
+    def apply(self, tasks: list[Task], redo: set[tuple[str, int]] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
+        """Run the tasks and apply the batch. ``redo``: (table, chunk number) of chunks that give nothing."""
+        (text,) = [task.header for task in tasks if task.header is not None]
+        header: dict[str, Any] = json.loads(text)
+        if header["epoch"] <= self.last_epoch:
+            return header
+        images, chunks = self._read(tasks)
+        asked = []
+        for table in {*images, *header["tables"], *(chunk.table for chunk in chunks)}:
+            info = header["tables"].get(table, {})
+            target = self.targets.setdefault(table, FakeTarget())
+            if info.get("first") and info["append"]:
+                assert not target.rows, "a first snapshot into a table that has rows"
+            self._images(target, images.get(table, []), header["epoch"])
+            mine = [chunk for chunk in chunks if chunk.table == table]
+            again = [chunk for chunk in mine if (table, chunk.number) in redo]
+            for chunk in mine:
+                if chunk not in again:
+                    self._chunk(target, chunk, header, append=bool(info.get("append")))
+            asked += again
+            if info:
+                target.live = bool(info["last"]) and not again
+                if target.live:
+                    since = info["since_epoch"]
+                    target.rows = {key: row for key, row in target.rows.items() if row[1] >= since}
+        for number, chunk in enumerate(asked):
+            self.control.files[f"signals/redo-{header['epoch']}-{number}"] = {"type": "redo", "chunk": chunk.to_dict()}
+        self.last_epoch = header["epoch"]
+        self.control.files["finished"] = {"tables": [name for name, target in self.targets.items() if target.live]}
+        self.control.files["hint"] = {
+            "gtid": header["gtid"], "server_uuid": self.server.uuid, "file": self.server.log_file(), "pos": 4,
+        }  # fmt: skip
+        return header
+
+    def _read(self, tasks: list[Task]) -> tuple[dict[str, list[tuple[str, int, int, int]]], list[ChunkSpec]]:
+        images: dict[str, list[tuple[str, int, int, int]]] = {}
+        seen: set[int] = set()
+        for task in tasks:
+            if task.log is None:
+                continue
+            unread = {item.table: item for item in task.log.unread}
+            for gtid in GtidSet.parse(task.log.wanted):
+                assert gtid.number not in seen, "a transaction in two tasks"
+                seen.add(gtid.number)
+                for table in sorted({image[0] for image in self.server.log[gtid.number - 1]}):
+                    log = [(op, k, v, gtid.number) for t, op, k, v in self.server.log[gtid.number - 1] if t == table]
+                    rest = without_unread(batch_of(table, log), unread.get(table))
+                    for row in rest.batch.to_pylist() if rest else []:
+                        images.setdefault(table, []).append((row["_op"], row["id"], row["v"], gtid.number))
+        return images, [chunk for task in tasks for chunk in task.chunks]
+
+    @staticmethod
+    def _images(target: FakeTarget, images: list[tuple[str, int, int, int]], epoch: int) -> None:
+        for op, key, value, _ in sorted(images, key=lambda image: image[3]):
+            if op in ("b", "d"):
+                target.rows.pop(key, None)
+            else:
+                target.rows[key] = (value, epoch)
+
+    def _chunk(self, target: FakeTarget, chunk: ChunkSpec, header: dict[str, Any], *, append: bool) -> None:
+        at = GtidSet.parse(header["gtid"]).count()
+        for key, value in self.server.rows(chunk.table, at).items():
+            if (chunk.lo is None or key > int(chunk.lo[0])) and (chunk.hi is None or key <= int(chunk.hi[0])):
+                assert not (append and key in target.rows), f"row {key} would be appended twice"
+                target.rows[key] = (value, header["epoch"])
+
+    def check(self, gtid: str) -> None:
+        """Every live table is the source as of ``gtid``."""
+        at = GtidSet.parse(gtid).count()
+        for name, target in self.targets.items():
+            if target.live:
+                assert {key: row[0] for key, row in target.rows.items()} == self.server.rows(name, at), name
+
+
+@dataclass
+class Stream:
+    """Planner, tasks and sink together, with offsets passed on as JSON."""
+
+    server: FakeServer
+    control: FakeControl
+    options: Options
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.sink = FakeSink(self.server, self.control)
+        self.restart()
+        self.offset = self.reread(self.planner.initial())
+        self.headers: list[dict[str, Any]] = []
+
+    @staticmethod
+    def reread(offset: SourceOffset) -> SourceOffset:
+        """As it comes back from a checkpoint."""
+        again = SourceOffset.from_json(offset.to_json())
+        assert again.to_json() == offset.to_json()
+        return again
+
+    def restart(self) -> None:
+        """Another planner, which knows nothing but the offset."""
+        self.planner = Planner(
+            self.options, self.server, self.control,  # type: ignore[arg-type]
+            clock=self.clock, wall_us=self.clock.wall_us, sleep=self.clock.sleep,
+        )  # fmt: skip
+
+    def tasks(self, end: SourceOffset) -> list[Task]:
+        """Of the batch that ends at ``end``."""
+        return plan_tasks(
+            self.offset, end, server_uuid=self.planner.server_uuid(), slots=self.options.slots,
+            chunk_rows=self.options.chunk_rows,
+        )  # fmt: skip
+
+    def batch(self, redo: set[tuple[str, int]] | None = None, replay: bool = False) -> bool:
+        """Plan and apply one batch; False: there was nothing to do."""
+        end = self.planner.latest(self.offset, self.options.max_rows_per_batch)
+        if end is self.offset:
+            return False
+        end = self.reread(end)
+        assert end.gtid_set >= self.offset.gtid_set
+        assert end.epoch > self.offset.epoch
+        tasks = self.tasks(end)
+        if replay:
+            self.restart()
+            assert self.tasks(end) == tasks
+        header = self.sink.apply(tasks, redo or set())
+        self.sink.check(header["gtid"])
+        self.headers.append(header)
+        self.offset = end
+        self.planner.finished(end)
+        return True
+
+    def drain(self) -> None:
+        """Until there is nothing to do."""
+        for _ in range(200):
+            if not self.batch():
+                return
+        raise AssertionError("the stream does not come to rest")

@@ -1,0 +1,35 @@
+"""docs/spark.md says what the options are, in the options' own words, and its examples use no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from headgate.spark import OPTION_NAMES, Options
+from headgate.spark._options import _HELP
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_every_option_stands_in_the_table_with_its_meaning() -> None:
+    table = PAGE.split("\n## Options\n")[1]
+    assert re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE) == sorted(_HELP.items())
+
+
+def test_the_examples_use_options_that_exist() -> None:
+    used = {name for block in BLOCKS for name in re.findall(r'\.option\("(\w+)"', block)}
+    assert {"table", "tables", "as_of", "start", "end", "meta"} <= used
+    assert used - {"checkpointLocation"} <= set(OPTION_NAMES)
+
+
+def test_the_common_options_of_the_examples_are_valid() -> None:
+    (line,) = re.findall(r"^options = (\{.*\})$", PAGE, re.MULTILINE)
+    options = Options.parse({**ast.literal_eval(line), "table": "shop.orders"})
+    assert options.settings().tls == "required"
+
+
+def test_the_examples_are_python() -> None:
+    for block in BLOCKS:
+        ast.parse(block.replace("...\n", "\n"))

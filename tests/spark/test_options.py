@@ -1,0 +1,86 @@
+"""Options are checked where they are given, and passwords never pass."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.spark._options import OPTION_NAMES, Options
+
+BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"}
+
+
+def test_strings_become_values() -> None:
+    options = Options.parse({**BASE, "CHUNK_ROWS": "10", "poll_ms": "250", "append": "FALSE", "start": "Current"})
+    assert options.patterns == ("shop.*", "!shop.tmp_*")
+    assert (options.chunk_rows, options.poll_seconds, options.append, options.start) == (10, 0.25, False, "current")
+    assert options.images == "all"
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_json_list_of_tables_may_hold_commas() -> None:
+    assert Options.parse({**BASE, "tables": '["a.b,c", "[x]y.z"]'}).patterns == ("a.b,c", "[x]y.z")
+    assert Options.parse({**BASE, "tables": "[ab]x.t"}).patterns == ("[ab]x.t",), "a pattern may begin with a bracket"
+
+
+def test_one_table_is_meant_exactly() -> None:
+    options = Options.parse({"url": "mysql://u@h", "table": "shop.a*b"})
+    assert options.patterns == ("shop.a[*]b",)
+    assert options.images == "keys"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"password": "p"}, "option password is refused"),
+        ({"url": "mysql://u:p@h"}, 'option "url" holds a password'),
+        ({"url": "mysql://u@h/?password=p"}, 'option "url" holds a password'),
+        ({"url": "postgres://h"}, "expected mysql://user@host:3306"),
+        ({"chunkrows": "1"}, "did you mean chunk_rows"),
+        ({"xyz": "1"}, "known options: append"),
+        ({"chunk_rows": "0"}, "whole number of at least 1"),
+        ({"chunk_rows": "ten"}, "whole number of at least 1"),
+        ({"images": "some"}, "expected all or keys"),
+        ({"table": "a.b"}, "both options table and tables"),
+        ({"tables": ""}, "missing"),
+        ({"tables": "orders"}, "not a table pattern"),
+        ({"tables": '["a.b", 1]'}, "not a JSON list"),
+        ({"start": "yesterday"}, "not a GTID set"),
+        ({"as_of": "1-5"}, "not a GTID set"),
+        ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
+        ({"secret_env": "A", "secret_file": "b"}, "keep the one"),
+        ({"server_ids": "a-b"}, "5400-5499"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        Options.parse({**BASE, **given})
+    assert "\n" not in str(caught.value)
+
+
+def test_no_error_repeats_a_password() -> None:
+    for given in ({"url": "mysql://u:hunter2@h"}, {"password": "hunter2"}, {"url": "pg://u:hunter2@h"}):
+        with pytest.raises(ConfigError) as caught:
+            Options.parse({**BASE, **given})
+        assert "hunter2" not in str(caught.value)
+
+
+def test_url_is_missing() -> None:
+    with pytest.raises(ConfigError, match='option "url" is missing'):
+        Options.parse({"tables": "a.b"})
+
+
+def test_settings_name_the_secret() -> None:
+    settings = Options.parse({**BASE, "secret_file": "/nowhere"}).settings()
+    assert settings.secret.file == "/nowhere"
+    assert settings.tls == "required"
+    assert settings.port == 3307
+    assert Options.parse({**BASE, "secret_env": "X"}).settings().secret.env == "X"
+    url = "mysql://u@h/?password_env=Y"
+    assert Options.parse({**BASE, "url": url}).settings().secret.env == "Y"
+
+
+def test_every_option_is_lower_case() -> None:
+    assert all(name == name.lower() for name in OPTION_NAMES)

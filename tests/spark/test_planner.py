@@ -1,0 +1,396 @@
+"""The planner lives through commits, restarts, signals and faults, and the target is the source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import (
+    BinlogPurgedError,
+    ConfigError,
+    ConnectionLostError,
+    HistoryRewrittenError,
+    ServerBehindError,
+    ServerSettingError,
+)
+from headgate.gtid import GtidSet
+from headgate.spark._notes import Notes
+from headgate.spark._options import Options
+from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, Stream, gtids
+
+BASE = {"url": "mysql://u@h", "tables": "d.*", "chunk_rows": "4", "slots": "2", "retry_seconds": "30"}
+
+
+def stream(server: FakeServer, control: FakeControl | None = None, **options: str) -> Stream:
+    return Stream(server, control or FakeControl(), Options.parse({**BASE, **options}))
+
+
+def source(*tables: tuple[str, int]) -> FakeServer:
+    server = FakeServer()
+    for name, rows in tables:
+        server.create(name, set(range(rows)))
+    return server
+
+
+keys = st.integers(-3, 25)
+tables = st.sampled_from(["d.a", "d.b", "d.c"])
+change = st.tuples(tables, st.sampled_from(["put", "put", "del", "move"]), keys, keys)
+step = st.one_of(
+    st.tuples(st.just("commit"), st.lists(change, min_size=1, max_size=4)),
+    st.tuples(st.just("batch"), st.just(set[tuple[str, int]]())),
+    st.tuples(st.just("batch"), st.sets(st.tuples(tables, st.integers(0, 3)), min_size=4)),
+    st.tuples(st.just("restart"), st.none()),
+    st.tuples(st.just("again"), tables),
+    st.tuples(st.just("replay"), st.none()),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.dictionaries(tables, st.one_of(st.sets(keys), st.sets(keys, min_size=12)), min_size=1),
+    st.lists(step, min_size=6, max_size=25),
+    st.sampled_from(["true", "false"]),
+    st.sampled_from(["int", "decimal"]),
+    st.integers(1, 4),
+)
+def test_target_is_the_source_whatever_happens(
+    rows: dict[str, set[int]], steps: list[tuple[str, Any]], append: str, key_type: str, slots: int
+) -> None:
+    server = FakeServer(key_type=key_type)
+    for name, found in rows.items():
+        server.create(name, found)
+    run = stream(server, append=append, slots=str(slots))
+    for number, (what, argument) in enumerate(steps):
+        if what == "commit":
+            server.commit(*argument)
+        elif what == "batch":
+            run.batch(redo=argument)
+        elif what == "replay":
+            run.batch(replay=True)
+        elif what == "restart":
+            run.restart()
+        else:
+            run.control.files[f"signals/{number}"] = {"type": "resnapshot", "tables": [argument]}
+    run.drain()
+    assert run.offset.gtid_set == gtids(len(server.log))
+    for name in server.states[-1]:
+        assert run.sink.targets[name].live, name
+        assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name
+
+
+def test_nothing_new_gives_the_start_back() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    assert run.planner.latest(run.offset) is run.offset
+    run.restart()
+    assert run.planner.latest(run.offset) is run.offset, "also for a planner that begins"
+
+
+def test_idle_planner_asks_once_a_poll() -> None:
+    server = source(("d.a", 3))
+    run = stream(server, poll_ms="500")
+    run.drain()
+    begun, asked = run.clock.now, server.asked
+    for _ in range(100):
+        assert run.planner.latest(run.offset) is run.offset
+    assert server.asked - asked == 100
+    assert run.clock.now - begun == pytest.approx(50.0), "it waits in between"
+
+
+def test_epochs_are_at_least_the_wall_clock_and_the_ledger() -> None:
+    run = stream(source(("d.a", 3)), epoch="99999999999999")
+    assert run.offset.epoch == 100000000000000
+    run = stream(source(("d.a", 3)))
+    assert run.offset.epoch == int(run.clock.now * 1000)
+
+
+def test_small_tables_share_a_batch_and_large_ones_their_slots() -> None:
+    run = stream(source(("d.a", 2), ("d.b", 3), ("d.c", 40)), chunk_rows="8")
+    assert run.batch()
+    first = run.headers[0]["tables"]
+    assert first["d.a"]["last"]
+    assert first["d.b"]["last"]
+    assert not first["d.c"]["last"]
+    run.drain()
+    assert run.headers[-1]["tables"]["d.c"]["last"]
+    assert sum("d.c" in header["tables"] for header in run.headers) > 2
+
+
+def test_queued_tables_are_said_to_be_snapshotting() -> None:
+    server = source(*((f"d.t{n}", 30) for n in range(6)))
+    run = stream(server)
+    run.batch()
+    states = run.headers[0]["tables"]
+    assert len(states) == 6
+    assert {info["since_epoch"] for info in states.values()} == {None, run.offset.epoch}
+    assert all(info["state"] == "snapshotting" for info in states.values())
+
+
+def test_new_table_is_found_with_its_first_change() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    server.create("d.late", {1, 2, 3})
+    server.commit(("d.late", "put", 9, 9))
+    run.batch()
+    assert run.headers[-1]["tables"]["d.late"]["first"]
+    assert set(run.sink.targets["d.late"].rows) == {1, 2, 3, 9}
+
+
+@pytest.mark.parametrize("start", ["current", "earliest", f"{UUID}:1"])
+def test_streams_without_a_snapshot(start: str) -> None:
+    server = source(("d.a", 30))
+    server.commit(("d.a", "put", 1, 1))
+    server.commit(("d.a", "put", 2, 1))
+    run = stream(server, start=start)
+    had = {"current": 2, "earliest": 0}.get(start, 1)
+    assert run.offset.gtid_set == gtids(had)
+    server.commit(("d.a", "put", 3, 1))
+    run.batch()
+    assert not run.headers[0]["tables"]
+    assert len(run.sink.targets["d.a"].rows) == 3 - had
+
+
+def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
+    server = source(("d.a", 3), ("d.b", 3))
+    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    control.files["finished"] = {"tables": ["d.a"]}
+    server.commit(("d.a", "put", 1, 1))
+    server.commit(("d.a", "put", 2, 1))
+    run = stream(server, control)
+    assert run.offset.gtid_set == gtids(1)
+    assert run.offset.snapshot.queue == ("d.b",)
+    del control.files["hint"]
+    assert stream(server, control).offset.snapshot.queue == ("d.a", "d.b"), "nothing says where they are: read again"
+
+
+def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    run.control.files["signals/x"] = {"type": "resnapshot", "tables": ["*.a"]}
+    end = run.planner.latest(run.offset)
+    assert [action["id"] for action in Notes.from_dict(end.signals).actions] == ["x"]
+    run.restart()
+    assert run.planner.latest(end) is end, "the file is still there, and nothing happens"
+    server.commit(("d.a", "put", 1, 1))
+    after = run.planner.latest(end)
+    assert Notes.from_dict(after.signals).taken == ("x",)
+    assert not Notes.from_dict(after.signals).actions
+    run.planner.finished(end)
+    assert "signals/x" not in run.control.files
+    server.commit(("d.a", "put", 1, 1))
+    assert Notes.from_dict(run.planner.latest(after).signals).taken == ()
+
+
+@pytest.mark.parametrize("signal", [{"type": "dance"}, {"type": "redo"}, {"type": "resnapshot", "tables": ["x"]}, {}])
+def test_signals_that_make_no_sense_say_so(signal: dict[str, object]) -> None:
+    run = stream(source(("d.a", 3)))
+    run.control.files["signals/x"] = signal
+    with pytest.raises(ConfigError, match="signal"):
+        run.planner.latest(run.offset)
+
+
+def test_available_now_ends_with_what_was_there() -> None:
+    server = source(("d.a", 30))
+    server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.planner.freeze()
+    batches = 0
+    while run.batch():
+        server.commit(("d.a", "put", batches, 1))
+        batches += 1
+    assert batches > 2
+    assert run.offset.gtid_set == gtids(1)
+    assert run.sink.targets["d.a"].live
+    assert {header["gtid"] for header in run.headers} == {str(gtids(1))}, "one point in time for all chunks"
+
+
+def test_backlog_over_files_is_divided_at_file_starts() -> None:
+    server = source(("d.a", 1))
+    run = stream(server, start="current", slots="3")
+    for n in range(23):
+        server.commit(("d.a", "put", n, 1))
+    end = run.planner.latest(run.offset)
+    tasks = run.tasks(end)
+    parts = [GtidSet.parse(task.log.wanted) for task in tasks if task.log]
+    assert len(parts) == 3
+    assert parts[0] | parts[1] | parts[2] == gtids(23)
+    assert not parts[0] & parts[1]
+    assert not parts[1] & parts[2]
+    assert all(part.count() % 5 == 0 for part in parts[:-1])
+    assert [task.log.is_last for task in tasks if task.log] == [False, False, True]
+    assert [task.log.hint.file if task.log.hint else None for task in tasks if task.log][1:] == [
+        f"binlog.{part.count() // 5 + before:06d}" for part, before in ((parts[0], 1), (parts[0] | parts[1], 1))
+    ]
+    server.uuid = OTHER
+    run.restart()
+    (task,) = run.tasks(end)
+    assert task.server_uuid == OTHER
+    assert task.log is not None
+    assert task.log.wanted == str(gtids(23))
+    assert task.log.hint is None, "another server's files say nothing"
+
+
+def test_hint_is_used_only_where_it_was_made() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    (task,) = run.tasks(run.planner.latest(run.offset))
+    assert task.log is not None
+    assert task.log.hint is not None
+    assert task.log.hint.file == "binlog.000001"
+    run.control.files["hint"]["gtid"] = str(gtids(1))
+    (task,) = run.tasks(run.planner.latest(run.offset))
+    assert task.log is not None
+    assert task.log.hint is None
+
+
+def test_read_limit_cuts_in_log_order_and_always_gets_on() -> None:
+    server = source(("d.a", 1))
+    run = stream(server, start="current", max_rows_per_batch="3")
+    for n in range(12):
+        server.commit(*(("d.a", "put", 100 + n * 10 + i, 1) for i in range(2)))
+    sizes = []
+    while run.batch():
+        sizes.append(GtidSet.parse(run.headers[-1]["gtid"]).count())
+    assert sizes == [2, 4, 6, 8, 10, 12]
+
+
+def test_settings_are_checked_at_every_planning() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    server.variables["binlog_order_commits"] = "OFF"
+    server.commit(("d.a", "put", 1, 1))
+    with pytest.raises(ServerSettingError, match="binlog_order_commits is OFF, but ON is needed"):
+        run.planner.latest(run.offset)
+
+
+def test_purged_log_is_an_error_with_both_sets() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    for n in range(3):
+        server.commit(("d.a", "put", n, 1))
+    server.purged_to = 2
+    with pytest.raises(BinlogPurgedError) as caught:
+        run.planner.latest(run.offset)
+    assert caught.value.needed == str(gtids(2))
+    assert caught.value.purged == str(gtids(2))
+
+
+def test_server_that_is_behind_is_waited_for_but_not_for_ever() -> None:
+    server = source(("d.a", 1))
+    for n in range(3):
+        server.commit(("d.a", "put", n, 1))
+    run = stream(server)
+    run.drain()
+    lost = server.log.pop()
+    begun = run.clock.now
+    with pytest.raises(ServerBehindError) as caught:
+        run.planner.latest(run.offset)
+    assert caught.value.missing == f"{UUID}:3"
+    assert 30 <= run.clock.now - begun < 45
+    server.log.append(lost)
+    assert run.planner.latest(run.offset) is run.offset
+
+
+def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    server.fails = [ConnectionLostError("gone")] * 3
+    before = server.connects
+    assert run.batch()
+    assert server.connects == before + 3
+
+
+def test_rewritten_history_is_noticed_after_a_reconnect() -> None:
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    assert run.offset.last is not None
+    assert run.offset.last.ts_us == 1000
+    server.commit(("d.a", "put", 1, 1))
+    server.commit_times[1] = 77
+    server.drop()
+    with pytest.raises(HistoryRewrittenError) as caught:
+        run.planner.latest(run.offset)
+    assert caught.value.gtid == f"{UUID}:1"
+    server.purged_to = 1
+    assert run.batch(), "what is purged cannot be compared"
+
+
+def test_no_table_at_all_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no table matches"):
+        stream(FakeServer())
+
+
+def test_typed_stream_without_control_folder() -> None:
+    server = source(("d.a", 30))
+    run = stream(server)
+    run.planner._control = None
+    while run.batch():
+        server.commit(("d.a", "put", 3, 1)) if len(server.log) < 5 else None
+    assert run.offset.snapshot.done == ("d.a",)
+    assert not run.offset.snapshot.active
+    assert {key: row[0] for key, row in run.sink.targets["d.a"].rows.items()} == server.rows("d.a")
+
+
+def test_chunk_that_gave_nothing_is_read_again_and_the_table_leaves_append_mode() -> None:
+    server = source(("d.a", 20))
+    run = stream(server)
+    run.batch(redo={("d.a", 0), ("d.a", 1)})
+    assert run.headers[-1]["tables"]["d.a"]["append"]
+    server.commit(("d.a", "put", 30, 0), ("d.a", "put", 1, 0))
+    run.batch()
+    assert not run.headers[-1]["tables"]["d.a"]["append"]
+    assert {chunk.number for chunk in run.offset.snapshot.chunks} >= {0, 1}
+    run.drain()
+    assert run.sink.targets["d.a"].live
+
+
+def test_chunk_whose_range_means_nothing_any_more_has_its_table_planned_anew() -> None:
+    server, control = source(("d.a", 40)), FakeControl()
+    run = stream(server, control)
+    run.batch()
+    chunk = run.offset.snapshot.chunks[-1]
+    since = run.headers[-1]["tables"]["d.a"]["since_epoch"]
+    control.files["signals/redo-1-0"] = {"type": "redo", "chunk": chunk.to_dict(), "whole_table": True}
+    server.commit(("d.a", "put", 1, 1))
+    run.batch()
+    info = run.headers[-1]["tables"]["d.a"]
+    assert info["since_epoch"] > since
+    assert (info["first"], info["append"]) == (True, False)
+    assert run.offset.snapshot.chunks[0].number == 0
+    run.drain()
+    assert run.sink.targets["d.a"].live
+
+
+def test_available_now_moves_its_end_for_chunks_that_gave_nothing_but_not_for_ever() -> None:
+    server = source(("d.a", 6))
+    run = stream(server)
+    run.planner.freeze()
+    run.batch(redo={("d.a", 0)})
+    server.commit(("d.a", "put", 1, 1))
+    run.drain()
+    assert run.offset.gtid_set == gtids(1)
+    assert run.sink.targets["d.a"].live
+
+    run = stream(source(("d.a", 6)))
+    run.planner.freeze()
+    for _ in range(100):
+        run.server.commit(("d.a", "put", 1, 1))
+        if not run.batch(redo={("d.a", 0)}):
+            break
+    assert run.offset.gtid_set.count() < 30, "the run ends"
+    assert run.control.signals(), "and the next one has it to do"
+    run.restart()
+    run.drain()
+    assert run.sink.targets["d.a"].live
