@@ -1,0 +1,9 @@
+"""The command line. One module a command, imported only when that command runs.
+
+Exit codes: 0 fine (also after a first Ctrl-C), 1 a difference or a failed check, 2 bad use or configuration, 3 the
+source or the target failed, 130 after a second Ctrl-C.
+"""
+
+from headgate.cli._app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,203 @@
+"""The frame around the commands: which there are, errors to exit codes, Ctrl-C.
+
+A new command is a module with a function ``command`` (or of the command's name; its parameters in typer's notation, its
+docstring is the help; it returns the exit code or None) and one line in ``COMMANDS``. A module is imported when its
+command is called, so ``headgate --help`` loads neither numba nor pyspark; a command whose module is not there is not
+listed.
+
+Every error leaves as one line on stderr, ``error: …``; ``--debug``, anywhere on the line, shows where it came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+import typer.core
+import typer.main
+
+from headgate.cli._interrupt import Interrupts
+from headgate.errors import ConfigError, HeadgateError
+
+__all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
+
+OK: Final = 0
+DIFFERENT: Final = 1
+"""A difference was found, or a check failed."""
+MISUSED: Final = 2
+"""Bad use or configuration."""
+FAILED: Final = 3
+"""The source or the target failed."""
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "demo": ("headgate.cli._demo", "Show all of it on a private MySQL server, in about two minutes."),
+    "check": ("headgate.cli._check", "Check everything a server must have, all at once."),
+    "init": ("headgate.cli._init", "Write a commented pipeline.toml from what is found on a server."),
+    "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
+    "verify": ("headgate.cli._verify", "Prove that the lake holds what the source holds, while writers run."),
+    "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),
+    "snapshot": ("headgate.cli._snapshot", "Print the rows of tables, all as of one GTID set."),
+}
+"""Name → module and one line of help, in the order of ``headgate --help``."""
+
+_USAGE_ERROR: Final[type[Exception]] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+"""The base of typer's usage errors; which package defines it depends on typer's version."""
+
+
+class _LazyCommand(typer.core.TyperCommand):
+    """A command that is only its name and help until it is called."""
+
+    def __init__(self, name: str, module: str, summary: str) -> None:
+        super().__init__(name, callback=None, help=summary)
+        self._module = module
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self._load().make_context(info_name, args, parent, **extra)
+
+    def _load(self) -> Any:
+        module = importlib.import_module(self._module)
+        function: Callable[..., Any] = getattr(module, "command", None) or getattr(module, str(self.name))
+        single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        single.command(self.name, context_settings=_SETTINGS)(function)
+        return typer.main.get_command(single)
+
+
+class _Headgate(typer.core.TyperGroup):
+    """The group of all commands that exist."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return _LazyCommand(cmd_name, *COMMANDS[cmd_name])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_stdout()
+            return OK
+        except KeyboardInterrupt:
+            # Not left to typer, which has 130 for it.
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            return OK
+        return result
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command line; the process ends with what the command returned."""
+        words, debug = _without_debug(sys.argv[1:] if args is None else args)
+        code: Any
+        with Interrupts():
+            try:
+                code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            except (typer.Abort, KeyboardInterrupt):
+                code = OK
+            except Exception as error:  # noqa: BLE001 - every error becomes one line and an exit code here
+                code = _told(error, debug=debug)
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else OK)
+        return code
+
+
+def _without_debug(args: Sequence[str]) -> tuple[list[str], bool]:
+    """The words without ``--debug``, and whether it was there; after ``--`` nothing is an option."""
+    end = args.index("--") if "--" in args else len(args)
+    kept = [word for word in args[:end] if word != "--debug"]
+    return [*kept, *args[end:]], len(kept) < end
+
+
+def _told(error: Exception, *, debug: bool) -> int:
+    """Say what went wrong in one line; the exit code."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if isinstance(error, _USAGE_ERROR):
+        context: Any = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "headgate"
+        text, code = f"{str(error.format_message()).rstrip('.')} (see {path} --help)", MISUSED  # type: ignore[attr-defined]
+    elif isinstance(error, HeadgateError):
+        text, code = str(error), MISUSED if isinstance(error, ConfigError) else FAILED
+    else:
+        text, code = f"unexpected {type(error).__name__}: {error} (--debug shows where it came from)", FAILED
+    if debug:
+        traceback.print_exception(error)
+    print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own voice
+    return code
+
+
+def _forget_stdout() -> None:
+    """Nobody reads on: what is still in stdout's buffer must not become an error when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="headgate",
+    cls=_Headgate,
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings=_SETTINGS,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"headgate {version('headgate')}")  # noqa: T201 - asked for
+        raise typer.Exit
+
+
+@app.callback()
+def _headgate(
+    ctx: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Brings MySQL tables into Delta tables, exactly, and keeps them up to date.
+
+    Start with [bold]headgate demo[/bold]; on a server of your own with [bold]headgate check
+    mysql://user@host:3306[/bold], then [bold]headgate init[/bold] and [bold]headgate run[/bold]. The password comes
+    from the environment variable HEADGATE_PASSWORD.
+
+    Exit codes: 0 fine, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
+    The first Ctrl-C ends a command cleanly, a second one at once.
+    """
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())  # noqa: T201 - what else could be meant
+
+
+def main() -> NoReturn:
+    """The program ``headgate``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # JSON is UTF-8 whatever the locale says
+    app(prog_name="headgate")
+    sys.exit(OK)

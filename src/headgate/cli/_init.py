@@ -1,0 +1,190 @@
+"""``headgate init``: a first pipeline.toml out of what a server has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import typer
+
+from headgate.cli._common import (
+    PasswordEnv,
+    PasswordFile,
+    Tables,
+    Url,
+    connection_settings,
+    no_match,
+    patterns_of,
+    write_lines,
+)
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.catalog import TableDef, TableStats
+    from headgate.mysql import ConnectionSettings, ServerFacts
+
+__all__ = ["command"]
+
+_LISTED = 40
+"""Tables that are listed in the file; more would bury the settings."""
+
+
+def command(
+    url: Url,
+    tables: Tables = None,
+    target: Annotated[str, typer.Option("--target", metavar="PATH", help="Where the tables go.")] = "./lake",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = Path(
+        "pipeline.toml"
+    ),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if there is one.")] = False,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+) -> None:
+    """Write a commented pipeline.toml from what is found on a server.
+
+    Nothing is changed on the server. No password is ever written: the file names
+    where it is.
+
+    Examples:
+      headgate init mysql://headgate@127.0.0.1:3306
+
+      headgate init mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --target /data/lake -o shop.toml
+    """
+    from headgate.catalog import load_stats, load_tables
+    from headgate.config import parse_config
+    from headgate.mysql import Connection, read_facts
+
+    if output.exists() and not force:
+        raise ConfigError(f"{output} exists already; --force overwrites it, --output FILE writes another one")
+    settings = connection_settings(url, password_file=password_file, password_env=password_env)
+    patterns = patterns_of(tables)
+    with Connection.open(settings) as connection:
+        facts = read_facts(connection)
+        found = load_tables(connection.query, patterns)
+        stats = load_stats(connection.query, patterns)
+    if not found:
+        raise no_match(patterns)
+    chosen = list(tables) if tables else [f"{_literal(db)}.*" for db in dict.fromkeys(table.db for table in found)]
+    text = "".join(
+        [
+            _head(settings, facts),
+            _source(url, settings, chosen),
+            _found(found, stats),
+            _target(target),
+            _rest(found),
+        ]
+    )
+    parse_config(text, where=str(output))
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
+    write_lines(
+        [
+            f"wrote {output}: {len(found)} table{'s' if len(found) > 1 else ''}",
+            f"next: headgate check {_bare(url, settings)}, then headgate run {output} --dry-run",
+        ]
+    )
+
+
+def _bare(url: str, settings: ConnectionSettings) -> str:
+    """The URL without any word on the password."""
+    options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if not name.startswith("password")]
+    return settings.url + (f"/?{urlencode(options, safe='/')}" if options else "")
+
+
+def _literal(db: str) -> str:
+    """A pattern for just this database; where a character has a meaning of its own in front, any stands for it."""
+    text = re.sub(r"([*?\[])", r"[\1]", db).replace(".", "?")
+    return f"?{text[1:]}" if text.startswith("!") else text
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string; JSON's escapes are a subset of TOML's, but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _name(db: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", db).strip("-_.")
+    return name[:100] or "pipeline"
+
+
+def _head(settings: ConnectionSettings, facts: ServerFacts) -> str:
+    return (
+        f"# A headgate pipeline, made for MySQL {facts.version} at {settings.host}:{settings.port}.\n"
+        "# What a commented line shows is the default, or an example.\n\n"
+    )
+
+
+def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> str:
+    first = next(pattern for pattern in chosen if not pattern.startswith("!")) if chosen else "pipeline"
+    secret = settings.secret
+    lines = [
+        f"name = {_quoted(_name(first.partition('.')[0]))}",
+        "",
+        "[source]",
+        f"url = {_quoted(_bare(url, settings))}",
+        f"password_file = {_quoted(str(Path(secret.file).absolute()))}"
+        if secret.file
+        else f"password_env = {_quoted(secret.env)}"
+        if secret.env
+        else '# password_file = "/run/secrets/mysql"    # else the environment variable HEADGATE_PASSWORD',
+        "# Globs on db.table, case-sensitive; ! removes; the last match wins.",
+        f"tables = [{', '.join(map(_quoted, chosen))}]",
+        '# server_ids = "5400-5499"                 # ids for reading the log; bounded reads need none',
+        "# chunk_rows = 250000                       # rows of a snapshot chunk",
+        '# zero_dates = "error"                      # or "null": what dates that Spark cannot hold become',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _found(tables: Sequence[TableDef], stats: dict[str, TableStats]) -> str:
+    lines = ["", "# Found (rows as the server estimates them):"]
+    width = max(len(table.full_name) for table in tables[:_LISTED])
+    for table in tables[:_LISTED]:
+        known = stats.get(table.full_name)
+        key = ", ".join(table.columns[index].name for index in table.key) or "NONE"
+        engine = known.engine if known is not None and known.engine.lower() != "innodb" else ""
+        note = f"  engine {engine}: cannot be read exactly" if engine else ""
+        rows = known.rows if known is not None else 0
+        lines.append(_comment(f"  {table.full_name:{width}}  {rows:>12,} rows  key: {key}{note}"))
+    if len(tables) > _LISTED:
+        lines.append(f"#   … and {len(tables) - _LISTED} more")
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> str:
+    """A TOML comment: control characters, which MySQL allows in names, are not allowed in it."""
+    return "#" + "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _target(path: str) -> str:
+    return (
+        "\n[target]\n"
+        f"path = {_quoted(path)}    # any path or URI that Spark can write\n"
+        'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "changelog"]\n'
+        "\n[spark]\n"
+        '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
+        '# "driver.memory" = "4g"\n'
+    )
+
+
+def _rest(tables: Sequence[TableDef]) -> str:
+    """Per-table policies: an example, or the tables that need one."""
+    keyless = [table for table in tables if not table.key]
+    if keyless:
+        lines = [
+            "",
+            "# These tables have no primary key and no unique key of NOT NULL columns, so no current table can follow",
+            '# them: add a key, leave them out with "!db.table", or use mode = "changelog".',
+        ]
+        lines += [_comment(f"   {table.full_name}") for table in keyless[:_LISTED]]
+        return "\n".join(lines) + "\n"
+    name = _quoted(tables[0].full_name)
+    example = ["", "# Policies of one table:", _comment(f" [tables.{name}]")]
+    example.append('# schema_changes = "evolve"    # or "strict": an ALTER that may change rows stops the table')
+    return "\n".join(example) + "\n"

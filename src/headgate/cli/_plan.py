@@ -1,0 +1,74 @@
+"""What a run would do: tables, keys, chunks, types. No JVM, and nothing but ``information_schema`` is read."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
+from headgate.columns import codec_for
+from headgate.config import PipelineConfig
+from headgate.errors import UnsupportedError
+from headgate.lake import Lake
+from headgate.mysql import Connection
+from headgate.pipeline import check_patterns, connection_settings
+
+__all__ = ["print_plan"]
+
+
+def print_plan(config: PipelineConfig) -> None:
+    """Print the plan of a pipeline to stdout."""
+    patterns = TablePatterns(config.source.tables)
+    with Connection.open(connection_settings(config)) as connection:
+        tables = load_tables(connection.query, patterns)
+        stats = load_stats(connection.query, patterns)
+    check_patterns(config.source.tables, [table.full_name for table in tables])
+    console = Console(highlight=False)
+    lake = Lake.at(config.target.path or "")
+    console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
+    console.print(escape(", ".join(config.target.mode)))
+    console.print(_overview(config, tables, stats))
+    for table in tables:
+        console.print(_columns(config, table))
+
+
+def _overview(config: PipelineConfig, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
+    view = Table(title="tables", title_justify="left")
+    for title in ("table", "key"):
+        view.add_column(title, overflow="fold")
+    for title in ("rows (about)", "chunks (about)"):
+        view.add_column(title, justify="right")
+    view.add_column("remark", overflow="fold")
+    for table in tables:
+        known = stats.get(table.full_name)
+        rows = known.rows if known else 0
+        chunks = max(1, -(-rows // config.source.chunk_rows)) if table.key else 1
+        key = ", ".join(table.columns[index].name for index in table.key)
+        view.add_row(
+            escape(table.full_name), escape(key) or "-", f"{rows:,}", str(chunks), escape(_remark(config, table))
+        )
+    return view
+
+
+def _remark(config: PipelineConfig, table: TableDef) -> str:
+    if not table.key and "current" in config.target.mode:
+        return "no primary key and no unique key of NOT NULL columns: cannot be kept in current"
+    return ""
+
+
+def _columns(config: PipelineConfig, table: TableDef) -> Table:
+    view = Table(title=escape(table.full_name), title_justify="left")
+    for title in ("column", "MySQL", "Arrow"):
+        view.add_column(title, overflow="fold")
+    for column in table.columns:
+        view.add_row(escape(column.name), escape(column.type), escape(_arrow_type(config, table, column)))
+    return view
+
+
+def _arrow_type(config: PipelineConfig, table: TableDef, column: Column) -> str:
+    try:
+        codec = codec_for(column, table=table.full_name, zero_dates=config.source.zero_dates)
+    except UnsupportedError as error:
+        return f"not supported: {error.message}"
+    return str(codec.arrow_type)

@@ -1,0 +1,79 @@
+"""``headgate run``: snapshot, then follow."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.cli._interrupt import on_interrupt
+
+__all__ = ["run"]
+
+
+def run(
+    pipeline: Annotated[Path, typer.Argument(help="The pipeline file; headgate init writes one.", show_default=False)],
+    once: Annotated[
+        bool, typer.Option("--once", help="End when everything is applied that the server had executed at the start.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print tables, keys, chunks and column types, and do nothing.")
+    ] = False,
+    resnapshot: Annotated[
+        list[str] | None,
+        typer.Option("--resnapshot", metavar="PATTERN", help="Read these tables again beside the stream; repeatable."),
+    ] = None,
+) -> None:
+    """Read the tables exactly, then follow their changes into Delta tables.
+
+    Ctrl-C ends it cleanly; the next run goes on where it stopped. On a terminal you see a line per table; elsewhere
+    plain log lines.
+
+    Examples:
+      headgate run pipeline.toml --dry-run
+
+      headgate run pipeline.toml
+
+      headgate run pipeline.toml --once --resnapshot 'shop.orders'
+    """
+    from headgate.config import load_config
+
+    config = load_config(pipeline)
+    if dry_run:
+        from headgate.cli._plan import print_plan
+
+        print_plan(config)
+        return
+
+    from headgate.catalog import TablePatterns
+    from headgate.cli._live import LiveView, LogView
+    from headgate.pipeline import Pipeline
+
+    TablePatterns(resnapshot or ())  # a wrong pattern is told before anything starts
+    running = Pipeline(config)
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        view: LiveView | LogView = LiveView(Console())
+    else:
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+        logging.getLogger("headgate").setLevel(logging.INFO)
+        view = LogView()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def take_signals_back() -> None:
+        """Spark installs a handler for Ctrl-C that would cancel the batch under way."""
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    with view, on_interrupt(running.stop):
+        running.run(
+            once=once,
+            resnapshot=resnapshot or (),
+            on_progress=view.take,
+            on_start=take_signals_back,
+        )

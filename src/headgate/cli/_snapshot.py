@@ -1,0 +1,208 @@
+"""``headgate snapshot``: the rows of tables, all as of one GTID set E.
+
+Every chunk is read exactly as of the same E (``headgate.snapshot``), so the lines of all tables together are one
+consistent state, however long the reading takes and whoever writes meanwhile. What can still go wrong at one E (a
+statement changes a table's definition; a table without a key is written) is met by trying again at a later E, which is
+only possible while nothing has been printed. So tables without a key, which any write disturbs, come first and are held
+back until all of them have been read at one E.
+
+Chunks are read some at a time: each call opens one window on the log from E, so more at once would keep more of the log
+in memory, and fewer would read the log more often.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from headgate.cli._common import (
+    PasswordEnv,
+    PasswordFile,
+    Url,
+    connection_settings,
+    no_match,
+    patterns_of,
+    write_lines,
+)
+from headgate.errors import ChunkRetryError, SnapshotRefusedError
+
+if TYPE_CHECKING:
+    from headgate.catalog import TableDef, TableStats
+    from headgate.cli._progress import SnapshotProgress
+    from headgate.gtid import GtidSet
+    from headgate.mysql import Connection, ConnectionSettings
+    from headgate.replication import ImageBatch
+    from headgate.snapshot import Chunk
+
+__all__ = ["command"]
+
+_ATTEMPTS: Final = 20
+"""Times that a table which was disturbed is tried at another E."""
+_CHUNKS_AT_ONCE: Final = 16
+
+
+class _Format(str, Enum):
+    json = "json"
+
+
+def command(
+    url: Url,
+    tables: Annotated[
+        list[str],
+        typer.Option(
+            "--tables",
+            "-t",
+            metavar="PATTERN",
+            help="Globs on db.table, such as 'shop.*'; '!shop.tmp_*' removes; the last match wins. Repeatable.",
+        ),
+    ],
+    output: Annotated[_Format, typer.Option("--format", help="JSON lines.")] = _Format.json,  # noqa: ARG001 - one so far
+    chunk_rows: Annotated[int, typer.Option(min=1, help="Rows that are read by one SELECT.")] = 250_000,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+) -> None:
+    """Print the rows of tables, all as of one GTID set, while writers run.
+
+    One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is locked and nothing is
+    written. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without gap or overlap.
+
+    Examples:
+      headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid
+
+      headgate tail mysql://root@127.0.0.1:3306 -t 'shop.*' --from "$(tail -n 1 gtid)"
+    """
+    settings = connection_settings(url, password_file=password_file, password_env=password_env)
+    patterns = patterns_of(tables)
+
+    from headgate.catalog import load_stats, load_tables
+    from headgate.cli._jsonl import snapshot_lines
+    from headgate.cli._source import check_log
+    from headgate.mysql import Connection
+
+    with Connection.open(settings) as connection:
+        uuid = check_log(connection, ordered=True).server_uuid
+        stats = load_stats(connection.query, patterns)
+        if not stats:
+            raise no_match(patterns)
+        _check_engines(stats)
+        reading = _Reading(settings, connection, uuid, chunk_rows)
+        with _progress(stats) as progress:
+            for image in reading.rows(lambda: load_tables(connection.query, patterns)):
+                write_lines(snapshot_lines(image))
+                if progress is not None:
+                    progress.add(image.table.full_name, image.batch.num_rows)
+    print(reading.executed, file=sys.stderr)  # noqa: T201 - the answer
+
+
+def _check_engines(stats: dict[str, TableStats]) -> None:
+    for name, known in stats.items():
+        if known.engine.lower() != "innodb":
+            raise SnapshotRefusedError(
+                f"engine {known.engine} has no consistent reads: ALTER TABLE … ENGINE = InnoDB, or leave the table out"
+                f" with --tables '!{name}'",
+                table=name,
+            )
+
+
+def _progress(stats: dict[str, TableStats]) -> AbstractContextManager[SnapshotProgress | None]:
+    """Bars on stderr, if a person sees them and they do not run between the lines."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        return nullcontext()
+    from headgate.cli._progress import SnapshotProgress
+
+    return SnapshotProgress({name: known.rows for name, known in stats.items()})
+
+
+class _Disturbed(Exception):
+    """A chunk cannot be read at this E."""
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(table, reason)
+        self.table, self.reason = table, reason
+        self.printed = False
+        """Whether rows as of this E are out already."""
+
+
+class _Reading:
+    """Reads tables as of one E, which it chooses."""
+
+    def __init__(self, settings: ConnectionSettings, connection: Connection, server_uuid: str, chunk_rows: int) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._server_uuid = server_uuid
+        self._chunk_rows = chunk_rows
+        self._begin()
+
+    def _begin(self) -> None:
+        from headgate.mysql import gtid_executed
+
+        self.executed: GtidSet = gtid_executed(self._connection)
+        self._planned_us = time.time_ns() // 1000
+        self._ordinal = 0
+
+    def rows(self, load: Callable[[], list[TableDef]]) -> Iterator[ImageBatch]:
+        """All rows of all tables as of ``executed``, which stays the same from the first batch on.
+
+        :param load: the tables as they are defined now.
+        :raises ChunkRetryError: a table was changed in a way that cannot be undone, too late or too often.
+        """
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._begin()
+            try:
+                yield from self._rows(load())
+            except _Disturbed as error:
+                disturbed = error
+                if error.printed:
+                    break
+            else:
+                return
+        often = "rows were printed already" if disturbed.printed else f"so at each of {_ATTEMPTS} tries"
+        raise ChunkRetryError(
+            f"{disturbed.reason} ({often}): run it again, or leave the table out", table=disturbed.table
+        )
+
+    def _rows(self, tables: list[TableDef]) -> Iterator[ImageBatch]:
+        keyless = [chunk for table in tables if not table.key for chunk in self._plan(table)]
+        chunks = (chunk for table in tables if table.key for chunk in self._plan(table))
+        held = list(self._read(keyless))
+        printed = False
+        try:
+            while some := list(islice(chunks, _CHUNKS_AT_ONCE)):
+                for image in self._read(some):
+                    yield from held
+                    held.clear()
+                    yield image
+                    printed = True
+        except _Disturbed as error:
+            error.printed = printed
+            raise
+        yield from held
+
+    def _plan(self, table: TableDef) -> Iterator[Chunk]:
+        from headgate.snapshot import advance, first_chunk_bounds, next_chunk
+
+        progress = first_chunk_bounds(self._connection.query, table, epoch=0, rows=self._chunk_rows)
+        while chunk := next_chunk(self._connection.query, table, progress, self._chunk_rows):
+            yield chunk
+            progress = advance(progress, chunk)
+
+    def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
+        from headgate.snapshot import Redo, read_chunks
+
+        found = read_chunks(
+            self._settings, chunks, executed=self.executed, server_uuid=self._server_uuid, epoch=0,
+            planned_us=self._planned_us, first_ordinal=self._ordinal, temporals="text", truncate="redo",
+        )  # fmt: skip
+        for item in found:
+            if isinstance(item, Redo):
+                raise _Disturbed(item.chunk.table, item.reason)
+            self._ordinal += item.batch.num_rows
+            yield item

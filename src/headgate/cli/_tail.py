@@ -1,0 +1,99 @@
+"""``headgate tail``: the changes of a server, as they are logged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli._common import (
+    Format,
+    PasswordEnv,
+    PasswordFile,
+    Tables,
+    Url,
+    connection_settings,
+    patterns_of,
+    write_lines,
+)
+
+if TYPE_CHECKING:
+    from headgate.replication import LogItem
+
+__all__ = ["command"]
+
+
+def command(
+    url: Url,
+    tables: Tables = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="current|earliest|GTIDSET",
+            help="Where to begin: now, at the oldest log there is, or after everything in a GTID set (already had).",
+        ),
+    ] = "current",
+    until_current: Annotated[
+        bool, typer.Option("--until-current", help="End at what the server has executed now, instead of following.")
+    ] = False,
+    output: Annotated[Format, typer.Option("--format", help="JSON lines, or a short form for people.")] = Format.json,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+) -> None:
+    """Print the changes of a server as they are logged: one JSON object a line, in log order.
+
+    It reads only the log: no table is locked or read, nothing is written. Ctrl-C ends it.
+
+    Examples:
+      headgate tail mysql://root@127.0.0.1:3306
+
+      headgate tail mysql://root@127.0.0.1:3306 -t 'shop.*' -t '!shop.tmp_*' --format text
+
+      headgate tail mysql://root@127.0.0.1:3306 --from earliest --until-current > changes.jsonl
+    """
+    settings = connection_settings(url, password_file=password_file, password_env=password_env)
+    patterns = patterns_of(tables)
+
+    from headgate.cli._source import check_log, start_of
+    from headgate.mysql import Connection
+
+    with Connection.open(settings) as connection:
+        uuid = check_log(connection).server_uuid
+        had, executed = start_of(connection, start)
+
+    from headgate.replication import follow, read_range
+
+    items: Iterable[LogItem]
+    if until_current:
+        items = read_range(
+            settings, executed - had, executed=executed, server_uuid=uuid, tables=patterns, epoch=0, temporals="text"
+        )
+    else:
+        items = follow(settings, had, tables=patterns, temporals="text")
+    for lines in _lines(items, output):
+        write_lines(lines)
+
+
+def _lines(items: Iterable[LogItem], output: Format) -> Iterator[list[str]]:
+    """The lines of each item that has some.
+
+    Printed as it comes, also when its transaction has not ended: what is in the log is committed, and prepared XA
+    transactions are held back by the reader.
+    """
+    from headgate.cli._jsonl import block_lines, ddl_line
+    from headgate.cli._text import TextLines
+    from headgate.replication import Ddl, LogBlock
+
+    text = TextLines(colours=sys.stdout.isatty()) if output is Format.text else None
+    for item in items:
+        if isinstance(item, LogBlock):
+            lines = block_lines(item)
+            keys = {image.table.full_name: image.table.key_names for image in item.images}
+        elif isinstance(item, Ddl):
+            lines, keys = [ddl_line(item)], {}
+        else:
+            continue
+        yield lines if text is None else [line for one in lines for line in text.of(one, keys)]

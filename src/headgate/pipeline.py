@@ -1,0 +1,415 @@
+"""A pipeline: the stream of one MySQL server into one lake, from a configuration.
+
+Only wiring: the session, the source, the writer of batches, and how a run begins and ends. What is exact and why is
+said where it happens: ``spark/`` (what a batch holds), ``sinks/`` (how it is applied once), ``lake/`` (what makes it
+count).
+
+A run may be killed at any moment; the next one goes on from Spark's checkpoint, and the batch that was under way is
+applied again with the same outcome. Stopping cleanly (Ctrl-C) only means that the batch under way may finish first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate import errors
+from headgate.config import PipelineConfig
+from headgate.errors import (
+    AccessError,
+    ConfigError,
+    EngineError,
+    HeadgateError,
+    ServerSettingError,
+    SinkError,
+    TargetError,
+    Transient,
+)
+from headgate.lake import Lake, build_session
+from headgate.sinks import BatchReport, BatchWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
+
+    from headgate.mysql import ConnectionSettings, Prerequisite
+
+__all__ = [
+    "Pipeline",
+    "check_patterns",
+    "check_source",
+    "connection_settings",
+    "find_error",
+    "read_source",
+    "source_options",
+]
+
+log = logging.getLogger("headgate")
+
+_FINISH_SECONDS = 60.0
+"""How long a clean stop waits for the batch under way; after that the batch is dropped, and done again next time."""
+
+_MAX_WAIT_SECONDS = 60.0
+"""The longest pause between two tries after a Transient failure; the first is a second, each next twice as long."""
+
+
+class Pipeline:
+    """One pipeline; :meth:`run` follows the source until it is stopped.
+
+    :param config: the configuration.
+    :param spark: a session to use; by default one is made as the configuration says, and stopped at the end.
+    """
+
+    def __init__(self, config: PipelineConfig, spark: SparkSession | None = None) -> None:
+        self.config = config
+        self.lake = Lake.at(config.target.path or "")
+        self._spark = spark
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Ask a running :meth:`run` to end after the batch under way. Safe in signal handlers and other threads."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stop.is_set()
+
+    def run(
+        self,
+        once: bool = False,
+        resnapshot: Sequence[str] = (),
+        on_progress: Callable[[BatchReport], None] | None = None,
+        quiet: bool | None = None,
+        on_start: Callable[[], None] | None = None,
+    ) -> None:
+        """Read the tables, then follow their changes.
+
+        :param once: end when all tables are read and everything is applied that the server had executed at the start.
+        :param resnapshot: patterns of tables to read again.
+        :param on_progress: called after each batch, in another thread.
+        :param quiet: keep Spark's log off stderr; default: unless ``[spark]`` sets ``log.level``.
+        :param on_start: called when the Spark session is there: the moment to install signal handlers, because Spark
+            installs one for Ctrl-C that cancels its jobs.
+        :raises HeadgateError: what ended the run, but for :meth:`stop`.
+        """
+        tables = check_source(self.config)
+        for table in tables:
+            self._check_folders(table)
+        with _locked(self.lake):
+            spark = self._spark or build_session(
+                self.config.name,
+                self.config.spark,
+                quiet="spark.log.level" not in self.config.spark if quiet is None else quiet,
+            )
+            try:
+                if on_start is not None:
+                    on_start()
+                self._follow(spark, tables, once, list(resnapshot), on_progress)
+            finally:
+                if self._spark is None:
+                    spark.stop()
+
+    def _check_folders(self, table: str) -> None:
+        for mode, path in (("current", self.lake.current(table)), ("changelog", self.lake.changelog(table))):
+            if mode in self.config.target.mode:
+                self.lake.check_folder(path, table)
+
+    def _follow(
+        self,
+        spark: SparkSession,
+        tables: list[str],
+        once: bool,
+        resnapshot: list[str],
+        on_progress: Callable[[BatchReport], None] | None,
+    ) -> None:
+        patience = _Patience(self.config.source.retry_seconds)
+        while not self._stop.is_set():
+            run = _Run(self, spark, on_progress)
+            run.writer.check_targets(spark, tables)
+            if resnapshot:
+                signal = {"type": "resnapshot", "tables": resnapshot}
+                run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
+                resnapshot = []
+            patience.begin()
+            error = run.until_end(once, self._stop)
+            if error is None:
+                return
+            wait = patience.pause(error, moved=run.batches > 0)
+            if wait is None:
+                raise error
+            log.warning("%s; trying again in %.0f s", error, wait)
+            self._stop.wait(wait)
+
+
+class _Patience:
+    """Which failures of a query are tried again, when, and for how long: Transient ones, for about ``seconds``.
+
+    The time counts from the first failure after which nothing went well. The planner has as much patience itself before
+    it fails, so a query that lived longer than that had gone well meanwhile, also when there was nothing to do.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._begun = self._failing_since = clock()
+        self._wait: float | None = None
+
+    def begin(self) -> None:
+        """A query begins."""
+        self._begun = self._clock()
+
+    def pause(self, error: BaseException, *, moved: bool) -> float | None:
+        """Seconds to wait before the next try; None: give up.
+
+        :param moved: whether the query that failed had applied a batch.
+        """
+        # A conflict at the target means another pipeline: trying again would only make the two take turns.
+        if isinstance(error, SinkError) or not isinstance(error, Transient):
+            return None
+        now = self._clock()
+        if self._wait is None or moved or now - self._begun > self._seconds + _MAX_WAIT_SECONDS:
+            self._failing_since, self._wait = now, 1.0
+        elif now - self._failing_since >= self._seconds:
+            return None
+        else:
+            self._wait = min(2 * self._wait, _MAX_WAIT_SECONDS)
+        return self._wait
+
+
+class _Run:
+    """One streaming query, from start to end."""
+
+    def __init__(
+        self, pipeline: Pipeline, spark: SparkSession, on_progress: Callable[[BatchReport], None] | None
+    ) -> None:
+        self.config = pipeline.config
+        self.lake = pipeline.lake
+        self.spark = spark
+        cores = spark.sparkContext.defaultParallelism
+        strict = [table for table, policy in self.config.tables.items() if policy.schema_changes == "strict"]
+        self.writer = BatchWriter(
+            spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict
+        )
+        self.batches = 0
+        self._slots = cores
+        self._on_progress = on_progress
+        self._error: BaseException | None = None
+        self._idle = threading.Lock()  # held while a batch is under way
+        self._ending = False
+
+    def until_end(self, once: bool, stop: threading.Event) -> BaseException | None:
+        """Run until the query ends (None: in order) or ``stop`` is set (None)."""
+        query = self._start(once)
+        try:
+            while not stop.is_set():
+                if query.awaitTermination(1):
+                    return None
+        except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
+            return self._cause(error)
+        self._ending = True
+        if self._idle.acquire(timeout=_FINISH_SECONDS):
+            self._idle.release()
+        else:
+            log.warning("the batch under way takes long; it is dropped and will be done again by the next run")
+        query.stop()
+        return None
+
+    def _start(self, once: bool) -> StreamingQuery:
+        from headgate.spark import register
+
+        register(self.spark)
+        last = self.writer.ledger.last
+        options = source_options(self.config, self.lake, slots=self._slots, epoch=last.epoch if last else 0)
+        stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
+        writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
+        writer = writer.option("checkpointLocation", self.lake.checkpoint)
+        return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        with self._idle:
+            if self._ending:
+                raise InterruptedError("the run is ending")  # Spark does the batch again in the next run
+            try:
+                report = self.writer.write(frame, batch_id)
+                self.batches += 1
+                if self._on_progress is not None:
+                    self._on_progress(report)
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def _cause(self, error: Exception) -> BaseException:
+        if isinstance(self._error, HeadgateError):
+            return self._error
+        found = find_error(str(self._error or "")) or find_error(str(error))
+        if found is not None:
+            return found
+        failure = self._error or error
+        return _spark_failure(str(failure) or type(failure).__name__)
+
+
+_PASSING = (
+    "Python worker failed to connect back",
+    "Python worker exited unexpectedly",
+    "Timed out while waiting for the Python worker",
+    "RpcTimeoutException",
+    "Cannot find endpoint",
+    "ExecutorLostFailure",
+    "Connection reset by peer",
+)
+"""What Spark says when a process did not start in time or was lost: on a busy machine that comes and goes."""
+
+
+def _spark_failure(text: str) -> HeadgateError:
+    """An error for Spark's own failures: ``EngineError`` where another try may go well, else ``TargetError``."""
+    passing = next((known for known in _PASSING if known in text), None)
+    if passing is not None:
+        return EngineError(f"Spark failed for now: {passing}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return TargetError(f"Spark failed: {lines[0]}")
+
+
+def check_source(config: PipelineConfig) -> list[str]:
+    """The tables to be read, if the server has all that a run needs; asks the server only, Spark is not needed.
+
+    :raises HeadgateError: the server cannot be reached or refuses the login; a table that is named is not there; a
+        setting or a privilege is missing: the first one, and how many more there are.
+    """
+    from headgate.catalog import TablePatterns, load_tables
+    from headgate.mysql import Connection, prerequisites, try_select
+
+    settings = connection_settings(config)
+    with Connection.open(settings) as connection:
+        found = load_tables(connection.query, TablePatterns(config.source.tables))
+        names = [table.full_name for table in found]
+        check_patterns(config.source.tables, names)
+        rows = prerequisites(connection, databases=sorted({table.db for table in found}))
+        reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
+        rows += [row for row in reads if row is not None]
+    _raise_first([row for row in rows if row.status == "fail"], settings.url)
+    return names
+
+
+def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
+    if not failed:
+        return
+    first = failed[0]
+    more = f" ({len(failed) - 1} more: headgate check {url})" if len(failed) > 1 else ""
+    if first.expected == "granted":
+        raise AccessError(f"{first.name} is not granted: {first.remedy}{more}")
+    message = f"{first.name} is {first.actual}, but {first.expected} is needed: {first.remedy}{more}"
+    raise ServerSettingError(message, setting=first.name, expected=first.expected, actual=first.actual)
+
+
+def check_patterns(patterns: Sequence[str], tables: Sequence[str]) -> None:
+    """``ConfigError`` if a table is named that is not there, or if nothing matches at all."""
+    for pattern in patterns:
+        if not pattern.startswith("!") and not set("*?[") & set(pattern) and pattern not in tables:
+            raise ConfigError(f"there is no table {pattern} on the server, or the user has no SELECT on it")
+    if not tables:
+        raise ConfigError(f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any")
+
+
+_LEAVES = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, HeadgateError)
+}
+_IN_TRACEBACK = re.compile(r"headgate\.errors\.(\w+): ([^\n]*)")
+
+
+def find_error(text: str) -> HeadgateError | None:
+    """The last headgate error in the text of a traceback that came through Spark, rebuilt; None if there is none."""
+    found = [match for match in _IN_TRACEBACK.finditer(text) if match.group(1) in _LEAVES]
+    if not found:
+        return None
+    name, message = found[-1].groups()
+    return _LEAVES[name](message)
+
+
+def connection_settings(config: PipelineConfig) -> ConnectionSettings:
+    """How to connect to the source."""
+    from headgate.mysql import ConnectionSettings
+
+    source = config.source
+    return ConnectionSettings.from_url(source.url, password_env=source.password_env, password_file=source.password_file)
+
+
+def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int) -> dict[str, str]:
+    """The options of the Spark source. Secrets are named, never given."""
+    source = config.source
+    changelog = "changelog" in config.target.mode
+    options = {
+        "url": source.url,
+        "tables": json.dumps(list(source.tables)),
+        "control_path": lake.inbox,
+        "chunk_rows": str(source.chunk_rows),
+        "slots": str(slots),
+        "poll_ms": str(source.poll_ms),
+        "retry_seconds": str(source.retry_seconds),
+        "zero_dates": source.zero_dates,
+        "epoch": str(epoch),
+        "images": "all" if changelog else "keys",
+        # A changelog wants every change, also those of rows the snapshot has yet to read; then chunks are merged.
+        "append": "false" if changelog else "true",
+    }
+    if source.password_file:
+        options["secret_file"] = source.password_file
+    elif source.password_env:
+        options["secret_env"] = source.password_env
+    if source.server_ids:
+        options["server_ids"] = source.server_ids
+    if source.max_rows_per_batch:
+        options["max_rows_per_batch"] = str(source.max_rows_per_batch)
+    return options
+
+
+def read_source(spark: SparkSession, config: PipelineConfig) -> Callable[[str, str], DataFrame]:
+    """``(table, GTID set) -> DataFrame``: a source table as of a GTID set that the server has executed."""
+    from headgate.spark import register
+
+    register(spark)
+    keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "zero_dates", "retry_seconds")
+    lake = Lake.at(config.target.path or "")
+    given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
+    options = {"meta": "false", **{name: given[name] for name in keep if name in given}}
+
+    def read(table: str, gtid: str) -> DataFrame:
+        return spark.read.format("mysql-cdc").options(**options).option("table", table).option("as_of", gtid).load()
+
+    return read
+
+
+@contextlib.contextmanager
+def _locked(lake: Lake) -> Iterator[None]:
+    """One run per local lake: an advisory lock that the system drops with the process. Elsewhere the ledger decides."""
+    if not lake.is_local:
+        yield
+        return
+    import fcntl
+
+    try:
+        Path(lake.lock).parent.mkdir(parents=True, exist_ok=True)
+        handle: Any = Path(lake.lock).open("a+")  # noqa: SIM115 - lives as long as the lock
+    except OSError as error:
+        raise TargetError(f"{lake.path} cannot be written: {error.strerror}") from None
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.seek(0)
+            owner = handle.read().strip() or "another process"
+            raise TargetError(
+                f"{lake.path} is being written by {owner}; stop it or choose another target.path"
+            ) from None
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()}")
+        handle.flush()
+        yield

@@ -1,0 +1,17 @@
+"""For tests, demonstrations and the curious: private MySQL servers, replica pairs, and a network to be broken."""
+
+from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
+from headgate.testing._private import private_program
+from headgate.testing._proxy import Proxy
+from headgate.testing._server import URL_VARIABLE, MySQLServer, replica_pair
+
+__all__ = [
+    "FLIGHT_TABLES",
+    "URL_VARIABLE",
+    "FlightWriters",
+    "MySQLServer",
+    "Proxy",
+    "load_flights",
+    "private_program",
+    "replica_pair",
+]

@@ -1,0 +1,162 @@
+"""An encoder for binlog events: logs for tests that need no server, broken ones included.
+
+Every function returns bytes. :class:`BinlogWriter` keeps the position and puts headers and checksums around bodies.
+Layouts as in ``headgate.binlog`` (same sources).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid as uuids
+import zlib
+from collections.abc import Sequence
+
+from headgate.binlog import codes as c
+
+__all__ = ["BinlogWriter", "packed", "packets"]
+
+
+def packed(value: int) -> bytes:
+    """A length-encoded integer."""
+    if value < 251:
+        return bytes([value])
+    if value < 1 << 16:
+        return b"\xfc" + value.to_bytes(2, "little")
+    if value < 1 << 24:
+        return b"\xfd" + value.to_bytes(3, "little")
+    return b"\xfe" + value.to_bytes(8, "little")
+
+
+def packets(events: Sequence[bytes], *, first_sequence: int = 1, largest: int = 0xFFFFFF) -> bytes:
+    """Events as the packets of a dump: status byte 0, split at ``largest`` bytes (real servers: 0xFFFFFF)."""
+    out, sequence = [], first_sequence
+    for event in events:
+        payload = b"\0" + event
+        while True:
+            piece, payload = payload[:largest], payload[largest:]
+            out.append(len(piece).to_bytes(3, "little") + bytes([sequence & 255]) + piece)
+            sequence += 1
+            if len(piece) < largest:
+                break
+    return b"".join(out)
+
+
+EOF_PACKET = b"\x05\x00\x00\x01\xfe\x00\x00\x02\x00"
+
+
+class BinlogWriter:
+    """Makes events one after the other, as a server would write them to one file.
+
+    :param checksums: put a CRC32 behind every event.
+    :param pos: the position of the next event.
+    """
+
+    def __init__(self, file: str = "binlog.000001", *, checksums: bool = True, pos: int = 4) -> None:
+        self.file = file
+        self.checksums = checksums
+        self.pos = pos
+        self.timestamp = 1_700_000_000
+
+    def event(
+        self, kind: int, body: bytes, *, flags: int = 0, end_pos: int | None = None, advance: bool = True
+    ) -> bytes:
+        """Header, body, checksum."""
+        size = c.HEADER_SIZE + len(body) + (c.CRC_SIZE if self.checksums else 0)
+        if advance:
+            self.pos += size
+        position = (self.pos if end_pos is None else end_pos) & 0xFFFFFFFF
+        data = struct.pack("<IBIIIH", self.timestamp, kind, 1, size, position, flags) + body
+        return data + struct.pack("<I", zlib.crc32(data)) if self.checksums else data
+
+    def format_description(self, version: str = "9.7.4") -> bytes:
+        """FORMAT_DESCRIPTION; it always has room for a checksum and says whether the others have one."""
+        body = struct.pack("<H50sIB", 4, version.encode(), self.timestamp, c.HEADER_SIZE) + bytes(42)
+        body += bytes([1 if self.checksums else 0])
+        checksums, self.checksums = self.checksums, True
+        try:
+            return self.event(c.FORMAT_DESCRIPTION, body)
+        finally:
+            self.checksums = checksums
+
+    def rotate(self, file: str, pos: int = 4, *, artificial: bool = True) -> bytes:
+        """ROTATE; an artificial one begins a dump and has position 0."""
+        event = self.event(
+            c.ROTATE, struct.pack("<Q", pos) + file.encode(), flags=c.FLAG_ARTIFICIAL if artificial else 0,
+            end_pos=0 if artificial else None, advance=not artificial,
+        )  # fmt: skip
+        self.file, self.pos = file, pos
+        return event
+
+    def heartbeat(self, pos: int) -> bytes:
+        """HEARTBEAT: the server has read up to ``pos``."""
+        return self.event(c.HEARTBEAT, self.file.encode(), end_pos=pos, advance=False)
+
+    def gtid(
+        self, uuid: str, number: int, *, commit_us: int = 1_700_000_000_000_000, original_us: int | None = None
+    ) -> bytes:
+        """GTID."""
+        times = (commit_us | (1 << 55 if original_us is not None else 0)).to_bytes(7, "little")
+        if original_us is not None:
+            times += original_us.to_bytes(7, "little")
+        body = (
+            b"\0"
+            + uuids.UUID(uuid).bytes
+            + struct.pack("<qBqq", number, 2, 0, 1)
+            + times
+            + packed(0)
+            + struct.pack("<I", 90704)
+        )
+        return self.event(c.GTID, body)
+
+    def query(self, statement: str, db: str = "", *, sql_mode: int = 0) -> bytes:
+        """QUERY."""
+        status = b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode)
+        head = struct.pack("<IIBHH", 1, 0, len(db.encode()), 0, len(status))
+        return self.event(c.QUERY, head + status + db.encode() + b"\0" + statement.encode())
+
+    def xid(self, number: int = 1) -> bytes:
+        """XID: commit."""
+        return self.event(c.XID, struct.pack("<Q", number))
+
+    def table_map(
+        self, table_id: int, db: str, table: str, types: Sequence[int], metas: bytes, *,
+        nullable: bytes | None = None, optional: bytes = b"",
+    ) -> bytes:  # fmt: skip
+        """TABLE_MAP; ``metas`` are the raw metadata bytes, ``optional`` the raw optional metadata."""
+        body = table_id.to_bytes(6, "little") + b"\1\0"
+        for name in (db.encode(), table.encode()):
+            body += bytes([len(name)]) + name + b"\0"
+        body += packed(len(types)) + bytes(types) + packed(len(metas)) + metas
+        body += nullable if nullable is not None else b"\xff" * ((len(types) + 7) // 8)
+        return self.event(c.TABLE_MAP, body + optional)
+
+    def rows(
+        self,
+        kind: int,
+        table_id: int,
+        columns: int,
+        images: bytes,
+        *,
+        bitmap: bytes | None = None,
+        bitmap2: bytes | None = None,
+    ) -> bytes:
+        """WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS (version 1 or 2 by ``kind``) around raw row images."""
+        full = b"\xff" * ((columns + 7) // 8)
+        body = table_id.to_bytes(6, "little") + b"\1\0" + (b"\2\0" if kind >= c.WRITE_ROWS else b"") + packed(columns)
+        body += full if bitmap is None else bitmap
+        if kind in (c.UPDATE_ROWS, c.UPDATE_ROWS_V1):
+            body += full if bitmap2 is None else bitmap2
+        return self.event(kind, body + images)
+
+    def payload(
+        self, events: Sequence[bytes], compressed: bytes, *, compression: int = 0, size: int | None = None
+    ) -> bytes:
+        """TRANSACTION_PAYLOAD around ``compressed``; ``events`` (without checksums) give the uncompressed size."""
+        whole = sum(len(event) for event in events) if size is None else size
+
+        def field(number: int, value: int) -> bytes:
+            encoded = packed(value)
+            return packed(number) + packed(len(encoded)) + encoded
+
+        head = field(2, compression) + field(3, whole) + field(1, len(compressed)) + b"\0"
+        return self.event(c.TRANSACTION_PAYLOAD, head + compressed)

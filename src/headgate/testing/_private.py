@@ -1,0 +1,246 @@
+"""A private MySQL server out of the distribution's own packages, for machines that have none installed.
+
+Nothing of the machine is changed. A private apt root (own state, cache and package status) asks the mirror that the
+machine's own apt sources name, so signatures are checked as ever; the packages and all they depend on, the C library
+and its loader included, are unpacked into one folder of the user's cache. So the server also runs where its C library
+is newer than the machine's.
+
+Debian stable carries no MySQL, so there the packages come from ``sid``; Ubuntu has them in every release.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.errors import ConfigError
+from headgate.testing._cache import cache_folder, make_once
+
+__all__ = ["MySQLProgram", "find_program", "private_program"]
+
+OLDEST = (8, 0, 26)
+"""Oldest MySQL with the terms used here (CHANGE REPLICATION SOURCE TO, START REPLICA, source/replica settings)."""
+
+INSTEAD = "install MySQL 8.0.26 or newer so that mysqld is on PATH, or name a server in HEADGATE_TEST_MYSQL_URL"
+
+
+@dataclass(frozen=True)
+class MySQLProgram:
+    """How to run a ``mysqld``: the start of its command line, and its version as (major, minor, patch)."""
+
+    command: tuple[str, ...]
+    version: tuple[int, int, int]
+
+    @property
+    def version_text(self) -> str:
+        """The version as ``9.7.4``."""
+        return ".".join(map(str, self.version))
+
+
+def find_program() -> MySQLProgram:
+    """The ``mysqld`` on PATH if it is MySQL and not too old, else the private one (fetched at first use).
+
+    :raises ConfigError: there is none, and none can be fetched; the message says what is missing.
+    """
+    path = shutil.which("mysqld") or shutil.which("mysqld", path="/usr/sbin:/usr/local/sbin:/usr/local/mysql/bin")
+    if path is not None:
+        version = _version((path,))
+        if version is not None and version >= OLDEST:
+            return MySQLProgram((path, "--no-defaults"), version)
+    return private_program()
+
+
+def _version(command: Sequence[str]) -> tuple[int, int, int] | None:
+    """What ``mysqld --version`` says; None when it cannot run or is not MySQL (MariaDB installs the name too)."""
+    try:
+        run = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", run.stdout)
+    if run.returncode or found is None or "mariadb" in run.stdout.lower():
+        return None
+    major, minor, patch = map(int, found.groups())
+    return major, minor, patch
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """Where a distribution keeps MySQL. ``suites`` and ``components`` as in an apt source line."""
+
+    distribution: str
+    suites: tuple[str, ...]
+    components: str
+    keyring: str
+
+
+def private_program() -> MySQLProgram:
+    """The server unpacked in the cache folder; the first call fetches about 70 MB through apt.
+
+    :raises ConfigError: this machine has no apt, or apt cannot deliver; the message says which and what to do.
+    """
+    if platform.system() != "Linux":
+        raise ConfigError(f"no MySQL server: {INSTEAD}")
+    release = _os_release()
+    recipe = _recipe(release)
+    root = cache_folder("mysql") / f"{recipe.distribution}-{recipe.suites[0]}"
+    with make_once(root) as unfinished:
+        if unfinished is not None:
+            _fetch(recipe, release.get("VERSION_CODENAME", ""), unfinished)
+            _program_in(unfinished)
+    return _program_in(root)
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
+def _recipe(release: dict[str, str]) -> _Recipe:
+    missing = [tool for tool in ("apt-get", "apt-cache", "dpkg") if shutil.which(tool) is None]
+    if missing:
+        raise ConfigError(f"no MySQL server, and fetching a private one needs {', '.join(missing)}: {INSTEAD}")
+    family = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+    codename = release.get("UBUNTU_CODENAME") or release.get("VERSION_CODENAME", "")
+    if "ubuntu" in family and codename:
+        suites = (codename, f"{codename}-updates", f"{codename}-security")
+        return _Recipe("ubuntu", suites, "main universe", "/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+    if "debian" in family:
+        return _Recipe("debian", ("sid",), "main", "/usr/share/keyrings/debian-archive-keyring.gpg")
+    raise ConfigError(
+        f"no MySQL server, and a private one is made on Debian and Ubuntu only (this is {family[0]}): {INSTEAD}"
+    )
+
+
+def _fetch(recipe: _Recipe, codename: str, root: Path) -> None:
+    """Download the server and all it depends on, and unpack it into ``root``."""
+    mirrors = _mirrors(recipe.suites[0] if recipe.distribution == "ubuntu" else codename)
+    if not mirrors:
+        wanted = recipe.distribution
+        raise ConfigError(f"no MySQL server, and this machine's apt sources name no {wanted} mirror: {INSTEAD}")
+    apt = root / "apt"
+    for folder in ("state/lists/partial", "cache/archives/partial", "etc"):
+        (apt / folder).mkdir(parents=True)
+    (apt / "status").touch()
+    options = _apt_options(apt)
+    for number, mirror in enumerate(mirrors):
+        lines = [_source_line(recipe, mirror, suite) for suite in recipe.suites]
+        (apt / "etc/sources.list").write_text("\n".join(lines) + "\n")
+        try:
+            _run("apt-get", *options, "-q", "update", "-o", "APT::Update::Error-Mode=any")
+            server = _server_package(options)
+            _run("apt-get", *options, "-q", "-y", "-d", "--no-install-recommends", "install", server)
+            break
+        except ConfigError:
+            if number + 1 == len(mirrors):
+                raise
+    for package in sorted((apt / "cache/archives").glob("*.deb")):
+        _run("dpkg", "-x", str(package), str(root))
+    shutil.rmtree(apt)
+
+
+def _apt_options(apt: Path) -> list[str]:
+    """apt with a root of its own, but with the machine's proxies and certificates (its apt.conf)."""
+    settings = {
+        "Dir::Etc::sourcelist": str(apt / "etc/sources.list"),
+        "Dir::Etc::sourceparts": "-",
+        "Dir::Etc::preferences": "-",
+        "Dir::Etc::preferencesparts": "-",
+        "Dir::State": str(apt / "state"),
+        "Dir::State::status": str(apt / "status"),
+        "Dir::Cache": str(apt / "cache"),
+        "APT::Architecture": _run("dpkg", "--print-architecture").strip(),
+        "APT::Default-Release": "",
+        # A mirror that lags or is frozen serves as well: signatures are checked, and nothing goes into the machine.
+        "Acquire::Check-Valid-Until": "false",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    if os.geteuid() == 0:
+        settings["APT::Sandbox::User"] = "root"  # the cache folder may be closed to the user _apt
+    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+
+
+def _mirrors(codename: str) -> list[str]:
+    """The mirrors that the machine's apt sources name for its own release, those named like a distribution first."""
+    form = "$(SITE) $(RELEASE) $(COMPONENT)"
+    listed = _run("apt-get", "indextargets", "--format", form, "Created-By: Packages").splitlines()
+    sources = [line.split() for line in listed] + _written_sources()
+    own = [words[0] for words in sources if len(words) > 2 and words[1] == codename and "main" in words[2:]]
+    unique = list(dict.fromkeys(mirror.rstrip("/") for mirror in own))
+    return sorted(unique, key=lambda mirror: not mirror.endswith(("/debian", "/ubuntu")))
+
+
+def _written_sources(etc: Path = Path("/etc/apt")) -> list[list[str]]:
+    """[mirror, suite, component…] of every source as it is written (sources.list(5), both styles).
+
+    A machine whose package lists were removed, as in container images, lists no index targets.
+    """
+    found: list[list[str]] = []
+    for path in [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]:
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+            words = re.sub(r"\[[^]]*\]", "", line.split("#")[0]).split()
+            if words[:1] == ["deb"]:
+                found.append(words[1:])
+    for path in sorted((etc / "sources.list.d").glob("*.sources")):
+        for stanza in re.split(r"\n\s*\n", path.read_text(errors="replace")):
+            lines = [line for line in stanza.splitlines() if not line.startswith("#")]
+            fields = dict(re.findall(r"^([\w-]+):\s*(.*)$", "\n".join(lines), re.MULTILINE))
+            uris, suites, components = (fields.get(name, "").split() for name in ("URIs", "Suites", "Components"))
+            found += [[uri, suite, *components] for uri in uris for suite in suites]
+    return found
+
+
+def _source_line(recipe: _Recipe, mirror: str, suite: str) -> str:
+    signed = f"[signed-by={recipe.keyring}] " if Path(recipe.keyring).exists() else ""
+    return f"deb {signed}{mirror} {suite} {recipe.components}"
+
+
+def _server_package(options: Sequence[str]) -> str:
+    """The newest server package: ``mysql-server-core``, or with its version in the name."""
+    listed = _run("apt-cache", *options, "search", "--names-only", "^mysql-server-core(-[0-9.]+)?$")
+    names = [line.split()[0] for line in listed.splitlines() if line.strip()]
+    if not names:
+        raise ConfigError(f"no MySQL server, and this machine's mirror carries no mysql-server-core: {INSTEAD}")
+    return max(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)] or [1 << 30])
+
+
+def _run(*command: str) -> str:
+    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"no MySQL server, and {command[0]} could not fetch one ({error}): {INSTEAD}") from error
+    if run.returncode:
+        errors = [line for line in run.stderr.splitlines() if line.startswith(("E:", "W:", "dpkg"))] or ["no message"]
+        raise ConfigError(f"no MySQL server, and {command[0]} could not fetch one ({errors[0]}): {INSTEAD}")
+    return run.stdout
+
+
+def _program_in(root: Path) -> MySQLProgram:
+    """The command that runs the server unpacked in ``root`` with its own loader and libraries."""
+    found = [path for base in ("usr/lib", "lib") for path in (root / base).glob("**/ld-linux*.so.*")]
+    loaders = [path for path in found if path.is_file() and not path.is_symlink()]
+    servers = [path for path in (root / "usr/sbin/mysqld", root / "usr/bin/mysqld") if path.exists()]
+    if not loaders or not servers:
+        raise ConfigError(f"the private MySQL server in {root} is not complete: remove that folder, or {INSTEAD}")
+    libraries = [folder for base in ("usr/lib", "lib") for folder in (root / base).glob("*-linux-gnu*")]
+    share = root / "usr/share/mysql"
+    loader = (str(loaders[0]), "--library-path", ":".join(map(str, libraries)), str(servers[0]), "--no-defaults")
+    version = _version(loader)
+    if version is None:
+        raise ConfigError(f"the private MySQL server in {root} does not run: remove that folder, or {INSTEAD}")
+    command = (
+        *loader,
+        f"--lc-messages-dir={share}",
+        f"--character-sets-dir={share / 'charsets'}",
+        f"--plugin-dir={root / 'usr/lib/mysql/plugin'}",
+    )
+    return MySQLProgram(command, version)

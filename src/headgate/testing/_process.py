@@ -1,0 +1,65 @@
+"""Child processes that die with us, however we die.
+
+On Linux the kernel is asked to kill the child when its parent *thread* ends (prctl(2), PR_SET_PDEATHSIG), so children
+are started from one thread that lives as long as the process. A small Python program makes the request and then
+becomes the child (same pid), because running code between fork and exec is not safe in a process with threads.
+Where there is no prctl, :mod:`atexit` is all there is.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+__all__ = ["start_child"]
+
+LAUNCHER = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.setpgid(0, 0)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Own process group: a Ctrl-C in the terminal is for the parent, which then stops the child in its own order."""
+
+_Order = tuple[list[str], Path, "Future[subprocess.Popen[bytes]]"]
+_orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+_lock = threading.Lock()
+_starter: list[tuple[int, threading.Thread]] = []
+
+
+def start_child(command: Sequence[str], *, output: Path) -> subprocess.Popen[bytes]:
+    """Start ``command`` with stdout and stderr appended to the file ``output``.
+
+    :raises OSError: the program cannot be started.
+    """
+    if sys.platform == "linux":
+        command = [sys.executable, "-ISc", LAUNCHER, str(os.getpid()), *command]
+    future: Future[subprocess.Popen[bytes]] = Future()
+    with _lock:
+        if not _starter or _starter[0][0] != os.getpid():
+            thread = threading.Thread(target=_serve, name="headgate-children", daemon=True)
+            _starter[:] = [(os.getpid(), thread)]
+            thread.start()
+    _orders.put((list(command), output, future))
+    return future.result()
+
+
+def _serve() -> None:
+    while True:
+        command, output, future = _orders.get()
+        try:
+            with output.open("ab") as sink:
+                future.set_result(
+                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=output.parent)
+                )
+        except OSError as error:
+            future.set_exception(error)

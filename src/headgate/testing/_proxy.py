@@ -1,0 +1,224 @@
+"""A TCP proxy that can be made as bad as networks are: cut, cut off after so many bytes, slow, late.
+
+It stands between a client and a server on 127.0.0.1, runs in a thread of its own, and touches no byte it forwards.
+Faults apply to the connections that are open and to those to come, from the moment the call that sets them returns:
+:meth:`Proxy.cut` in particular returns when every forwarded connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+__all__ = ["Proxy"]
+
+T = TypeVar("T")
+
+PIECE = 64 * 1024
+"""Bytes read at a time; with a limit they go on in tenths of a second's worth, so that they flow evenly."""
+
+
+class Proxy:
+    """Forward ``proxy.host:proxy.port`` to a server.
+
+    A context manager; opened when made. All methods may be called from any thread.
+
+    :param host, port: the server.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = "127.0.0.1"
+        self.port = 0
+        self._target = (host, port)
+        self._links: set[_Link] = set()
+        self._cut = False
+        self._rate: float | None = None
+        self._delay = 0.0
+        self._cut_after: int | None = None
+        self._forwarded = [0, 0]
+        self._accepted = 0
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="headgate-proxy", daemon=True)
+        self._thread.start()
+        self._server = self._call(self._listen())
+
+    @property
+    def url(self) -> str:
+        """``mysql://root@127.0.0.1:PORT``."""
+        return f"mysql://root@{self.host}:{self.port}"
+
+    @property
+    def accepted(self) -> int:
+        """Connections taken so far, those refused by a cut included."""
+        return self._accepted
+
+    @property
+    def forwarded(self) -> tuple[int, int]:
+        """Bytes forwarded so far (to the server, to clients)."""
+        return self._forwarded[0], self._forwarded[1]
+
+    def cut(self, *, reset: bool = False) -> None:
+        """Close all connections and every new one at once, until :meth:`restore`.
+
+        :param reset: with a TCP reset instead of an orderly end.
+        """
+        self._call(self._do_cut(reset=reset))
+
+    def drop(self, *, reset: bool = False) -> None:
+        """Close all connections; new ones are served."""
+        self._call(self._do_drop(reset=reset))
+
+    def restore(self) -> None:
+        """A perfect network again: no cut, limit or delay."""
+        self._call(self._do_set(cut=False, rate=None, delay=0.0, cut_after=None))
+
+    def limit(self, bytes_per_second: float | None) -> None:
+        """Forward at most so many bytes a second per connection and direction; None: as fast as it goes."""
+        self._call(self._do_set(rate=bytes_per_second))
+
+    def delay(self, seconds: float) -> None:
+        """Hold every piece of data back for so long, in both directions."""
+        self._call(self._do_set(delay=seconds))
+
+    def cut_after(self, to_client_bytes: int) -> None:
+        """Drop all connections once, as soon as so many more bytes have gone to clients; in the middle of a packet."""
+        self._call(self._do_set(cut_after=to_client_bytes))
+
+    def close(self) -> None:
+        """Close the proxy and all its connections. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._call(self._do_close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- in the loop's thread ---------------------------------------------------------------------------------------
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+
+    async def _listen(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, self.host, 0)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._accepted += 1
+        link = _Link(writer)
+        self._links.add(link)  # before we wait for the server, so that a cut meanwhile finds it
+        server = None if self._cut else await self._connect()
+        if server is not None:
+            link.writers.append(server[1])
+        if server is None or link not in self._links:
+            self._links.discard(link)
+            await link.close(reset=True)
+            return
+        server_reader, server_writer = server
+        link.tasks = [
+            asyncio.create_task(self._forward(link, reader, server_writer, 0)),
+            asyncio.create_task(self._forward(link, server_reader, writer, 1)),
+        ]
+        await asyncio.wait(link.tasks, return_when=asyncio.FIRST_COMPLETED)
+        self._links.discard(link)
+        await link.close(reset=False)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        try:
+            return await asyncio.open_connection(*self._target)
+        except OSError:
+            return None
+
+    async def _forward(
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: int
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(PIECE):
+                while data:  # in pieces as the limit in force right now wants them
+                    rate = self._rate
+                    size = len(data) if rate is None else max(1, min(len(data), int(rate / 10)))
+                    piece, data = data[:size], data[size:]
+                    await asyncio.sleep(self._delay + (size / rate if rate else 0.0))
+                    if await self._send(link, writer, piece, direction):
+                        return
+
+    async def _send(self, link: _Link, writer: asyncio.StreamWriter, piece: bytes, direction: int) -> bool:
+        """Forward one piece; whether it was the last one before an ordered cut."""
+        left = self._cut_after if direction == 1 else None
+        if left is not None:
+            piece = piece[:left]
+            self._cut_after = left - len(piece) or None
+        writer.write(piece)
+        await writer.drain()
+        self._forwarded[direction] += len(piece)
+        if left is None or self._cut_after is not None:
+            return False
+        await self._do_drop(reset=False, spare=link)
+        return True
+
+    async def _do_cut(self, *, reset: bool) -> None:
+        self._cut = True
+        await self._do_drop(reset=reset)
+
+    async def _do_drop(self, *, reset: bool, spare: _Link | None = None) -> None:
+        links = [link for link in self._links if link is not spare]
+        self._links.clear()
+        for link in links:
+            await link.close(reset=reset)
+
+    async def _do_set(self, **faults: Any) -> None:
+        for name, value in faults.items():
+            setattr(self, f"_{name}", value)
+
+    async def _do_close(self) -> None:
+        self._server.close()
+        await self._do_cut(reset=False)
+        me = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not me]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+class _Link:
+    """One client's connection and ours to the server for it."""
+
+    def __init__(self, client: asyncio.StreamWriter) -> None:
+        self.writers = [client]
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def close(self, *, reset: bool) -> None:
+        me = asyncio.current_task()
+        for task in self.tasks:
+            if task is not me:
+                task.cancel()
+        for writer in self.writers:
+            await _end(writer, reset=reset)
+
+
+async def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
+    """Close a connection now; what is still buffered for it is lost when ``reset``."""
+    if reset:
+        sock = writer.get_extra_info("socket")
+        with contextlib.suppress(OSError):  # already closed
+            # Linger for 0 s: close(2) sends RST (socket(7), SO_LINGER).
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        writer.transport.abort()
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

@@ -1,0 +1,471 @@
+"""A MySQL server of one's own: started in a second, gone with the process that started it.
+
+Each server gets a folder under the system's temporary folder with its data, socket and log, and a free port on
+127.0.0.1. Its data starts as a copy of a template made once per version and kept in the user's cache folder, so that no
+start pays for ``--initialize``; the copy has no ``auto.cnf``, so every server makes its own server_uuid and keeps
+it over restarts.
+
+What is left when this process is killed: the kernel kills the servers (:mod:`headgate.testing._process`), and their
+folders are removed by the next process that starts a server: a folder whose lock nobody holds has no owner.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+
+from headgate.errors import ConfigError, ConnectError
+from headgate.testing._cache import cache_folder, make_once
+from headgate.testing._private import MySQLProgram, find_program
+from headgate.testing._process import start_child
+
+__all__ = ["URL_VARIABLE", "Flag", "MySQLServer", "prepare", "replica_pair"]
+
+URL_VARIABLE = "HEADGATE_TEST_MYSQL_URL"
+"""Names a server to use instead of starting one: ``mysql://user:password@host:port``."""
+
+Flag = str | int | bool | None
+"""A server setting's value: a bool is written ON or OFF; None takes a default of ours away."""
+
+DEFAULT_FLAGS: Mapping[str, Flag] = {
+    "server_id": 1,
+    "log_bin": "binlog",
+    "gtid_mode": True,
+    "enforce_gtid_consistency": True,
+    "binlog_row_metadata": "FULL",
+    "mysqlx": False,
+    "secure_file_priv": "",
+    # Nothing here has to survive the machine's death, only its own: a killed process loses no write(2).
+    "sync_binlog": 0,
+    "innodb_flush_log_at_trx_commit": 2,
+    # Small, so that several servers fit on a small machine.
+    "innodb_buffer_pool_size": 128 << 20,
+    "loose_innodb_redo_log_capacity": 64 << 20,  # since 8.0.30
+    "innodb_log_buffer_size": 4 << 20,
+    "table_open_cache": 400,
+    "table_definition_cache": 400,
+}
+
+INIT_FLAGS = ("innodb_data_file_path", "innodb_page_size", "innodb_undo_directory", "lower_case_table_names")
+"""Settings that hold for a data folder's whole life, so they choose the template."""
+
+FOLDER_PREFIX = "headgate-mysql-"
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+
+_running: weakref.WeakSet[MySQLServer] = weakref.WeakSet()
+
+
+class MySQLServer:
+    """A running server and an administrator's connection to it.
+
+    Made by :meth:`start` or :meth:`attach`; a context manager that stops it. The methods may be called from any
+    thread; :meth:`execute` and :meth:`query` share one connection, one statement at a time.
+    """
+
+    def __init__(self, host: str, port: int, user: str, password: str, own: _OwnServer | None) -> None:
+        self.host = host
+        self.port = port
+        self.user = user
+        self._password = password
+        self._own = own
+        self._connection: pymysql.Connection[Any] | None = None
+        self._lock = threading.RLock()
+
+    @classmethod
+    def start(cls, flags: Mapping[str, Flag] | None = None) -> MySQLServer:
+        """Start a server with our default flags and these over them, or attach to the one that is named for tests.
+
+        :raises ConfigError: no server program is to be had, or flags are asked of a named server.
+        :raises ConnectError: the server did not start; the message ends with its own last words.
+        """
+        url = os.environ.get(URL_VARIABLE)
+        if url:
+            if flags:
+                raise ConfigError(f"{URL_VARIABLE} names a server, so none can be started with flags: unset it")
+            return cls.attach(url)
+        own = _OwnServer(flags or {})
+        server = cls("127.0.0.1", own.port, "root", "", own)
+        _running.add(server)
+        return server
+
+    @classmethod
+    def attach(cls, url: str) -> MySQLServer:
+        """Use a running server; it is never stopped or restarted.
+
+        :raises ConfigError: the URL is not ``mysql://user:password@host:port``.
+        """
+        parts = urlsplit(url)
+        if parts.scheme != "mysql" or not parts.hostname:
+            raise ConfigError(f"{URL_VARIABLE} must look like mysql://root@127.0.0.1:3306")
+        password = unquote(parts.password or "")
+        return cls(parts.hostname, parts.port or 3306, unquote(parts.username or "root"), password, None)
+
+    @property
+    def url(self) -> str:
+        """``mysql://root@127.0.0.1:PORT``; without the password, if there is one."""
+        return f"mysql://{self.user}@{self.host}:{self.port}"
+
+    @property
+    def owned(self) -> bool:
+        """Whether we started it, so that it may be restarted, stopped and killed."""
+        return self._own is not None
+
+    @property
+    def folder(self) -> Path:
+        """The server's folder: ``data/`` (with its TLS files, ``ca.pem``, …), ``mysql.sock``, ``error.log``."""
+        return self._owner().folder
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._owner().pid
+
+    @property
+    def version(self) -> str:
+        """``SELECT VERSION()``."""
+        return str(self.query("SELECT VERSION()")[0][0])
+
+    @property
+    def server_uuid(self) -> str:
+        """``@@server_uuid``."""
+        return str(self.query("SELECT @@server_uuid")[0][0])
+
+    @property
+    def gtid_executed(self) -> str:
+        """``@@global.gtid_executed`` on one line."""
+        return str(self.query("SELECT @@global.gtid_executed")[0][0]).replace("\n", "")
+
+    def connect(self, **kwargs: Any) -> pymysql.Connection[Any]:
+        """A new connection as the administrator: autocommit, utf8mb4; ``kwargs`` as ``pymysql.connect``."""
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self._password,
+            "autocommit": True,
+            "charset": "utf8mb4",
+            "connect_timeout": 10,
+        }
+        return pymysql.connect(**{**settings, **kwargs})
+
+    def execute(self, *statements: str) -> None:
+        """Run statements one after the other, each committed by itself."""
+        with self._lock, self._shared().cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def query(self, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows of one statement."""
+        with self._lock, self._shared().cursor() as cursor:
+            cursor.execute(sql, args or None)
+            return list(cursor.fetchall())
+
+    def restart(self, flags: Mapping[str, Flag] | None = None, *, kill: bool = False) -> None:
+        """Stop the server (``kill``: with SIGKILL) and start it on the same data and port.
+
+        :param flags: laid over those it has; they stay for later restarts.
+        """
+        own = self._owner()
+        self._disconnect()
+        own.stop(kill=kill)
+        own.flags.update(_flags(flags or {}))
+        own.launch()
+
+    def stop(self) -> None:
+        """Shut the server down and remove its folder; an attached server is only left. May be called twice."""
+        self._disconnect()
+        if self._own is not None:
+            self._own.stop(kill=True)
+            self._own.remove()
+
+    def shutdown(self) -> None:
+        """Shut the server down in good order but keep its data; :meth:`restart` starts it again."""
+        self._disconnect()
+        self._owner().stop()
+
+    def kill(self) -> None:
+        """``kill -9``: the data stays as it is; :meth:`restart` starts the server again on it."""
+        self._disconnect()
+        self._owner().stop(kill=True)
+
+    def wait_for(self, gtids: str, seconds: float = 60.0) -> None:
+        """Wait until the server has executed all of a GTID set (on a replica: applied it).
+
+        :raises TimeoutError: it has not in time; the message carries what replication says.
+        """
+        if self.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, seconds))[0][0]:
+            errors = self.query(
+                "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_applier_status_by_worker"
+                " WHERE LAST_ERROR_NUMBER UNION ALL SELECT LAST_ERROR_MESSAGE"
+                " FROM performance_schema.replication_connection_status WHERE LAST_ERROR_NUMBER"
+            )
+            said = "; ".join(str(row[0]) for row in errors) or "replication reports no error"
+            raise TimeoutError(f"{self.url} has not executed {gtids} after {seconds} s ({said})")
+
+    def follow(self, source: MySQLServer) -> None:
+        """Make this server a replica of ``source``, with automatic positions."""
+        self.execute(
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='{source.host}', SOURCE_PORT={source.port},"
+            f" SOURCE_USER='{source.user}', SOURCE_PASSWORD='{source._password}', SOURCE_AUTO_POSITION=1,"
+            " SOURCE_CONNECT_RETRY=1, GET_SOURCE_PUBLIC_KEY=1",
+            "START REPLICA",
+        )
+
+    def __enter__(self) -> MySQLServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<MySQLServer {self.url}>"
+
+    def _owner(self) -> _OwnServer:
+        if self._own is None:
+            raise ConfigError(f"the server at {self.url} is not ours to start, stop or look into: unset {URL_VARIABLE}")
+        return self._own
+
+    def _shared(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            self._connection = self.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                with contextlib.suppress(pymysql.Error, OSError):
+                    self._connection.close()
+                self._connection = None
+
+
+class _OwnServer:
+    """The process and its folder."""
+
+    def __init__(self, flags: Mapping[str, Flag]) -> None:
+        self.program = find_program()
+        self.flags = {**_flags(DEFAULT_FLAGS), **_flags(flags)}
+        template = _template(self.program, self.flags)
+        _sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=_short_temporary_folder()))
+        self._creator = os.getpid()
+        self._claim: TextIO | None = _claim(self.folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        try:
+            shutil.copytree(template, self.folder / "data")
+            self._launch_on_free_port()
+        except BaseException:
+            self.stop(kill=True)
+            self.remove()
+            raise
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ConfigError("the server is not running")
+        return self._process.pid
+
+    def launch(self) -> None:
+        """Start the process and wait until it accepts connections."""
+        command = [
+            *self.program.command,
+            f"--datadir={self.folder / 'data'}",
+            f"--socket={self.folder / 'mysql.sock'}",
+            f"--pid-file={self.folder / 'mysqld.pid'}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            *_as_root(),
+            *_arguments(self.flags),
+        ]
+        log = self.folder / "error.log"
+        before = log.stat().st_size if log.exists() else 0
+        self._process = start_child(command, output=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            status = self._process.poll()
+            if status is not None or time.monotonic() > deadline:
+                self.stop(kill=True)
+                why = _last_words(log, before)
+                raise ConnectError(f"mysqld {self.program.version_text} did not start: {why}", port=self.port)
+            time.sleep(0.02)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End the process: SIGTERM and, when that does not do, SIGKILL; with ``kill`` that at once."""
+        process, self._process = self._process, None
+        if process is None or os.getpid() != self._creator:
+            return
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def remove(self) -> None:
+        """Remove the folder and give up its claim."""
+        if os.getpid() == self._creator:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+    def _launch_on_free_port(self) -> None:
+        for attempt in range(5):
+            self.port = _free_port()
+            try:
+                self.launch()
+            except ConnectError as error:  # somebody may have taken the port between our look and the start
+                if attempt == 4 or "TCP/IP port" not in error.message:
+                    raise
+            else:
+                return
+
+    def _answers(self) -> bool:
+        try:
+            pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=10).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def replica_pair(
+    *, flags: Mapping[str, Flag] | None = None, replica_flags: Mapping[str, Flag] | None = None
+) -> Iterator[tuple[MySQLServer, MySQLServer]]:
+    """A primary (server_id 1) and a replica (server_id 2) that follows it; both stop with the block."""
+    with (
+        MySQLServer.start({"server_id": 1, **(flags or {})}) as primary,
+        MySQLServer.start({"server_id": 2, "log_replica_updates": True, **(replica_flags or {})}) as replica,
+    ):
+        replica.follow(primary)
+        yield primary, replica
+
+
+def prepare() -> str:
+    """Do what the first start would do: find or fetch the program, make its template. Returns the version.
+
+    :raises ConfigError: no server program is to be had.
+    """
+    program = find_program()
+    _template(program, _flags(DEFAULT_FLAGS))
+    return program.version_text
+
+
+def _flags(flags: Mapping[str, Flag]) -> dict[str, Flag]:
+    """Flags under one spelling: ``log-bin`` and ``log_bin`` are the same."""
+    return {name.lstrip("-").replace("-", "_"): value for name, value in flags.items()}
+
+
+def _arguments(flags: Mapping[str, Flag]) -> list[str]:
+    arguments = []
+    for name, value in flags.items():
+        if value is None:
+            continue
+        text = ("ON" if value else "OFF") if isinstance(value, bool) else str(value)
+        if name == "log_bin" and text in ("OFF", "ON"):
+            arguments.append("--skip-log-bin" if text == "OFF" else "--log-bin")
+        else:
+            arguments.append(f"--{name}={text}")
+    return arguments
+
+
+def _as_root() -> list[str]:
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _template(program: MySQLProgram, flags: Mapping[str, Flag]) -> Path:
+    """An initialised data folder of this version without identity, made at its first use (3 s)."""
+    special = {name: flags[name] for name in INIT_FLAGS if flags.get(name) is not None}
+    mark = hashlib.sha256(repr((program.command, sorted(special.items()))).encode()).hexdigest()[:8]
+    target = cache_folder("mysql") / f"data-{program.version_text}-{mark}"
+    with make_once(target) as folder:
+        if folder is not None:
+            command = [
+                *program.command,
+                "--initialize-insecure",
+                f"--datadir={folder}",
+                "--skip-log-bin",
+                "--loose-innodb-redo-log-capacity=8M",
+                *_as_root(),
+                *_arguments(special),
+            ]
+            log = folder.with_name(folder.name + ".log")
+            if start_child(command, output=log).wait():
+                raise ConnectError(f"mysqld {program.version_text} could not make its data: {_last_words(log, 0)}")
+            log.unlink()
+            (folder / "auto.cnf").unlink(missing_ok=True)
+    return target
+
+
+def _last_words(log: Path, since: int) -> str:
+    """The errors a server wrote to its log from byte ``since`` on, on one line."""
+    text = log.read_bytes()[since:].decode(errors="replace") if log.exists() else ""
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line.split("] ", 3)[-1] for line in lines if "[ERROR]" in line] or lines[-1:]
+    return "; ".join(errors[:4]) or "it wrote nothing to its log"
+
+
+def _short_temporary_folder() -> str:
+    """The temporary folder, unless a socket's path in it would be longer than the 107 bytes that sun_path holds."""
+    folder = tempfile.gettempdir()
+    return folder if len(folder) < 60 else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
+
+
+def _claim(folder: Path) -> TextIO | None:
+    """Hold the folder's lock; None when somebody else does, or the folder is gone."""
+    try:
+        handle = (folder / "owner").open("a")
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        return None
+    return handle
+
+
+def _sweep() -> None:
+    """Remove the folders of our processes that were killed."""
+    now = time.time()
+    for folder in Path(_short_temporary_folder()).glob(FOLDER_PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid != os.geteuid() or now - folder.stat().st_mtime < 60:
+                continue  # not ours, or just being made
+            claim = _claim(folder)
+            if claim is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                claim.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@atexit.register
+def _stop_all() -> None:
+    for server in list(_running):
+        server.stop()

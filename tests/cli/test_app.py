@@ -1,0 +1,204 @@
+"""The frame of the commands: help, exit codes, how errors end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headgate.cli import _app, app
+from headgate.errors import AccessError, ConfigError, ConnectError
+
+SRC = str(Path(_app.__file__).parents[2])
+Use = Callable[[Callable[..., object]], None]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Make a function the command ``try``."""
+
+    def install(function: Callable[..., object]) -> None:
+        module = types.ModuleType("headgate_tried")
+        module.__spec__ = types.SimpleNamespace(name="headgate_tried")  # type: ignore[assignment]
+        module.command = function  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "headgate_tried", module)
+        monkeypatch.setattr(_app, "COMMANDS", {"try": ("headgate_tried", "Try it.")})
+
+    return install
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(args))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def python(code: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_help_lists_the_commands_that_exist() -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "tail" in out
+    assert "Print the changes of a server" in out
+    assert run()[0] == 0
+    assert "Print the changes" in run()[1]
+
+
+def test_commands_without_a_module_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_app, "COMMANDS", {"none": ("headgate.cli._none", "Is not."), **_app.COMMANDS})
+    assert "none" not in run("--help")[1]
+    code, _, err = run("none")
+    assert code == 2
+    assert err.startswith("error: No such command 'none'")
+
+
+def test_help_is_fast_and_loads_neither_numba_nor_spark() -> None:
+    code = (
+        "import sys, time; begin = time.process_time(); sys.argv = ['headgate', '--help']\n"
+        "from headgate.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "loaded = {'numba', 'pyspark', 'pyarrow', 'numpy', 'pydantic'} & set(sys.modules)\n"
+        "print(sorted(loaded), time.process_time() - begin, file=sys.stderr)"
+    )
+    runs = [python(code) for _ in range(3)]
+    results = [process.communicate(timeout=60)[1].split() for process in runs]
+    assert [result[0] for result in results] == ["[]"] * 3
+    assert min(float(result[1]) for result in results) < 0.5
+
+
+@pytest.mark.parametrize("args", [["tail"], ["tail", "mysql://a", "--nonsense"], ["--nonsense"], ["tail", "a", "b"]])
+def test_bad_use_is_one_line_and_2(args: list[str]) -> None:
+    code, out, err = run(*args)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "(see headgate" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("wrong\n  key"), 2),
+        (AccessError("wrong password", code=1045), 3),
+        (ConnectError("no way", host="h", port=1), 3),
+        (ZeroDivisionError("division by zero"), 3),
+    ],
+)
+def test_errors_are_one_line_with_their_code(use: Use, error: Exception, code: int) -> None:
+    def command() -> None:
+        raise error
+
+    use(command)
+    got, out, err = run("try")
+    assert got == code
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    for args in (["--debug", "try"], ["try", "--debug"]):
+        got, _, err = run(*args)
+        assert got == code
+        assert "Traceback" in err
+        assert err.splitlines()[-1].startswith("error: ")
+
+
+def test_what_a_command_returns_is_the_exit_code(use: Use) -> None:
+    def command(code: int) -> int | None:
+        if code == 9:
+            raise typer.Exit(4)
+        return code or None
+
+    use(command)
+    assert [run("try", str(code))[0] for code in (0, 1, 3, 9)] == [0, 1, 3, 4]
+
+
+def test_an_interrupt_ends_with_0(use: Use) -> None:
+    def command() -> None:
+        print("half")
+        raise KeyboardInterrupt
+
+    use(command)
+    assert run("try") == (0, "half\n", "")
+
+
+def test_a_reader_that_goes_away_is_no_error(use: Use) -> None:
+    def command() -> None:
+        raise BrokenPipeError
+
+    use(command)
+    assert run("try") == (0, "", "")
+
+
+WAITING = """
+import sys, types, signal, threading
+from headgate.cli import _app
+def command():
+    try:
+        print("ready", flush=True)
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        if {stubborn}:
+            print("cleaning", flush=True)
+            threading.Event().wait()
+        raise
+module = types.ModuleType("tried")
+module.__spec__ = types.SimpleNamespace(name="tried")
+module.command = command
+sys.modules["tried"] = module
+_app.COMMANDS = {{"try": ("tried", "Try it.")}}
+sys.argv = ["headgate", "try"]
+_app.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_ends_with_0(number: signal.Signals) -> None:
+    with python(WAITING.format(stubborn=False)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 0
+
+
+def test_the_second_signal_ends_with_130() -> None:
+    with python(WAITING.format(stubborn=True)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "cleaning\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    code = WAITING.format(stubborn=False).replace(
+        "threading.Event().wait()", "[print('x' * 1000) for _ in iter(int, 1)]", 1
+    )
+    with python(code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_version() -> None:
+    code, out, _ = run("--version")
+    assert code == 0
+    assert out.startswith("headgate ")

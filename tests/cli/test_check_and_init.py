@@ -1,0 +1,103 @@
+"""What ``check`` prints and ``init`` writes, without a server."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from headgate.catalog import Column, TableDef, TablePatterns, TableStats
+from headgate.cli import _check, _init
+from headgate.config import PipelineConfig, parse_config
+from headgate.errors import ConfigError
+from headgate.mysql import ConnectionSettings, Prerequisite, ServerFacts
+
+ROWS = [
+    Prerequisite("log_bin", "ON", "ON", "ok"),
+    Prerequisite("binlog_format", "ROW", "MIXED", "fail", "SET PERSIST binlog_format = ROW;"),
+    Prerequisite("key of [red]x", "one", "none", "warn", "add [one]"),
+]
+
+
+def test_plain_lines() -> None:
+    assert list(_check._lines(ROWS)) == [
+        "ok    log_bin        ON",
+        "FAIL  binlog_format  MIXED (expected: ROW)",
+        "                     -> SET PERSIST binlog_format = ROW;",
+        "WARN  key of [red]x  none (expected: one)",
+        "                     -> add [one]",
+        "1 failed, 1 warning, 1 ok",
+    ]
+
+
+def test_a_terminal_sees_a_table_with_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False)
+    monkeypatch.setattr(_check, "console", lambda: screen)
+    _check._print_table(ROWS)
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b" in text
+    for word in ("SET PERSIST binlog_format = ROW;", "key of [red]x", "add [one]", "1 failed, 1 warning, 1 ok"):
+        assert word in text
+
+
+@pytest.mark.parametrize("text", ["x", "5-", "9-5", "1;2", "-1"])
+def test_wrong_server_ids(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected numbers and ranges"):
+        _check._ranges(text)
+
+
+def test_server_ids() -> None:
+    assert _check._ranges(None) == []
+    assert _check._ranges("7, 5400-5499") == [range(7, 8), range(5400, 5500)]
+
+
+NAME = st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name)
+ODD = st.text("!.?*[]a\"'\\\n#", min_size=1, max_size=5)
+
+
+def written(tables: list[TableDef], chosen: list[str], target: str = "./lake") -> PipelineConfig:
+    url = "mysql://u@h"
+    server = ConnectionSettings.from_url(url)
+    stats = {table.full_name: TableStats("InnoDB", 5, 10) for table in tables}
+    text = "".join(
+        [
+            _init._head(server, ServerFacts({"version": "9.7.4"})),
+            _init._source(url, server, chosen),
+            _init._found(tables, stats),
+            _init._target(target),
+            _init._rest(tables),
+        ]
+    )
+    return parse_config(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    names=st.lists(st.tuples(NAME | ODD, NAME | ODD), min_size=1, max_size=4, unique=True),
+    target=st.text(min_size=1, max_size=20).filter(lambda path: "\0" not in path),
+    keyed=st.booleans(),
+)
+def test_any_names_make_a_file_that_reads_back(names: list[tuple[str, str]], target: str, keyed: bool) -> None:
+    columns = (Column("id", "int", nullable=False),)
+    tables = [TableDef(db, name, columns, (0,) if keyed else ()) for db, name in names]
+    chosen = [f"{_init._literal(db)}.*" for db, _ in names]
+    config = written(tables, chosen, target)
+    patterns = TablePatterns(config.source.tables)
+    assert all(patterns.matches(db, name) or db.lower() in ("mysql", "sys") for db, name in names)
+
+
+def test_a_target_that_begins_with_a_tilde_of_nobody() -> None:
+    table = TableDef("db", "t", (Column("id", "int"),), (0,))
+    assert str(written([table], ["db.*"], "~nobody_of_this_name/lake").target.path).endswith(
+        "~nobody_of_this_name/lake"
+    )
+
+
+def test_many_tables_do_not_bury_the_settings() -> None:
+    tables = [TableDef("db", f"t{n}", (Column("id", "int"),), (0,)) for n in range(100)]
+    listed = _init._found(tables, {})
+    assert listed.count("\n") == 2 + _init._LISTED + 1
+    assert "and 60 more" in listed

@@ -1,0 +1,107 @@
+"""How a run ends or goes on after a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import (
+    AccessError,
+    BinlogPurgedError,
+    CommitConflictError,
+    ConfigError,
+    ConnectionLostError,
+    EngineError,
+    HeadgateError,
+    TargetError,
+)
+from headgate.pipeline import _Patience, _spark_failure, check_patterns, find_error
+
+LOST = ConnectionLostError("the connection ended")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_waits_grow_and_end() -> None:
+    clock = Clock()
+    patience = _Patience(300, clock)
+    waits = []
+    while True:
+        patience.begin()
+        clock.now += 5
+        wait = patience.pause(LOST, moved=False)
+        if wait is None:
+            break
+        waits.append(wait)
+        clock.now += wait
+    assert waits[:7] == [1, 2, 4, 8, 16, 32, 60]
+    assert max(waits) == 60
+    assert 300 <= clock.now - 105 < 300 + 65
+
+
+def test_a_batch_or_a_long_life_makes_it_young_again() -> None:
+    clock = Clock()
+    patience = _Patience(300, clock)
+    for _ in range(4):
+        patience.begin()
+        wait = patience.pause(LOST, moved=False)
+    assert wait == 8
+    assert patience.pause(LOST, moved=True) == 1
+    assert patience.pause(LOST, moved=False) == 2
+    patience.begin()
+    clock.now += 1000  # nothing to do, but the planner would have failed earlier
+    assert patience.pause(LOST, moved=False) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TargetError("x"), CommitConflictError("x"), BinlogPurgedError("x"), ConfigError("x"), AccessError("x"), OSError()],
+)
+def test_what_is_never_tried_again(error: BaseException) -> None:
+    assert _Patience(300).pause(error, moved=True) is None
+
+
+def test_no_patience_still_gives_one_more_try() -> None:
+    patience = _Patience(0, Clock())
+    assert patience.pause(LOST, moved=False) == 1
+    assert patience.pause(LOST, moved=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (
+            "Job aborted\n  org.apache.spark.SparkException: Python worker failed to connect back.\n",
+            EngineError,
+            "connect",
+        ),
+        ("rpc: Cannot find endpoint: spark://CoarseGrainedScheduler@127.0.0.1:1", EngineError, "Cannot find endpoint"),
+        ("\n  the disk is full\n at x.y", TargetError, "Spark failed: the disk is full"),
+    ],
+)
+def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], said: str) -> None:
+    error = _spark_failure(text)
+    assert type(error) is kind
+    assert said in str(error)
+    assert "\n" not in str(error)
+
+
+def test_the_last_error_of_a_traceback_is_found_again() -> None:
+    text = "Traceback\nheadgate.errors.ConnectError: no\nthen\nheadgate.errors.AccessError: wrong password\n  at java"
+    error = find_error(text)
+    assert isinstance(error, AccessError)
+    assert str(error) == "wrong password"
+    assert find_error("java.lang.Exception: headgate.errors.Unheard: no") is None
+
+
+def test_tables_that_are_not_there() -> None:
+    check_patterns(["shop.*", "!shop.x", "shop.a"], ["shop.a"])
+    with pytest.raises(ConfigError, match=r"no table shop\.b"):
+        check_patterns(["shop.b", "shop.*"], ["shop.a"])
+    with pytest.raises(ConfigError, match="no table on the server matches"):
+        check_patterns(["shop.*"], [])

@@ -1,0 +1,128 @@
+"""Where the private server comes from: the machine's own sources, or one clear line."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.testing import _private
+from headgate.testing._cache import cache_folder, make_once
+
+DEB822 = """\
+Types: deb
+# a comment
+URIs: http://mirror.example/debian http://second.example/debian/
+Suites: bookworm bookworm-updates
+Components: main
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+Components: main
+"""
+ONE_LINE = """\
+# deb http://old.example/debian bookworm main
+deb [arch=amd64 signed-by=/some/key.gpg] http://third.example/debian bookworm main contrib # the rest
+deb-src http://third.example/debian bookworm main
+deb https://vendor.example/linux/debian bookworm stable
+"""
+
+
+def test_both_styles_of_sources_are_read(tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d/debian.sources").write_text(DEB822)
+    (tmp_path / "sources.list").write_text(ONE_LINE)
+    assert _private._written_sources(tmp_path) == [
+        ["http://third.example/debian", "bookworm", "main", "contrib"],
+        ["https://vendor.example/linux/debian", "bookworm", "stable"],
+        ["http://mirror.example/debian", "bookworm", "main"],
+        ["http://mirror.example/debian", "bookworm-updates", "main"],
+        ["http://second.example/debian/", "bookworm", "main"],
+        ["http://second.example/debian/", "bookworm-updates", "main"],
+        ["http://mirror.example/debian-security", "bookworm-security", "main"],
+    ]
+
+
+def test_only_mirrors_of_the_machines_release_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "https://vendor.example/linux/debian bookworm stable",
+        "http://odd.example/mirror bookworm main",
+        "http://mirror.example/debian bookworm main",
+        "http://mirror.example/debian bookworm-updates main",
+        "http://mirror.example/debian-security bookworm-security main",
+    ]
+    monkeypatch.setattr(_private, "_run", lambda *command: "\n".join(lines))
+    monkeypatch.setattr(_private, "_written_sources", lambda: [["http://mirror.example/debian/", "bookworm", "main"]])
+    assert _private._mirrors("bookworm") == ["http://mirror.example/debian", "http://odd.example/mirror"]
+
+
+@pytest.mark.parametrize(
+    ("release", "distribution", "suite"),
+    [
+        ({"ID": "debian", "VERSION_CODENAME": "bookworm"}, "debian", "sid"),
+        ({"ID": "ubuntu", "ID_LIKE": "debian", "VERSION_CODENAME": "noble"}, "ubuntu", "noble"),
+        ({"ID": "mint", "ID_LIKE": "ubuntu debian", "UBUNTU_CODENAME": "noble"}, "ubuntu", "noble"),
+        ({"ID": "raspbian", "ID_LIKE": "debian", "VERSION_CODENAME": "bookworm"}, "debian", "sid"),
+    ],
+)
+def test_each_distribution_has_its_suite(
+    monkeypatch: pytest.MonkeyPatch, release: dict[str, str], distribution: str, suite: str
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    recipe = _private._recipe(release)
+    assert (recipe.distribution, recipe.suites[0]) == (distribution, suite)
+
+
+@pytest.mark.parametrize(
+    ("tools", "release", "said"),
+    [(False, "debian", "needs apt-get, apt-cache, dpkg"), (True, "fedora", "Debian and Ubuntu only")],
+)
+def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch, tools: bool, release: str, said: str) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path=None: "/usr/bin/x" if tools else None)
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": release})
+    with pytest.raises(ConfigError, match=said) as caught:
+        _private.private_program()
+    assert "HEADGATE_TEST_MYSQL_URL" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_newest_server_package_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = "mysql-server-core-8.0 - MySQL\nmysql-server-core-8.4 - MySQL\n"
+    monkeypatch.setattr(_private, "_run", lambda *command: listed)
+    assert _private._server_package([]) == "mysql-server-core-8.4"
+    monkeypatch.setattr(_private, "_run", lambda *command: listed + "mysql-server-core - MySQL\n")
+    assert _private._server_package([]) == "mysql-server-core"
+
+
+def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("a", "b") == tmp_path / "headgate/a/b"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification says: ignore it
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home/.cache/headgate"
+
+
+def test_a_folder_is_made_once_and_never_seen_half(tmp_path: Path) -> None:
+    target, made = tmp_path / "target", []
+
+    def make() -> None:
+        with make_once(target) as folder:
+            if folder is not None:
+                made.append(folder)
+                assert not target.exists()
+                (folder / "file").touch()
+
+    with pytest.raises(RuntimeError), make_once(target):
+        raise RuntimeError("interrupted")
+    assert not target.exists()
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert [path.name for path in target.iterdir()] == ["file"]
