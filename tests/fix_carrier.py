@@ -1,0 +1,144 @@
+"""Carrier batches made by hand: what the Spark source would give, without a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEQ = pa.struct([("epoch", pa.int64()), ("file", pa.int32()), ("pos", pa.int64()), ("ordinal", pa.int64())])
+META = [
+    pa.field("_op", pa.string()),
+    pa.field("_seq", SEQ, nullable=False),
+    pa.field("_gtid", pa.dictionary(pa.int32(), pa.string())),
+    pa.field("_ts", pa.timestamp("us", "UTC")),
+]
+CARRIER_DDL = "_table string, _kind string, _schema string, _count bigint, _data binary"
+SNAPSHOT_PLACE = (2**31 - 1, 2**63 - 1)
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64(), "date": pa.date32()}
+
+
+@dataclass(frozen=True)
+class FakeTable:
+    """A source table: ``columns`` are ``(name, Spark type)``."""
+
+    name: str = "shop.orders"
+    columns: tuple[tuple[str, str], ...] = (("id", "bigint"), ("item", "string"))
+    key: tuple[str, ...] = ("id",)
+
+    @property
+    def schema_json(self) -> str:
+        columns = [{"name": n, "spark": t, "mysql": t, "nullable": True} for n, t in self.columns]
+        fingerprint = str(abs(hash((self.columns, self.key))))
+        value = {"table": self.name, "fingerprint": fingerprint, "key": list(self.key), "columns": columns}
+        return json.dumps(value, sort_keys=True)
+
+    def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
+        """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number."""
+        seqs, rows = [], []
+        for op, place, *values in images:
+            pos, ordinal = place if isinstance(place, tuple) else (place, 0)
+            if op == "r":
+                seqs.append((epoch, *SNAPSHOT_PLACE, place))
+            else:
+                seqs.append((epoch, file, pos, ordinal))
+            rows.append(values or [None] * len(self.columns))
+        names = ("epoch", "file", "pos", "ordinal")
+        arrays = [
+            pa.array([image[0] for image in images], pa.string()),
+            pa.array([dict(zip(names, seq, strict=True)) for seq in seqs], SEQ),
+            pa.array([None if i[0] == "r" else f"{UUID}:1" for i in images], pa.string()).dictionary_encode(),
+            pa.array([1_700_000_000_000_000] * len(images), pa.timestamp("us", "UTC")),
+        ]
+        fields = list(META)
+        for index, (name, kind) in enumerate(self.columns):
+            arrays.append(pa.array([row[index] for row in rows], _ARROW[kind]))
+            fields.append(pa.field(name, _ARROW[kind]))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+@dataclass
+class FakeBatch:
+    """One batch; rows are collected and become a carrier frame."""
+
+    epoch: int
+    gtid: str = ""
+    header: dict[str, dict[str, Any]] = field(default_factory=dict)
+    actions: list[Any] = field(default_factory=list)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gtid = self.gtid or f"{UUID}:1-{self.epoch}"
+
+    def images(self, table: FakeTable, images: Sequence[tuple[Any, ...]], *, file: int = 1) -> FakeBatch:
+        return self._data("rows", table, images, file)
+
+    def chunk(self, table: FakeTable, rows: Sequence[tuple[Any, ...]], *, start: int = 0) -> FakeBatch:
+        numbered = [("r", start + number, *row) for number, row in enumerate(rows)]
+        return self._data("chunk", table, numbered, 0)
+
+    def ddl(
+        self, table: str, statement: str, action: str, pos: int, *, file: int = 1, only_adds: bool = False
+    ) -> FakeBatch:
+        db, _, name = table.partition(".")
+        value = {
+            "statement": statement,
+            "action": action,
+            "seq": [self.epoch, file, pos, 0],
+            "gtid": f"{UUID}:1",
+            "ts": 1_700_000_000_000_000,
+            "db": db,
+            "table": name,
+            "only_adds_nullable": only_adds,
+        }
+        return self._json("ddl", table, value, 1)
+
+    def redo(self, table: str, chunk: dict[str, Any], *, whole_table: bool = False) -> FakeBatch:
+        return self._json("redo", table, {"chunk": chunk, "reason": "altered", "whole_table": whole_table}, 0)
+
+    def end(self, gtid: str) -> FakeBatch:
+        return self._json("end", None, {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": gtid}, 0)
+
+    def about(self, table: str, **info: Any) -> FakeBatch:
+        self.header[table] = info
+        return self
+
+    def snapshot(self, table: str, since: int, *, append: bool, first: bool = False, last: bool = False) -> FakeBatch:
+        return self.about(table, state="snapshotting", since_epoch=since, first=first, last=last, append=append)
+
+    def live(self, table: str) -> FakeBatch:
+        return self.about(table, state="live", since_epoch=None, first=False, last=False, append=False)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        value = {
+            "v": 1,
+            "epoch": self.epoch,
+            "start": "",
+            "gtid": self.gtid,
+            "server_uuid": UUID,
+            "planned_us": 1_700_000_000_000_000,
+            "tables": self.header,
+            "actions": self.actions,
+        }
+        header = (None, "batch", None, 0, json.dumps(value).encode())
+        return spark.createDataFrame([*self.rows, header], CARRIER_DDL)
+
+    def _data(self, kind: str, table: FakeTable, images: Sequence[tuple[Any, ...]], file: int) -> FakeBatch:
+        batch = table.batch(self.epoch, images, file)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        self.rows.append((table.name, kind, table.schema_json, len(images), sink.getvalue().to_pybytes()))
+        return self
+
+    def _json(self, kind: str, table: str | None, value: dict[str, Any], count: int) -> FakeBatch:
+        self.rows.append((table, kind, None, count, json.dumps(value).encode()))
+        return self

@@ -1,0 +1,301 @@
+"""``headgate check`` and ``init`` against real servers, good and bad ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli import app
+from headgate.config import load_config
+from headgate.testing import MySQLServer, replica_pair
+
+WORD = "s3cr3t!"
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(args))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def check(url: str, *args: str) -> tuple[int, dict[str, dict[str, str]]]:
+    code, out, err = run("check", url, "--format", "json", *args)
+    assert err == ""
+    rows: list[dict[str, str]] = json.loads(out)
+    assert len({row["name"] for row in rows}) == len(rows)
+    return code, {row["name"]: row for row in rows}
+
+
+def failed(rows: dict[str, dict[str, str]], status: str = "fail") -> set[str]:
+    return {name for name, row in rows.items() if row["status"] == status}
+
+
+def mend(server: MySQLServer, rows: dict[str, dict[str, str]]) -> None:
+    """Do what the report says, as far as it can be done in SQL."""
+    for row in rows.values():
+        if re.match(r"(SET|GRANT|STOP|ALTER) ", row["remedy"]) and "…" not in row["remedy"]:
+            server.execute(*[part.strip() for part in row["remedy"].split(";") if part.strip()])
+
+
+@pytest.fixture
+def account(mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A user who may do nothing; its password is in the environment."""
+    name = f"u_{mysql_db}"
+    mysql_server.execute(f"CREATE USER {name} IDENTIFIED BY '{WORD}'")
+    monkeypatch.setenv("HEADGATE_PASSWORD", WORD)
+    yield name
+    mysql_server.execute(f"DROP USER {name}")
+
+
+def url_of(server: MySQLServer, account: str) -> str:
+    return f"mysql://{account}@{server.host}:{server.port}"
+
+
+# -- check
+
+
+def test_a_good_server(mysql_server: MySQLServer, mysql_db: str) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)")
+    code, rows = check(mysql_server.url, "--tables", f"{mysql_db}.*", "--server-ids", "5400-5499")
+    assert (code, failed(rows), failed(rows, "warn")) == (0, set(), set())
+    assert {row["remedy"] for row in rows.values()} == {""}
+    for name in (
+        "log_bin",
+        "gtid_mode",
+        "REPLICATION CLIENT",
+        "server ids in use",
+        f"tables {mysql_db}.*",
+        "keys",
+        "SELECT",
+    ):
+        assert rows[name]["status"] == "ok"
+    code, out, err = run("check", mysql_server.url, "-t", f"{mysql_db}.*")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1].startswith("0 failed, 0 warnings, ")
+    assert "\x1b" not in out
+
+
+BAD: dict[str, Any] = {
+    "gtid_mode": "OFF",
+    "enforce_gtid_consistency": "OFF",
+    "binlog_format": "STATEMENT",
+    "binlog_row_image": "MINIMAL",
+    "binlog_row_metadata": "MINIMAL",
+    "binlog_row_value_options": "PARTIAL_JSON",
+    "binlog_order_commits": "OFF",
+    "binlog_expire_logs_seconds": 3600,
+    "max_allowed_packet": 4 << 20,
+    "binlog_ignore_db": "shop",
+}
+
+
+@pytest.mark.needs_own_server
+def test_all_that_is_wrong_is_told_at_once_and_the_remedies_mend_it() -> None:
+    with MySQLServer.start(BAD) as server:
+        server.execute(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.a (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.b (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES shop.a (id) ON DELETE CASCADE)",
+            "CREATE TABLE shop.old (id INT PRIMARY KEY) ENGINE = MyISAM",
+            "CREATE TABLE shop.plain (a INT)",
+        )
+        code, rows = check(server.url, "--server-ids", "1-9")
+        assert code == 1
+        settings = {name for name in BAD if name not in ("binlog_expire_logs_seconds", "max_allowed_packet")}
+        expected = settings | {"server ids in use", "engine of shop.old"}
+        assert failed(rows) - {"foreign keys of shop.b"} == expected
+        warned = {"binlog_expire_logs_seconds", "max_allowed_packet", "key of shop.plain"}
+        assert failed(rows, "warn") == warned
+        for name in failed(rows) | warned:
+            assert rows[name]["remedy"]
+        native = server.query("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
+        assert ("foreign keys of shop.b" in rows) == (not native or native[0][1] == "ON")
+
+        mend(server, rows)
+        code, rows = check(server.url, "--server-ids", "5400-5499")
+        assert failed(rows) - {"foreign keys of shop.b"} == {"binlog_ignore_db"}
+        assert "shop" in rows["binlog_ignore_db"]["remedy"]
+        assert failed(rows, "warn") == {"key of shop.plain"}
+        server.restart({"binlog_ignore_db": None})
+        assert "binlog_ignore_db" not in failed(check(server.url)[1])
+
+
+@pytest.mark.needs_own_server
+def test_a_server_without_a_log() -> None:
+    with MySQLServer.start({"log_bin": "OFF", "gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server:
+        code, rows = check(server.url)
+        assert code == 1
+        assert failed(rows) == {"log_bin", "gtid_mode", "enforce_gtid_consistency", "tables *.*"}
+        assert "restart" in rows["log_bin"]["remedy"]
+
+
+@pytest.mark.needs_own_server
+def test_a_replica_must_log_in_commit_order() -> None:
+    flags = {"replica_preserve_commit_order": False, "replica_parallel_workers": 2}
+    with replica_pair(replica_flags=dict(flags)) as (primary, replica):
+        assert "replica_preserve_commit_order" not in check(primary.url)[1]
+        _, rows = check(replica.url)
+        assert "replica_preserve_commit_order" in failed(rows)
+        assert rows["log_replica_updates"]["status"] == "ok"
+        mend(replica, rows)
+        assert check(replica.url)[1]["replica_preserve_commit_order"]["status"] == "ok"
+        primary_ids = check(primary.url, "--server-ids", "2")[1]["server ids in use"]
+        assert primary_ids["status"] == "fail"
+        assert "2" in primary_ids["actual"]
+
+
+def test_missing_privileges_and_the_statements_that_grant_them(
+    mysql_server: MySQLServer, mysql_db: str, account: str
+) -> None:
+    mysql_server.execute(
+        f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY, secret INT)", f"CREATE TABLE {mysql_db}.hidden (a INT)"
+    )
+    url = url_of(mysql_server, account)
+    code, rows = check(url, "--tables", f"{mysql_db}.*")
+    assert code == 1
+    assert {"REPLICATION CLIENT", "REPLICATION SLAVE", f"tables {mysql_db}.*"} <= failed(rows)
+    mysql_server.execute(f"GRANT SELECT (a), INSERT ON {mysql_db}.t TO {account}")  # visible, but not all of it
+    code, rows = check(url, "--tables", f"{mysql_db}.t")
+    assert f"SELECT on {mysql_db}.t" in failed(rows)
+    mend(mysql_server, rows)
+    code, rows = check(url, "--tables", f"{mysql_db}.t")
+    assert (code, failed(rows)) == (0, set())
+
+
+def test_privileges_of_a_role_count(mysql_server: MySQLServer, mysql_db: str, account: str) -> None:
+    role = f"r_{mysql_db}"
+    mysql_server.execute(
+        f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)",
+        f"CREATE ROLE {role}",
+        f"GRANT REPLICATION CLIENT, REPLICATION SLAVE, SELECT ON *.* TO {role}",
+        f"GRANT {role} TO {account}",
+        f"ALTER USER {account} DEFAULT ROLE {role}",
+    )
+    code, rows = check(url_of(mysql_server, account), "--tables", f"{mysql_db}.*")
+    mysql_server.execute(f"DROP ROLE {role}")
+    assert (code, failed(rows)) == (0, set())
+
+
+def one_line(code: int, out: str, err: str, expected: int, text: str) -> None:
+    assert (code, out) == (expected, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert text in err
+    assert WORD not in err
+
+
+def test_what_cannot_be_checked_is_one_line(
+    mysql_server: MySQLServer, account: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = url_of(mysql_server, account)
+    one_line(*run("check", "mysql://127.0.0.1:1"), 3, "cannot connect to MySQL at 127.0.0.1:1")
+    one_line(*run("check", "mysql://no-such-host.invalid"), 3, "host name is unknown")
+    one_line(*run("check", "http://x"), 2, "not a MySQL URL")
+    one_line(*run("check", f"{url}/?tls=on"), 2, "unknown tls mode 'on'")
+    one_line(*run("check", url, "--tables", "shop"), 2, "not a table pattern")
+    one_line(*run("check", url, "--server-ids", "9-1"), 2, "expected numbers and ranges")
+    one_line(*run("check", url, "--password-file", str(tmp_path / "none")), 2, "cannot read the password file")
+    one_line(*run("check", f"{url}/?tls=verify_ca&tls_ca=/no/such.pem"), 2, "cannot use the TLS files")
+    (tmp_path / "pw").write_text("not it\n")
+    one_line(*run("check", url, "--password-file", str(tmp_path / "pw")), 3, "check the user and its password")
+    monkeypatch.setenv("HEADGATE_PASSWORD", "wrong")
+    one_line(*run("check", url), 3, "check the user and its password")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        one_line(*run("check", f"mysql://127.0.0.1:{port}/?connect_timeout_seconds=0.2"), 3, "cannot connect")
+
+
+def test_a_password_in_the_url_works_with_a_warning(mysql_server: MySQLServer, account: str) -> None:
+    code, out, err = run("check", f"mysql://{account}:{WORD}@{mysql_server.host}:{mysql_server.port}")
+    assert code == 1
+    assert err.startswith("warning: ")
+    assert WORD not in out + err
+
+
+def test_an_unknown_table(mysql_server: MySQLServer, mysql_db: str) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)")
+    patterns = ["--tables", f"{mysql_db}.t", "--tables", f"{mysql_db}.T", "--tables", f"!{mysql_db}.x"]
+    code, rows = check(mysql_server.url, *patterns)
+    assert code == 1
+    assert failed(rows) == {f"tables {mysql_db}.T"}
+
+
+# -- init
+
+
+def test_init_writes_a_file_that_reads_back(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
+    mysql_server.execute(
+        f"CREATE TABLE {mysql_db}.orders (id INT, line INT, PRIMARY KEY (id, line))",
+        f'CREATE TABLE {mysql_db}.`we"ird\n[x]` (a INT)',
+        f"CREATE TABLE {mysql_db}.old (a INT PRIMARY KEY) ENGINE = MyISAM",
+    )
+    file = tmp_path / "pipeline.toml"
+    command = ["init", mysql_server.url + "/?tls=required", "-t", f"{mysql_db}.*", "--target", str(tmp_path / 'la"ke')]
+    code, out, err = run(*command, "-o", str(file))
+    assert (code, err) == (0, "")
+    assert "3 tables" in out
+    config = load_config(file)
+    assert config.name == mysql_db
+    assert config.source.url == mysql_server.url + "/?tls=required"
+    assert config.source.tables == (f"{mysql_db}.*",)
+    assert config.target.path == str(tmp_path / 'la"ke')
+    text = file.read_text()
+    assert "key: id, line" in text
+    assert "engine MyISAM" in text
+    assert "no primary key" in text
+    assert "[x]" in text  # the keyless table is named
+    file.write_text("mine")
+    one_line(*run(*command, "-o", str(file)), 2, "exists already; --force overwrites it")
+    assert file.read_text() == "mine"
+    assert run(*command, "-o", str(file), "--force")[0] == 0
+    assert load_config(file) == config
+
+
+def test_init_uncommented_is_valid_too(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
+    """What stands in comments as an example must be right as well."""
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)")
+    file = tmp_path / "p.toml"
+    assert run("init", mysql_server.url, "-t", f"{mysql_db}.*", "-o", str(file))[0] == 0
+    text = re.sub(r"(?m)^# (?=\w+ = |\"|\[)", "", file.read_text())
+    file.write_text(text)
+    config = load_config(file)
+    assert config.source.chunk_rows == 250_000
+    assert config.source.password_file == "/run/secrets/mysql"
+    assert config.spark["spark.driver.memory"] == "4g"
+    assert config.tables[f"{mysql_db}.t"].schema_changes == "evolve"
+
+
+def test_init_never_writes_a_password(
+    mysql_server: MySQLServer, mysql_db: str, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)", f"GRANT SELECT ON {mysql_db}.* TO {account}")
+    address = f"{mysql_server.host}:{mysql_server.port}"
+    file, secret = tmp_path / "p.toml", tmp_path / "pw"
+    code, out, err = run("init", f"mysql://{account}:{WORD}@{address}", "-o", str(file))
+    assert code == 0
+    assert WORD not in file.read_text() + out + err
+    assert load_config(file).source.url == f"mysql://{account}@{address}"
+    secret.write_text(WORD)
+    monkeypatch.delenv("HEADGATE_PASSWORD")
+    code, _, _ = run("init", f"mysql://{account}@{address}", "--password-file", str(secret), "-o", str(file), "--force")
+    assert code == 0
+    assert load_config(file).source.password_file == str(secret)
+    monkeypatch.setenv("OTHER", WORD)
+    code, _, _ = run("init", f"mysql://{account}@{address}/?password_env=OTHER", "-o", str(file), "--force")
+    assert code == 0
+    assert load_config(file).source.password_env == "OTHER"
+
+
+def test_init_without_tables_or_place(mysql_server: MySQLServer, mysql_db: str, account: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    one_line(*run("init", url_of(mysql_server, account), "-o", str(file)), 2, "no table matches")
+    assert not file.exists()
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)", f"GRANT SELECT ON {mysql_db}.* TO {account}")
+    target = str(tmp_path / "none" / "p.toml")
+    one_line(*run("init", url_of(mysql_server, account), "-o", target), 2, "cannot be written")

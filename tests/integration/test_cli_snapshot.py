@@ -1,0 +1,265 @@
+"""``headgate snapshot`` against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from typer.testing import CliRunner
+
+import headgate
+from headgate.cli import _snapshot, app
+from headgate.gtid import GtidSet
+from headgate.testing import MySQLServer
+
+SRC = str(Path(headgate.__file__).parents[1])
+Line = dict[str, Any]
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(args))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def snapshot(server: MySQLServer, *args: str) -> tuple[list[Line], str]:
+    """The lines, and E."""
+    code, out, err = run("snapshot", server.url, *args)
+    assert code == 0, err
+    assert err.endswith("\n")
+    return [json.loads(line) for line in out.splitlines()], err.splitlines()[-1]
+
+
+def fails(code: int, *args: str) -> str:
+    got, out, err = run("snapshot", *args)
+    assert got == code, err
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_rows_of_several_tables(mysql_server: MySQLServer, mysql_db: str) -> None:
+    mysql_server.execute(
+        f"CREATE TABLE {mysql_db}.a (id INT PRIMARY KEY, v DECIMAL(9,3), f FLOAT)",
+        f"CREATE TABLE {mysql_db}.b (n INT)",
+        f"CREATE TABLE {mysql_db}.c (id INT PRIMARY KEY)",
+        f"CREATE TABLE {mysql_db}.empty (id INT PRIMARY KEY)",
+        f"INSERT INTO {mysql_db}.a VALUES (1, 0.001, 0.1), (2, NULL, NULL), (3, -5, 16777216)",
+        f"INSERT INTO {mysql_db}.b VALUES (7), (7)",
+        f"INSERT INTO {mysql_db}.c VALUES (9)",
+    )
+    lines, gtid = snapshot(mysql_server, "-t", f"{mysql_db}.*", "-t", "!*.c", "--chunk-rows", "2")
+    assert gtid == mysql_server.gtid_executed
+    assert [line["ordinal"] for line in lines] == list(range(5))
+    for line in lines:
+        assert list(line) == ["op", "db", "table", "gtid", "file", "pos", "ordinal", "ts", "before", "after"]
+        assert (line["op"], line["db"], line["before"]) == ("r", mysql_db, None)
+        assert line["gtid"] is line["file"] is line["pos"] is None
+    assert [line["after"] for line in lines if line["table"] == "b"] == [{"n": 7}, {"n": 7}]
+    assert sorted((line["after"] for line in lines if line["table"] == "a"), key=lambda row: row["id"]) == [
+        {"id": 1, "v": "0.001", "f": 0.1},
+        {"id": 2, "v": None, "f": None},
+        {"id": 3, "v": "-5.000", "f": 16777216},
+    ]
+    assert len({line["ts"] for line in lines}) == 1
+
+
+@contextmanager
+def writing(work: Callable[[random.Random], None], writers: int) -> Iterator[None]:
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def loop(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            while not stop.is_set():
+                work(rng)
+        except BaseException as error:  # noqa: BLE001 - told in the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=loop, args=(seed,)) for seed in range(writers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_exact_while_writers_run_and_tail_goes_on(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """The rows as of E and then every change after E give the tables as they are in the end."""
+    server = mysql_server
+    for name in ("a", "b"):
+        server.execute(f"CREATE TABLE {mysql_db}.{name} (id INT PRIMARY KEY, v INT NOT NULL)")
+        rows = ", ".join(f"({i}, 100)" for i in range(300))
+        server.execute(f"INSERT INTO {mysql_db}.{name} VALUES {rows}")
+    local = threading.local()
+
+    def work(rng: random.Random) -> None:
+        """Moves an amount between two tables, so that the sum of both stays; and moves keys."""
+        if not hasattr(local, "connection"):
+            local.connection = server.connect(database=mysql_db, autocommit=False)
+        amount, one, two = rng.randrange(50), rng.randrange(300), rng.randrange(300)
+        with local.connection.cursor() as cursor:
+            try:
+                cursor.execute(f"UPDATE a SET v = v - {amount} WHERE id = {one}")
+                moved = cursor.rowcount
+                cursor.execute(f"UPDATE b SET v = v + {amount} WHERE id = {two}")
+                if moved == cursor.rowcount:
+                    cursor.execute(f"UPDATE IGNORE a SET id = {rng.randrange(600)} WHERE id = {one}")
+                    local.connection.commit()
+            except pymysql.err.OperationalError as error:
+                if error.args[0] != 1213:  # a deadlock is no failure, here as in any application
+                    raise
+            local.connection.rollback()
+
+    with writing(work, 3):
+        for _ in range(3):
+            lines, gtid = snapshot(server, "--tables", f"{mysql_db}.*", "--chunk-rows", "50")
+            assert sum(line["after"]["v"] for line in lines) == 60_000
+            assert len(lines) == 600
+    state = {(line["table"], line["after"]["id"]): line["after"]["v"] for line in lines}
+    assert len(state) == 600
+    code, out, err = run("tail", server.url, "--from", gtid, "--until-current", "--tables", f"{mysql_db}.*")
+    assert (code, err) == (0, "")
+    for change in map(json.loads, out.splitlines()):
+        assert change["op"] == "u"
+        table, before, after = change["table"], change["before"], change["after"]
+        assert state.pop((table, before["id"])) == before["v"]
+        state[table, after["id"]] = after["v"]
+    final = {(name, *row) for name in ("a", "b") for row in server.query(f"SELECT id, v FROM {mysql_db}.{name}")}
+    assert {(*key, value) for key, value in state.items()} == final
+
+
+def test_a_disturbed_table_is_tried_at_a_later_point(
+    mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keyless table is written behind E's back twice: nothing of those tries is printed."""
+    server, tries = mysql_server, list[str]()
+    server.execute(f"CREATE TABLE {mysql_db}.k (n INT)", f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
+    server.execute(f"INSERT INTO {mysql_db}.k VALUES (1)", f"INSERT INTO {mysql_db}.t VALUES (1)")
+    begin = _snapshot._Reading._begin
+
+    def begin_and_write(reading: _snapshot._Reading) -> None:
+        begin(reading)
+        tries.append(str(reading.executed))
+        if len(tries) < 3:
+            server.execute(f"INSERT INTO {mysql_db}.k VALUES (2)")
+
+    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    lines, gtid = snapshot(server, "--tables", f"{mysql_db}.*")
+    assert sorted((line["table"], *line["after"].values()) for line in lines) == [
+        ("k", 1), ("k", 2), ("k", 2), ("t", 1),
+    ]  # fmt: skip
+    assert gtid == tries[2] == server.gtid_executed
+    assert [line["ordinal"] for line in lines] == list(range(4))
+    assert GtidSet.parse(tries[0]) < GtidSet.parse(tries[1]) < GtidSet.parse(tries[2])
+
+
+def test_a_table_that_is_disturbed_for_ever(
+    mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = mysql_server
+    server.execute(f"CREATE TABLE {mysql_db}.k (n INT)")
+    begin = _snapshot._Reading._begin
+
+    def begin_and_write(reading: _snapshot._Reading) -> None:
+        begin(reading)
+        server.execute(f"INSERT INTO {mysql_db}.k VALUES (2)")
+
+    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    monkeypatch.setattr(_snapshot, "_ATTEMPTS", 3)
+    error = fails(3, server.url, "--tables", f"{mysql_db}.*")
+    assert "without a key" in error
+    assert f"table={mysql_db}.k" in error
+
+
+def test_a_table_changed_after_rows_were_printed(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """The rest cannot be had as of the same E, so the command fails and says no E."""
+    server = mysql_server
+    for name in ("a", "b"):
+        server.execute(f"CREATE TABLE {mysql_db}.{name} (id INT PRIMARY KEY)")
+        server.execute(f"INSERT INTO {mysql_db}.{name} VALUES (1), (2), (3)")
+    url, tables = server.url, f"{mysql_db}.*"
+    read, calls = _snapshot._Reading._read, list[int]()
+
+    def read_and_alter(reading: _snapshot._Reading, chunks: list[Any]) -> Iterator[Any]:
+        for image in read(reading, chunks):
+            yield image
+            if not calls:
+                calls.append(1)
+                server.execute(f"ALTER TABLE {mysql_db}.b ADD COLUMN x INT")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_snapshot._Reading, "_read", read_and_alter)
+        code, out, err = run("snapshot", url, "--tables", tables)
+    assert code == 3
+    assert [json.loads(line)["table"] for line in out.splitlines()] == ["a"] * 3
+    assert err.startswith("error: ")
+    assert "rows were printed already" in err
+    assert err.count("\n") == 1
+
+
+def test_as_a_program(mysql_server: MySQLServer, mysql_db: str) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, v TEXT)")
+    mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1, 'ä😀')")
+    command = [sys.executable, "-m", "headgate.cli", "snapshot", mysql_server.url, "-t", f"{mysql_db}.t"]
+    environment = {**os.environ, "PYTHONPATH": SRC, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0
+    assert json.loads(done.stdout.decode())["after"] == {"id": 1, "v": "ä😀"}
+    assert done.stderr.decode() == f"{mysql_server.gtid_executed}\n"
+
+
+# --- what goes wrong
+
+
+def test_bad_use(mysql_server: MySQLServer) -> None:
+    assert "no table matches nowhere.*" in fails(2, mysql_server.url, "--tables", "nowhere.*")
+    assert "--tables" in fails(2, mysql_server.url)
+    fails(2, mysql_server.url, "--tables", "nodot")
+    fails(3, "mysql://root@127.0.0.1:1", "--tables", "a.b")
+
+
+def test_an_engine_without_consistent_reads(mysql_server: MySQLServer, mysql_db: str) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.m (id INT PRIMARY KEY) ENGINE = MyISAM")
+    error = fails(3, mysql_server.url, "--tables", f"{mysql_db}.*")
+    assert "MyISAM" in error
+    assert f"table={mysql_db}.m" in error
+
+
+def test_missing_grants(mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, user = mysql_server, f"s{mysql_db}"[:30]
+    server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)", f"INSERT INTO {mysql_db}.t VALUES (1)")
+    server.execute(f"CREATE USER `{user}`@`%` IDENTIFIED BY 'right'")
+    url = f"mysql://{user}@127.0.0.1:{server.url.rpartition(':')[2]}"
+    monkeypatch.setenv("HEADGATE_PASSWORD", "right")
+    try:
+        assert "grants" in fails(2, url, "--tables", f"{mysql_db}.*")
+        server.execute(f"GRANT SELECT ON {mysql_db}.* TO `{user}`@`%`")
+        assert "REPLICATION CLIENT" in fails(3, url, "--tables", f"{mysql_db}.*")
+        server.execute(f"GRANT REPLICATION CLIENT ON *.* TO `{user}`@`%`")
+        assert "REPLICATION SLAVE" in fails(3, url, "--tables", f"{mysql_db}.*")
+        server.execute(f"GRANT REPLICATION SLAVE ON *.* TO `{user}`@`%`")
+        assert run("snapshot", url, "--tables", f"{mysql_db}.*")[0] == 0
+    finally:
+        server.execute(f"DROP USER `{user}`@`%`")
+
+
+@pytest.mark.needs_own_server
+def test_commits_out_of_order() -> None:
+    with MySQLServer.start({"binlog_order_commits": False}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+        assert "binlog_order_commits is OFF" in fails(3, server.url, "--tables", "d.*")

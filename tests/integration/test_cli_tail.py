@@ -1,0 +1,322 @@
+"""``headgate tail`` against a real server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import headgate
+from headgate.cli import app
+from headgate.testing import MySQLServer
+
+SRC = str(Path(headgate.__file__).parents[1])
+KEYS = ["op", "db", "table", "gtid", "file", "pos", "ordinal", "ts", "before", "after"]
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(args))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def tail(server: MySQLServer, *args: str) -> list[dict[str, Any]]:
+    code, out, err = run("tail", server.url, "--until-current", *args)
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+class Since:
+    """What a server does from here on, as ``tail`` tells it."""
+
+    def __init__(self, server: MySQLServer, db: str) -> None:
+        self.server, self.db, self.start = server, db, server.gtid_executed
+
+    def changes(self, *args: str) -> list[dict[str, Any]]:
+        return tail(self.server, "--from", self.start, "--tables", f"{self.db}.*", *args)
+
+    def do(self, *statements: str) -> None:
+        """All in one transaction."""
+        with self.server.connect(database=self.db, autocommit=False) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            connection.commit()
+
+
+@pytest.fixture
+def since(mysql_server: MySQLServer, mysql_db: str) -> Since:
+    return Since(mysql_server, mysql_db)
+
+
+def shapes(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(one["op"], one["table"], one["before"], one["after"]) for one in changes]
+
+
+def test_inserts_updates_deletes_truncate_and_ddl(since: Since) -> None:
+    since.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10))", "CREATE TABLE u (n INT)")
+    since.do(
+        "INSERT INTO t VALUES (1, 'a'), (2, NULL)", "INSERT INTO u VALUES (7)", "UPDATE t SET v = 'b' WHERE id = 1"
+    )
+    since.do("UPDATE t SET id = 3 WHERE id = 2", "DELETE FROM t WHERE id = 1")
+    since.do("TRUNCATE TABLE t")
+    since.do("ALTER TABLE t ADD COLUMN w INT")
+    changes = since.changes()
+    rows = [one for one in changes if one["op"] != "ddl"]
+    assert shapes(rows) == [
+        ("c", "t", None, {"id": 1, "v": "a"}),
+        ("c", "t", None, {"id": 2, "v": None}),
+        ("c", "u", None, {"n": 7}),
+        ("u", "t", {"id": 1, "v": "a"}, {"id": 1, "v": "b"}),
+        ("u", "t", {"id": 2, "v": None}, {"id": 3, "v": None}),
+        ("d", "t", {"id": 1, "v": "b"}, None),
+        ("t", "t", None, None),
+    ]
+    assert all(list(one) == KEYS for one in rows)
+    assert [one["ordinal"] for one in rows] == [0, 1, 2, 3, 0, 1, 0]
+    ddl = [one for one in changes if one["op"] == "ddl"]
+    assert [one["statement"].split()[0] for one in ddl] == ["CREATE", "CREATE", "ALTER"]
+    assert all(list(one) == [*KEYS[:-2], "statement"] for one in ddl)
+    assert [one["table"] for one in ddl] == ["t", "u", "t"]
+    assert changes[-1] is ddl[-1]
+
+
+def test_the_place_of_a_change(since: Since) -> None:
+    since.do("CREATE TABLE t (id INT PRIMARY KEY)")
+    before = datetime.now(timezone.utc)
+    since.do("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2), (3)")
+    since.do("INSERT INTO t VALUES (4)")
+    after = datetime.now(timezone.utc)
+    _, one, two, three, four = since.changes()
+    assert one["db"] == since.db
+    assert one["gtid"] == two["gtid"] == three["gtid"] != four["gtid"]
+    assert re.fullmatch(r"[0-9a-f-]{36}:[0-9]+", one["gtid"])
+    assert one["pos"] < two["pos"] == three["pos"] < four["pos"]
+    positions = {row[1]: row[2] for row in since.server.query(f"SHOW BINLOG EVENTS IN '{one['file']}'")}
+    assert "Write_rows" in {positions[change["pos"]] for change in (one, two, four)}
+    for change in (one, four):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", change["ts"])
+        committed = datetime.fromisoformat(change["ts"].removesuffix("Z")).replace(tzinfo=timezone.utc)
+        assert before <= committed <= after
+
+
+VALUES = (
+    ("BIGINT UNSIGNED", "18446744073709551615", 18446744073709551615),
+    ("TINYINT", "-128", -128),
+    ("BIT(64)", "b'1000000000000000000000000000000000000000000000000000000000000001'", 2**63 + 1),
+    ("YEAR", "2026", 2026),
+    ("FLOAT", "0.1", 0.1),
+    ("DOUBLE", "1e300", 1e300),
+    ("DECIMAL(20,7)", "0.0000001", "0.0000001"),
+    ("DECIMAL(20,7)", "-12.5", "-12.5000000"),
+    ("DECIMAL(65,30)", "0", "0.000000000000000000000000000000"),
+    ("VARCHAR(40)", r"'q\"b\\n\n\ttab€😀'", 'q"b\\n\n\ttab€😀'),
+    ("TEXT CHARACTER SET latin1", "'ä\x01'", "ä\x01"),
+    ("VARBINARY(10)", "x'00ff10'", base64.b64encode(b"\x00\xff\x10").decode()),
+    ("BINARY(4)", "'a'", base64.b64encode(b"a\0\0\0").decode()),
+    ("DATE", "'0000-00-00'", "0000-00-00"),
+    ("DATETIME(3)", "'2026-01-02 03:04:05.6'", "2026-01-02 03:04:05.600"),
+    ("TIMESTAMP(6) NULL", "'2026-01-02 03:04:05'", "2026-01-02 03:04:05.000000"),
+    ("TIME(2)", "'-838:59:58.99'", "-838:59:58.99"),
+    ("ENUM('x','y')", "'y'", "y"),
+    ("SET('x','y')", "'y,x'", "x,y"),
+    ("JSON", """'{"b": [1, 2.5, "x"], "a": null}'""", '{"a": null, "b": [1, 2.5, "x"]}'),
+    ("POINT", "ST_GeomFromText('POINT(1 2)', 4326, 'axis-order=long-lat')", {"srid": 4326}),
+    ("INT", "NULL", None),
+)
+
+
+def test_values(since: Since) -> None:
+    columns = ", ".join(f"c{i} {kind}" for i, (kind, _, _) in enumerate(VALUES))
+    since.do(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
+    since.do(
+        "SET sql_mode = '', time_zone = '+00:00'", f"INSERT INTO t VALUES (1, {', '.join(v for _, v, _ in VALUES)})"
+    )
+    row = since.changes()[-1]["after"]
+    assert list(row) == ["id", *(f"c{i}" for i in range(len(VALUES)))]
+    for i, (kind, text, expected) in enumerate(VALUES):
+        got = row[f"c{i}"]
+        if isinstance(expected, dict):
+            assert got["srid"] == expected["srid"], kind
+            assert base64.b64decode(got["wkb"])[:5] == b"\x01\x01\x00\x00\x00"
+        else:
+            assert (got, type(got)) == (expected, type(expected)), f"{kind} {text}"
+
+
+def test_a_compressed_transaction(since: Since) -> None:
+    since.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))")
+    since.do(
+        "SET SESSION binlog_transaction_compression = ON",
+        *(f"INSERT INTO t VALUES ({i}, REPEAT('x', 1000))" for i in range(20)),
+        "DELETE FROM t WHERE id = 0",
+    )
+    changes = since.changes()[1:]
+    assert [(one["op"], (one["after"] or one["before"])["id"]) for one in changes] == [
+        *(("c", i) for i in range(20)), ("d", 0),
+    ]  # fmt: skip
+    assert len({one["pos"] for one in changes}) == 1
+    assert [one["ordinal"] for one in changes] == list(range(21))
+    kind = {row[1]: row[2] for row in since.server.query(f"SHOW BINLOG EVENTS IN '{changes[0]['file']}'")}
+    assert kind[changes[0]["pos"]] == "Transaction_payload"
+
+
+def test_from_a_gtid_set_means_already_had(since: Since) -> None:
+    since.do("CREATE TABLE t (id INT PRIMARY KEY)")
+    since.do("INSERT INTO t VALUES (1)")
+    had = since.server.gtid_executed
+    since.do("INSERT INTO t VALUES (2)")
+    assert [one["after"] for one in tail(since.server, "--from", had)] == [{"id": 2}]
+    assert tail(since.server) == []
+    everything = tail(since.server, "--from", "earliest", "--tables", f"{since.db}.t")
+    assert [one["after"] for one in everything if one["op"] == "c"] == [{"id": 1}, {"id": 2}]
+
+
+def test_tables_are_chosen_by_pattern(since: Since) -> None:
+    since.do("CREATE TABLE a (id INT)", "CREATE TABLE b (id INT)")
+    since.do("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (2)", "INSERT INTO a VALUES (3)")
+    changes = since.changes("--tables", f"!{since.db}.b")
+    assert [(one["op"], one["table"]) for one in changes] == [("ddl", "a"), ("c", "a"), ("c", "a")]
+    assert [one["ordinal"] for one in changes[1:]] == [0, 2]
+
+
+def test_text_for_people(since: Since) -> None:
+    since.do("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    since.do("INSERT INTO t VALUES (1, 2, 3)", "UPDATE t SET b = 4", "DELETE FROM t")
+    code, out, _ = run("tail", since.server.url, "--until-current", "--from", since.start, "--format", "text")
+    assert code == 0
+    name = f"{since.db}.t"
+    assert [line for line in out.splitlines() if line.startswith("  ")] == [
+        f"  # {name}  CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
+        f"  + {name}  id=1 a=2 b=3",
+        f"  ~ {name}  id=1 b=3→4",
+        f"  - {name}  id=1 a=2 b=4",
+    ]
+    assert len(out.splitlines()) == 6
+
+
+@pytest.fixture
+def following(since: Since) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "headgate.cli", "tail", since.server.url, "--tables", f"{since.db}.*"]
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    process = subprocess.Popen(
+        [*command, "--from", since.start], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_prints_at_once_and_ends_with_ctrl_c(
+    since: Since, following: subprocess.Popen[str], number: signal.Signals
+) -> None:
+    assert following.stdout is not None
+    since.do("CREATE TABLE t (id INT PRIMARY KEY)")
+    assert json.loads(following.stdout.readline())["op"] == "ddl"
+    for i in range(3):
+        since.do(f"INSERT INTO t VALUES ({i})")
+        assert json.loads(following.stdout.readline())["after"] == {"id": i}
+    following.send_signal(number)
+    out, err = following.communicate(timeout=30)
+    assert (following.returncode, out, err) == (0, "", "")
+
+
+def test_ctrl_c_leaves_whole_lines(since: Since, following: subprocess.Popen[str]) -> None:
+    """A line longer than a pipe holds has begun when Ctrl-C comes."""
+    assert following.stdout is not None
+    assert following.stderr is not None
+    since.do("CREATE TABLE t (id INT PRIMARY KEY, v MEDIUMTEXT)")
+    assert following.stdout.readline()
+    since.do("INSERT INTO t VALUES (1, REPEAT('x', 1000000))")
+    pipe = following.stdout.fileno()
+    parts = [os.read(pipe, 10)]
+    following.send_signal(signal.SIGINT)
+    while part := os.read(pipe, 1 << 16):
+        parts.append(part)
+    assert (following.wait(60), following.stderr.read()) == (0, "")
+    out = b"".join(parts).decode()
+    assert out.endswith("}}\n")
+    assert json.loads(out)["after"] == {"id": 1, "v": "x" * 1_000_000}
+
+
+# --- what goes wrong
+
+
+def fails(code: int, *args: str) -> str:
+    got, out, err = run("tail", *args)
+    assert got == code, err
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_wrong_password_and_missing_grants(since: Since, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, user = since.server, f"u{since.db}"[:30]
+    url = f"mysql://{user}@127.0.0.1:{server.url.rpartition(':')[2]}"
+    server.execute(f"CREATE USER `{user}`@`%` IDENTIFIED BY 'right'")
+    try:
+        monkeypatch.setenv("HEADGATE_PASSWORD", "wrong")
+        error = fails(3, url)
+        assert "Access denied" in error
+        assert "HEADGATE_PASSWORD" in error
+        assert "wrong" not in error
+        monkeypatch.setenv("HEADGATE_PASSWORD", "right")
+        error = fails(3, url)
+        assert "REPLICATION SLAVE" in error
+        error = fails(3, url, "--until-current", "--from", since.start)
+        assert "REPLICATION SLAVE" in error
+    finally:
+        server.execute(f"DROP USER `{user}`@`%`")
+
+
+def test_unreachable_host() -> None:
+    assert "127.0.0.1:1" in fails(3, "mysql://root@127.0.0.1:1")
+
+
+def test_bad_use(mysql_server: MySQLServer) -> None:
+    fails(2, "postgres://x")
+    fails(2, mysql_server.url, "--tables", "nodot")
+    assert "--from" in fails(2, mysql_server.url, "--from", "yesterday")
+    fails(2, mysql_server.url, "--format", "xml")
+
+
+def test_a_gtid_set_of_another_server(mysql_server: MySQLServer) -> None:
+    error = fails(3, mysql_server.url, "--from", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
+    assert "has not executed 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5" in error
+
+
+@pytest.mark.needs_own_server
+@pytest.mark.parametrize(
+    ("flags", "setting"),
+    [
+        ({"gtid_mode": False, "enforce_gtid_consistency": False}, "gtid_mode is OFF"),
+        ({"binlog_format": "STATEMENT"}, "binlog_format is STATEMENT"),
+        ({"binlog_row_image": "MINIMAL"}, "binlog_row_image is MINIMAL"),
+    ],
+)
+def test_a_server_that_is_not_set_up(flags: dict[str, Any], setting: str) -> None:
+    with MySQLServer.start(flags) as server:
+        assert setting in fails(3, server.url)
+
+
+@pytest.mark.needs_own_server
+def test_purged_log() -> None:
+    with MySQLServer.start() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
+        server.execute("INSERT INTO d.t VALUES (1)")
+        file = server.query("SHOW BINARY LOG STATUS")[0][0]
+        server.execute(f"PURGE BINARY LOGS TO '{file}'")
+        assert "no longer holds" in fails(3, server.url, "--from", f"{server.server_uuid}:1")
+        assert [one["after"] for one in tail(server, "--from", "earliest")] == [{"id": 1}]

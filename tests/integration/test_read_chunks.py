@@ -1,0 +1,191 @@
+"""What a chunk's reading does when the server does something else meanwhile.
+
+Races are made, not hoped for: E is taken first, then the other thing happens, then the chunk is read. That is the same
+to the reader as if it had happened while it read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from headgate.errors import ServerBehindError, SnapshotRefusedError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.offsets import ChunkSpec
+from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
+from headgate.snapshot import Redo, read_chunks
+from headgate.testing import MySQLServer
+
+
+@dataclass
+class Scene:
+    """A table ``t`` with rows 1 to 9, and the E at which it had them."""
+
+    server: MySQLServer
+    db: str
+    settings: ConnectionSettings
+    executed: GtidSet
+
+    def do(self, *statements: str) -> None:
+        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def mark(self) -> None:
+        with Connection.open(self.settings) as connection:
+            self.executed = gtid_executed(connection)
+
+    def chunk(self, table: str = "t", lo: int | None = None, hi: int | None = None, number: int = 0) -> ChunkSpec:
+        bounds = [None if bound is None else (str(bound),) for bound in (lo, hi)]
+        return ChunkSpec(f"{self.db}.{table}", number, *bounds)
+
+    def read(self, *chunks: ChunkSpec, **options: Any) -> list[Any]:
+        given = {"executed": self.executed, "server_uuid": self.server.server_uuid, "epoch": 5, "planned_us": 1000}
+        return list(read_chunks(self.settings, chunks or [self.chunk()], **{**given, **options}))
+
+
+def ids(found: list[Any]) -> list[int]:
+    return sorted(i for item in found for i in item.batch.column("id").to_pylist())
+
+
+def reason(found: list[Any]) -> str:
+    assert len(found) == 1
+    assert isinstance(found[0], Redo), found
+    return found[0].reason
+
+
+@pytest.fixture
+def scene(mysql_server: MySQLServer, mysql_db: str) -> Scene:
+    scene = Scene(mysql_server, mysql_db, ConnectionSettings.from_url(mysql_server.url), GtidSet())
+    scene.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", "CREATE TABLE bare (id INT)")
+    scene.do(
+        "INSERT INTO t VALUES " + ",".join(f"({i}, 'v{i}')" for i in range(1, 10)), "INSERT INTO bare VALUES (1), (1)"
+    )
+    scene.mark()
+    return scene
+
+
+def test_rows_are_canonical_images(scene: Scene) -> None:
+    first, second = scene.read(scene.chunk(hi=4), scene.chunk(lo=4, number=1), first_ordinal=100)
+    assert first.table.full_name == f"{scene.db}.t"
+    assert first.batch.schema.names == ["_op", "_seq", "_gtid", "_ts", "id", "v"]
+    assert first.batch.schema.metadata[b"headgate.key"] == b'["id"]'
+    assert set(first.batch.column("_op").to_pylist()) == {"r"}
+    seqs = [seq for item in (first, second) for seq in item.batch.column("_seq").to_pylist()]
+    assert seqs == [{"epoch": 5, "file": SNAPSHOT_FILE, "pos": SNAPSHOT_POS, "ordinal": 100 + i} for i in range(9)]
+    assert first.batch.column("_gtid").null_count == 4
+    assert {moment.microsecond for moment in second.batch.column("_ts").to_pylist()} == {1000}
+    assert (ids([first]), ids([second])) == ([1, 2, 3, 4], [5, 6, 7, 8, 9])
+
+
+def test_changes_after_e_are_turned_back(scene: Scene) -> None:
+    scene.do("DELETE FROM t WHERE id = 2", "UPDATE t SET v = 'new' WHERE id = 3", "UPDATE t SET id = 50 WHERE id = 4")
+    scene.do("INSERT INTO t VALUES (60, 'x')", "UPDATE t SET id = 70 WHERE id = 60", "REPLACE INTO t VALUES (5, 'y')")
+    low, high = scene.read(scene.chunk(hi=4), scene.chunk(lo=4))
+    assert sorted(low.batch.to_pydict()["v"]) == ["v1", "v2", "v3", "v4"]
+    assert sorted(high.batch.to_pydict()["v"]) == ["v5", "v6", "v7", "v8", "v9"]
+
+
+def test_an_empty_chunk_gives_nothing(scene: Scene) -> None:
+    scene.do("INSERT INTO t VALUES (100, 'later')")
+    assert scene.read(scene.chunk(lo=9)) == []
+    assert scene.read() != []
+
+
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (["ALTER TABLE t ADD COLUMN w INT"], "ALTER TABLE t ADD COLUMN w INT"),
+        (["ALTER TABLE t RENAME TO u", "CREATE TABLE t LIKE u"], "RENAME"),
+        (["CREATE TABLE n LIKE t", "RENAME TABLE t TO o, n TO t"], "RENAME"),
+        (["CREATE INDEX i ON t (v)"], "CREATE INDEX"),
+        (["ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 2"], "PARTITION BY"),
+        (["ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 2", "ALTER TABLE t TRUNCATE PARTITION p0"], "PARTITION"),
+        (["DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))"], "DROP TABLE"),
+        (["DROP TABLE t"], "does not exist"),
+        (["ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)"], "another key"),
+    ],
+)
+def test_ddl_of_the_table_gives_redo(scene: Scene, statements: list[str], said: str) -> None:
+    scene.do("UPDATE t SET v = 'x' WHERE id = 1", *statements)
+    chunk = scene.chunk(lo=0, number=7)
+    found = scene.read(chunk)
+    assert said in reason(found)
+    assert found[0].chunk == chunk
+    assert found[0].whole_table == (said in ("does not exist", "another key"))
+    assert json.loads(found[0].to_json())["chunk"] == chunk.to_dict()
+
+
+def test_ddl_of_another_table_does_not(scene: Scene) -> None:
+    scene.do("ALTER TABLE bare ADD COLUMN w INT", "CREATE TABLE other (a INT)", "DROP TABLE other")
+    assert ids(scene.read()) == list(range(1, 10))
+
+
+def test_one_table_of_a_task_gives_redo_and_the_other_rows(scene: Scene) -> None:
+    scene.do("CREATE TABLE u LIKE t", "INSERT INTO u SELECT * FROM t")
+    scene.mark()
+    scene.do("ALTER TABLE u ADD COLUMN w INT", "DELETE FROM t")
+    found = scene.read(scene.chunk("u", hi=4), scene.chunk("t", hi=4), scene.chunk("u", lo=4), scene.chunk("t", lo=4))
+    assert [type(item).__name__ for item in found] == ["Redo", "ImageBatch", "Redo", "ImageBatch"]
+    assert ids([found[1], found[3]]) == list(range(1, 10))
+
+
+def test_a_truncated_table(scene: Scene) -> None:
+    scene.do("DELETE FROM t WHERE id < 3", "TRUNCATE t", "INSERT INTO t VALUES (7, 'after')")
+    assert ids(scene.read()) == [1, 2]
+    assert "truncated" in reason(scene.read(truncate="redo"))
+
+
+def test_a_table_without_a_key(scene: Scene) -> None:
+    scene.do("DELETE FROM t")
+    assert ids(scene.read(scene.chunk("bare"))) == [1, 1]
+    scene.do("INSERT INTO bare VALUES (2)")
+    assert "without a key" in reason(scene.read(scene.chunk("bare")))
+    scene.mark()
+    assert ids(scene.read(scene.chunk("bare"))) == [1, 1, 2]
+
+
+def test_another_or_an_older_server_is_refused(scene: Scene) -> None:
+    with pytest.raises(ServerBehindError, match="planned on"):
+        scene.read(server_uuid="3e11fa47-71ca-11e1-9e33-c80aa9429562")
+    unseen = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3")
+    with pytest.raises(ServerBehindError, match="lacks") as raised:
+        scene.read(executed=scene.executed | unseen)
+    assert raised.value.missing == str(unseen)
+
+
+def test_an_engine_without_consistent_reads_is_refused(scene: Scene) -> None:
+    scene.do("CREATE TABLE m (id INT PRIMARY KEY) ENGINE = MyISAM")
+    with pytest.raises(SnapshotRefusedError, match="MyISAM"):
+        scene.read(scene.chunk("m"))
+
+
+@pytest.mark.parametrize("name", ["a.b", "we`ird", "!x", "[y]*", "ü ?"])
+def test_names_with_anything_in_them(scene: Scene, name: str) -> None:
+    quoted = "`" + name.replace("`", "``") + "`"
+    scene.do(f"CREATE TABLE {quoted} LIKE t", f"INSERT INTO {quoted} SELECT * FROM t")
+    scene.mark()
+    scene.do(f"DELETE FROM {quoted} WHERE id > 3")
+    assert ids(scene.read(scene.chunk(name))) == list(range(1, 10))
+
+
+def large(scene: Scene, rows: int) -> None:
+    numbers = f"JSON_TABLE(CONCAT('[0', REPEAT(',0', {rows - 1}), ']'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS n"
+    scene.do(
+        f"CREATE TABLE big AS SELECT i AS id, REPEAT('x', 50) AS v FROM {numbers}",
+        "ALTER TABLE big ADD PRIMARY KEY (id)",
+    )
+    scene.mark()
+
+
+@pytest.mark.parametrize("change", ["UPDATE big SET v = 'y'", "DELETE FROM big", "UPDATE big SET id = -id"])
+def test_a_change_of_every_row_is_turned_back(scene: Scene, change: str) -> None:
+    large(scene, 150_000)
+    scene.do(change)
+    found = scene.read(scene.chunk("big", hi=100_000), scene.chunk("big", lo=100_000))
+    assert ids(found) == list(range(1, 150_001))
+    assert {v for item in found for v in item.batch.column("v").unique().to_pylist()} == {"x" * 50}

@@ -1,0 +1,213 @@
+"""What a user sees when ``headgate run`` cannot begin: one line, the right exit code, and nothing written."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.testing import MySQLServer
+
+CONFIG = """\
+name = "errors"
+[source]
+url = "{url}"
+password_env = "HEADGATE_ERRORS_PASSWORD"
+tables = ["{tables}"]
+{more}
+[target]
+path = "{lake}"
+[spark]
+master = "local[1]"
+"""
+PASSWORD = "secret-7"
+GRANTS = "REPLICATION SLAVE, REPLICATION CLIENT"
+
+
+class Runs:
+    """``headgate run`` with one thing wrong at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = folder / "pipeline.toml"
+        self.lake = folder / "lake"
+
+    def run(
+        self, url: str, *, tables: str = "e.*", more: str = "", password: str = PASSWORD, command: str = "run --once"
+    ) -> tuple[int, str]:
+        """Exit code and the line on stderr."""
+        self.config.write_text(CONFIG.format(url=url, tables=tables, more=more, lake=self.lake))
+        environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": password}
+        words = [sys.executable, "-m", "headgate.cli", *command.split(), str(self.config)]
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=self.config.parent
+        )
+        assert done.stdout == ""
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1, done.stderr
+        assert lines[0].startswith("error: ")
+        assert PASSWORD not in done.stderr
+        return done.returncode, lines[0]
+
+    def nothing_written(self) -> bool:
+        """Whether there is no lake at all."""
+        return not self.lake.exists()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def fill(server: MySQLServer, grants: str = GRANTS) -> str:
+    """A table, a user with ``grants`` and SELECT on it; the user's URL."""
+    server.execute("DROP DATABASE IF EXISTS e", "DROP USER IF EXISTS reader@'%'", "CREATE DATABASE e")
+    server.execute("CREATE TABLE e.t (id INT PRIMARY KEY, v INT)", "INSERT INTO e.t VALUES (1, 1)")
+    server.execute(f"CREATE USER reader@'%' IDENTIFIED BY '{PASSWORD}'", "GRANT SELECT ON e.* TO reader@'%'")
+    if grants:
+        server.execute(f"GRANT {grants} ON *.* TO reader@'%'")
+    return url_of(server)
+
+
+def url_of(server: MySQLServer) -> str:
+    return f"mysql://reader@{server.host}:{server.port}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MySQLServer]:
+    with MySQLServer.start() as own:
+        fill(own)
+        yield own
+
+
+pytestmark = pytest.mark.needs_own_server
+
+
+def test_wrong_password(server: MySQLServer, runs: Runs) -> None:
+    code, line = runs.run(url_of(server), password="wrong-1")
+    assert code == 3
+    assert "reader" in line
+    assert "wrong-1" not in line
+    assert runs.nothing_written()
+
+
+def test_verify_of_nothing_and_with_a_wrong_password(server: MySQLServer, runs: Runs) -> None:
+    code, line = runs.run(url_of(server), command="verify")
+    assert (code, "no pipeline has written there" in line) == (2, True)
+    (runs.lake / "_headgate" / "ledger").mkdir(parents=True)
+    code, line = runs.run(url_of(server), command="verify", password="wrong-1")
+    assert (code, "reader" in line) == (3, True)
+
+
+def test_no_such_host_or_port(runs: Runs) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        began = time.monotonic()
+        code, line = runs.run(f"mysql://reader@127.0.0.1:{port}", command="run")
+    assert code == 3
+    assert f"127.0.0.1:{port}" in line
+    assert time.monotonic() - began < 30
+    assert runs.nothing_written()
+
+
+def test_tables_that_are_not_there(server: MySQLServer, runs: Runs) -> None:
+    code, line = runs.run(url_of(server), tables="e.none")
+    assert (code, "e.none" in line) == (2, True)
+    code, line = runs.run(url_of(server), tables="nowhere.*")
+    assert (code, "nowhere.*" in line) == (2, True)
+    assert runs.nothing_written()
+
+
+def test_a_key_that_is_not_known(server: MySQLServer, runs: Runs) -> None:
+    code, line = runs.run(url_of(server), more="chunk_row = 5")
+    assert code == 2
+    assert "did you mean chunk_rows" in line
+    assert runs.nothing_written()
+
+
+def test_gtids_off_and_the_remedy(runs: Runs) -> None:
+    with MySQLServer.start({"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server:
+        code, line = runs.run(fill(server))
+        assert code == 3
+        assert "gtid_mode is OFF, but ON is needed: SET PERSIST" in line
+        assert runs.nothing_written()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"), [("binlog_format", "MIXED", "ROW"), ("binlog_row_image", "MINIMAL", "FULL")]
+)
+def test_a_log_without_whole_rows(server: MySQLServer, runs: Runs, name: str, wrong: str, right: str) -> None:
+    server.execute(f"SET GLOBAL {name} = {wrong}")
+    try:
+        code, line = runs.run(url_of(server))
+    finally:
+        server.execute(f"SET GLOBAL {name} = {right}")
+    assert code == 3
+    assert f"{name} is {wrong}, but {right} is needed: SET PERSIST {name} = {right};" in line
+    assert runs.nothing_written()
+
+
+@pytest.mark.parametrize(
+    ("grants", "missing"), [("REPLICATION CLIENT", "REPLICATION SLAVE"), ("REPLICATION SLAVE", "REPLICATION CLIENT")]
+)
+def test_missing_privileges(server: MySQLServer, runs: Runs, grants: str, missing: str) -> None:
+    try:
+        code, line = runs.run(fill(server, grants))
+    finally:
+        fill(server)
+    assert code == 3
+    assert f"{missing} is not granted: GRANT {missing} ON *.* TO 'reader'@'%';" in line
+    assert runs.nothing_written()
+
+
+def test_a_column_that_may_not_be_read(server: MySQLServer, runs: Runs) -> None:
+    server.execute("REVOKE SELECT ON e.* FROM reader@'%'", "GRANT INSERT ON e.t TO reader@'%'")
+    try:
+        code, line = runs.run(url_of(server))
+    finally:
+        fill(server)
+    assert code == 3
+    assert "SELECT on e.t is not granted: GRANT SELECT ON `e`.`t` TO 'reader'@'%';" in line
+    assert runs.nothing_written()
+
+
+def test_files_of_somebody_else_in_the_way(server: MySQLServer, runs: Runs) -> None:
+    folder = runs.lake / "e" / "t"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    code, line = runs.run(url_of(server))
+    assert code == 3
+    assert str(folder) in line
+    assert "choose another target.path" in line
+    assert [path.name for path in runs.lake.rglob("*") if path.is_file()] == ["notes.txt"]
+
+
+def test_a_target_that_cannot_be_a_folder(server: MySQLServer, runs: Runs) -> None:
+    runs.lake.write_text("a file")
+    code, line = runs.run(url_of(server))
+    assert code == 3
+    assert str(runs.lake) in line
+    assert runs.lake.read_text() == "a file"
+
+
+def test_a_delta_table_of_somebody_else(server: MySQLServer, runs: Runs) -> None:
+    """The one case that needs Spark to tell: a Delta table whose properties are not ours."""
+    log = runs.lake / "e" / "t" / "_delta_log"
+    log.mkdir(parents=True)
+    schema = '{\\"type\\":\\"struct\\",\\"fields\\":[]}'
+    (log / "00000000000000000000.json").write_text(
+        '{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
+        f'{{"metaData":{{"id":"x","format":{{"provider":"parquet","options":{{}}}},"schemaString":"{schema}",'
+        '"partitionColumns":[],"configuration":{},"createdTime":1}}\n'
+    )
+    code, line = runs.run(url_of(server))
+    assert code == 3
+    assert "is a Delta table that headgate did not make" in line
+    written = {path.relative_to(runs.lake).as_posix() for path in runs.lake.rglob("*") if path.is_file()}
+    assert written == {"_headgate/lock", "e/t/_delta_log/00000000000000000000.json"}

@@ -1,0 +1,335 @@
+"""Batches made by hand into real Delta tables: what a reader finds there, and after a batch is given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.errors import CommitConflictError, ConfigError, SchemaChangedError, TargetError
+from headgate.lake import DeltaPath, Lake, find_row, read_as_of
+from headgate.sinks import Batch, BatchReport, BatchWriter
+from tests.fix_carrier import UUID, FakeBatch, FakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORDERS = FakeTable()
+NAME = ORDERS.name
+
+
+class Crash(Exception):
+    """Stands for a driver that dies."""
+
+
+class Bench:
+    """One lake and the pipeline that writes it; ``restart`` forgets everything but the files."""
+
+    def __init__(self, spark: SparkSession, path: Path, modes: tuple[str, ...] = ("current", "changelog")) -> None:
+        self.spark = spark
+        self.lake = Lake.at(path)
+        self.modes = modes
+        self.restart()
+
+    def restart(self) -> None:
+        self.writer = BatchWriter(self.spark, self.lake, "shop", self.modes)
+
+    def write(self, *batches: FakeBatch) -> BatchReport:
+        for batch in batches:
+            report = self.writer.write(batch.frame(self.spark), batch.epoch)
+        return report
+
+    def crash_before_ledger(self, batch: FakeBatch) -> None:
+        def crash(_: Batch) -> None:
+            raise Crash
+
+        self.writer.after_tables = crash
+        with pytest.raises(Crash):
+            self.write(batch)
+        self.restart()
+
+    def rows(self, table: str = NAME) -> list[tuple[Any, ...]]:
+        frame = self.spark.read.format("delta").load(self.lake.current(table))
+        return sorted(tuple(row) for row in frame.drop("_seq", "_gtid", "_ts").collect())
+
+    def log(self, table: str = NAME) -> list[tuple[Any, ...]]:
+        frame = self.spark.read.format("delta").load(self.lake.changelog(table)).orderBy("_seq")
+        return [(row["_op"], row["id"], row["_before"] and row["_before"]["id"]) for row in frame.collect()]
+
+    def version(self, table: str = NAME) -> int:
+        return DeltaPath(self.spark, self.lake.current(table)).version()
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path / "lake")
+
+
+def first_read(*values: tuple[Any, ...], table: FakeTable = ORDERS) -> FakeBatch:
+    return FakeBatch(1).snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, values)
+
+
+def live(epoch: int, *images: tuple[Any, ...], table: FakeTable = ORDERS, file: int = 1) -> FakeBatch:
+    return FakeBatch(epoch).live(table.name).images(table, images, file=file)
+
+
+def test_a_snapshot_and_then_changes(bench: Bench) -> None:
+    bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
+    report = bench.write(
+        live(
+            2,
+            ("c", 10, 4, "d"),
+            ("b", 20, 1, "a"),
+            ("u", 20, 1, "a2"),
+            ("d", 30, 2, "b"),
+            ("b", 40, 3, "c"),  # the key changes
+            ("u", 40, 33, "c"),
+            ("c", 50, 5, "e"),  # comes and goes within the batch
+            ("d", 60, 5, "e"),
+        )
+    )
+    assert bench.rows() == [(1, "a2"), (4, "d"), (33, "c")]
+    assert bench.log() == [
+        *[("r", 1, None), ("r", 2, None), ("r", 3, None)],
+        *[("c", 4, None), ("u", 1, 1), ("d", 2, None), ("u", 33, 3), ("c", 5, None), ("d", 5, None)],
+    ]
+    assert report.tables[NAME].state == "live"
+    assert report.tables[NAME].version == bench.version()
+    assert (report.images, report.newest_us) == ({NAME: 8}, {NAME: 1_700_000_000_000_000})
+
+
+def test_keys_that_swap(bench: Bench) -> None:
+    bench.write(first_read((1, "a"), (2, "b")))
+    swap = [
+        ("b", 10, 1, "a"),
+        ("u", 10, 9, "a"),
+        ("b", 20, 2, "b"),
+        ("u", 20, 1, "b"),
+        ("b", 30, 9, "a"),
+        ("u", 30, 2, "a"),
+    ]
+    bench.write(live(2, *swap))
+    assert bench.rows() == [(1, "b"), (2, "a")]
+
+
+def test_a_batch_of_many_parts_folds_across_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.sinks._expand.ONE_TASK_IMAGES", 3)
+    bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
+    batch = live(2, ("d", 30, 1, "a2"), ("c", 40, 1, "a3"))
+    batch.images(ORDERS, [("b", 10, 1, "a"), ("u", 10, 1, "a2"), ("d", 15, 2, "b")])
+    bench.write(batch)
+    assert bench.rows() == [(1, "a3"), (3, "c")]
+
+
+@pytest.mark.parametrize("other_file", [1, 2, 0])
+def test_killed_between_the_tables_and_the_ledger(bench: Bench, other_file: int) -> None:
+    """The replay may come from another server, where the same changes have other positions."""
+    bench.crash_before_ledger(first_read((1, "a"), (2, "b"), (3, "c")))
+    bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
+    assert bench.rows() == [(1, "a"), (2, "b"), (3, "c")]
+    images = [
+        ("d", 10, 1, "a"),
+        ("b", 20, 2, "b"),
+        ("u", 20, 7, "b"),
+        ("c", 30, 4, "d"),
+        ("d", 40, 4, "d"),
+        ("c", 50, 1, "x"),
+    ]
+    bench.crash_before_ledger(live(2, *images))
+    assert bench.writer.ledger.last is not None
+    assert bench.writer.ledger.last.epoch == 1
+    report = bench.write(live(2, *images, file=other_file))
+    assert bench.rows() == [(1, "x"), (3, "c"), (7, "b")]
+    assert [op for op, *_ in bench.log()] == ["r", "r", "r", "d", "u", "c", "d", "c"]
+    assert report.tables[NAME].version == bench.version()
+
+
+def test_a_committed_batch_is_not_written_again(bench: Bench) -> None:
+    bench.write(first_read((1, "a")), live(2, ("c", 10, 2, "b")))
+    before = bench.version()
+    bench.restart()
+    report = bench.write(live(2, ("c", 10, 2, "b")))
+    assert report.replayed
+    assert bench.version() == before
+    with pytest.raises(TargetError, match="checkpoint is older"):
+        bench.write(first_read((1, "a")))
+
+
+def test_the_ledger_row_is_a_consistent_view(bench: Bench) -> None:
+    items = FakeTable("shop.items")
+    bench.write(
+        first_read((1, "a")).snapshot(items.name, 1, append=True, first=True, last=True).chunk(items, [(1, "i")])
+    )
+    bench.write(live(2, ("c", 10, 2, "b")).live(items.name).images(items, [("c", 11, 2, "j")]))
+    bench.write(live(3, ("c", 20, 3, "c")))
+
+    def view(**at: Any) -> dict[str, int]:
+        return {name: frame.count() for name, frame in read_as_of(bench.spark, bench.lake.path, **at).items()}
+
+    assert view() == {"shop.orders": 3, "shop.items": 2}
+    assert view(batch=1) == {"shop.orders": 1, "shop.items": 1}
+    assert view(gtid=f"{UUID}:1-2") == {"shop.orders": 2, "shop.items": 2}
+    assert find_row(bench.spark, bench.lake).gtid == f"{UUID}:1-3"
+    with pytest.raises(ConfigError, match="yet"):
+        view(gtid=f"{UUID}:1-9")
+
+
+def test_a_table_that_is_still_read_is_not_in_the_view(bench: Bench) -> None:
+    bench.write(FakeBatch(1).snapshot(NAME, 1, append=True, first=True).chunk(ORDERS, [(1, "a")]))
+    assert read_as_of(bench.spark, bench.lake.path) == {}
+    bench.write(FakeBatch(2).snapshot(NAME, 1, append=True, last=True).chunk(ORDERS, [(2, "b")]))
+    assert read_as_of(bench.spark, bench.lake.path)[NAME].count() == 2
+
+
+def test_a_truncate_clears_what_came_before_it(bench: Bench) -> None:
+    bench.write(first_read((1, "a"), (2, "b")))
+    batch = live(2, ("c", 10, 3, "c"), ("t", 20), ("c", 30, 4, "d"))
+    bench.write(batch.ddl(NAME, "TRUNCATE TABLE orders", "truncate", 20))
+    assert bench.rows() == [(4, "d")]
+    assert [op for op, *_ in bench.log()] == ["r", "r", "c", "t", "c"]
+    bench.write(live(3, ("t", 10)).ddl(NAME, "TRUNCATE TABLE orders", "truncate", 10))
+    assert bench.rows() == []
+
+
+def test_a_new_column(bench: Bench) -> None:
+    wider = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
+    bench.write(first_read((1, "a"), (2, "b")))
+    batch = live(2, ("b", 10, 1, "a"), ("u", 10, 1, "a2")).images(wider, [("c", 30, 3, 7, "c")])
+    bench.write(batch.ddl(NAME, "ALTER TABLE orders ADD added INT AFTER id", "alter", 20, only_adds=True))
+    assert bench.rows()[1:] == [(2, None, "b"), (3, 7, "c")]
+    frame = bench.spark.read.format("delta").load(bench.lake.current(NAME))
+    assert frame.columns == ["id", "added", "item", "_seq", "_gtid", "_ts"]
+    log = bench.spark.read.format("delta").load(bench.lake.changelog(NAME))
+    assert {row["added"] for row in log.where("_op = 'c'").collect()} == {7}
+    history = bench.spark.read.format("delta").load(bench.lake.schema_history).collect()
+    assert [(row["db"], row["table"], row["action"]) for row in history] == [("shop", "orders", "alter")]
+    assert bench.writer.inbox.names("signals") == []
+
+
+def test_columns_that_do_not_fit_write_nothing_and_a_reread_replaces_the_table(bench: Bench) -> None:
+    retyped = FakeTable(columns=(("id", "bigint"), ("item", "int")))
+    items = FakeTable("shop.items")
+    bench = Bench(bench.spark, Path(bench.lake.path), ("current",))
+    bench.write(first_read((1, "a"), (2, "b")))
+    batch = live(2, ("c", 10, 3, 3), table=retyped).live(items.name).images(items, [("c", 11, 1, "x")])
+    with pytest.raises(SchemaChangedError, match=r"--resnapshot 'shop\.orders'"):
+        bench.write(batch)
+    assert not DeltaPath(bench.spark, bench.lake.current(items.name)).exists()
+    bench.writer.inbox.write("signals/1.json", {"type": "resnapshot", "tables": ["shop.ord*"]})
+    report = bench.write(batch)
+    assert report.tables[NAME].state == "stale"
+    assert bench.rows() == [(1, "a"), (2, "b")]
+    assert bench.rows(items.name) == [(1, "x")]
+    again = FakeBatch(3).snapshot(NAME, 3, append=False, first=True, last=True).chunk(retyped, [(1, 1), (3, 3)])
+    bench.crash_before_ledger(again)
+    report = bench.write(again)
+    assert bench.rows() == [(1, 1), (3, 3)]
+    assert report.tables[NAME].state == "live"
+
+
+def test_a_reread_sweeps_what_the_source_no_longer_has(bench: Bench) -> None:
+    bench.write(first_read((1, "a"), (2, "b"), (3, "c"), (4, "d")))
+    part = FakeBatch(2).snapshot(NAME, 2, append=False, first=True).chunk(ORDERS, [(1, "a"), (2, "B")])
+    bench.write(part.images(ORDERS, [("c", 10, 9, "late")]))
+    assert len(bench.rows()) == 5
+    bench.write(FakeBatch(3).snapshot(NAME, 2, append=False, last=True).chunk(ORDERS, [(3, "c")]))
+    assert bench.rows() == [(1, "a"), (2, "B"), (3, "c"), (9, "late")]
+
+
+@pytest.mark.parametrize("whole_table", [False, True])
+def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_table: bool) -> None:
+    bench.write(first_read((1, "a"), (2, "b")))
+    batch = FakeBatch(2).snapshot(NAME, 2, append=False, first=True, last=True)
+    report = bench.write(batch.redo(NAME, {"table": NAME, "number": 0}, whole_table=whole_table))
+    assert report.tables[NAME].state == "snapshotting"
+    assert bench.rows() == [(1, "a"), (2, "b")]
+    assert bench.writer.inbox.read("signals/redo-2-0.json") == {
+        "type": "redo",
+        "table": NAME,
+        "chunk": {"table": NAME, "number": 0},
+        "reason": "altered",
+        "whole_table": whole_table,
+    }
+    assert bench.writer.inbox.read("finished.json") == {"tables": []}
+
+
+def test_what_is_handed_back(bench: Bench) -> None:
+    bench.writer.inbox.write("signals/1.json", {"type": "resnapshot", "tables": ["shop.*"]})
+    batch = first_read((1, "a")).end(f"{UUID}:1")
+    batch.actions = [{"id": "1", "type": "resnapshot"}]
+    bench.write(batch)
+    assert bench.writer.inbox.names("signals") == []
+    assert bench.writer.inbox.read("finished.json") == {"tables": [NAME]}
+    hint = bench.writer.inbox.read("hint.json")
+    assert hint == {"gtid": f"{UUID}:1", "server_uuid": UUID, "file": "binlog.000001", "pos": 4}
+    bench.write(live(2, ("c", 10, 2, "b")).end(f"{UUID}:1"))  # not at the batch's end
+    assert bench.writer.inbox.read("hint.json") == hint
+
+
+def test_an_alter_that_may_change_rows_asks_for_a_reread(bench: Bench) -> None:
+    bench.write(first_read((1, "a")))
+    bench.write(FakeBatch(2).live(NAME).ddl(NAME, "ALTER TABLE orders MODIFY item CHAR(1)", "alter", 5))
+    signal = bench.writer.inbox.read("signals/ddl-2-shop%2Eorders.json")
+    assert signal is not None
+    assert (signal["type"], signal["tables"]) == ("resnapshot", [NAME])
+
+
+def test_a_dropped_table_is_stopped_and_keeps_its_rows(bench: Bench) -> None:
+    bench.write(first_read((1, "a")))
+    report = bench.write(FakeBatch(2).live(NAME).ddl(NAME, "DROP TABLE orders", "drop", 5))
+    assert report.tables[NAME].state == "stopped"
+    assert report.warnings
+    bench.restart()
+    bench.write(live(3, ("c", 10, 2, "b")))
+    assert bench.rows() == [(1, "a")]
+
+
+def _delta(bench: Bench, path: str) -> None:
+    bench.spark.range(3).write.format("delta").save(path)
+
+
+def _files(bench: Bench, path: str) -> None:
+    Path(path).mkdir(parents=True)
+    (Path(path) / "notes.txt").write_text("mine")
+
+
+def _other_pipeline(bench: Bench, path: str) -> None:
+    other = Bench(bench.spark, Path(bench.lake.path).parent / "other")
+    other.writer.pipeline = "other"
+    other.write(first_read((1, "a")))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(other.lake.current(NAME)).rename(path)
+
+
+@pytest.mark.parametrize("occupy", [_delta, _files, _other_pipeline])
+@pytest.mark.parametrize("sink", ["current", "changelog"])
+def test_a_target_that_is_not_ours_is_refused_before_anything_is_written(
+    bench: Bench, occupy: Callable[[Bench, str], None], sink: str
+) -> None:
+    path = bench.lake.current(NAME) if sink == "current" else bench.lake.changelog(NAME)
+    occupy(bench, path)
+    items = FakeTable("shop.items")
+    batch = first_read((1, "a")).snapshot(items.name, 1, append=True).chunk(items, [(1, "i")])
+    with pytest.raises(TargetError, match=r"choose another target\.path"):
+        bench.write(batch)
+    assert not DeltaPath(bench.spark, bench.lake.current(items.name)).exists()
+    with pytest.raises(TargetError):
+        bench.writer.check_targets(bench.spark, [NAME])
+
+
+def test_two_pipelines_on_one_target(bench: Bench, spark: SparkSession) -> None:
+    second = Bench(spark, Path(bench.lake.path))
+    bench.write(first_read((1, "a")))
+    with pytest.raises(CommitConflictError, match="two pipelines"):
+        second.write(first_read((1, "a")))
+    with pytest.raises(TargetError, match="belongs to pipeline"):
+        BatchWriter(spark, bench.lake, "other", ("current",))
+
+
+def test_names_that_paths_and_parquet_do_not_like(bench: Bench) -> None:
+    odd = FakeTable("we/b.o`r d%20", (("a b", "bigint"), ("x`y;", "string"), ("é", "string")), ("a b",))
+    bench.write(first_read((1, "a", "é"), (2, "b", "é"), table=odd))
+    bench.write(live(2, ("d", 10, 1, "a", "é"), ("c", 20, 3, "c", None), table=odd))
+    assert bench.rows(odd.name) == [(2, "b", "é"), (3, "c", None)]

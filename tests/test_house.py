@@ -1,0 +1,78 @@
+"""The house rules that no single module can keep: who imports whom, what loads what, what is public."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headgate
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "src" / "headgate"
+ROOMS = sorted(f"headgate.{module.name}" for module in pkgutil.iter_modules(headgate.__path__))
+GENERATED = {"_charset_data.py"}
+
+
+def lint_imports(sources: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command as c; c()",
+            "--no-logo",
+            "--no-cache",
+        ],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(sources), "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("binlog/_crc.py", "import socket", "Decoding and positions do no I/O"),
+        ("columns/_kernels.py", "import pyspark", "Spark stays in the upper rooms"),
+        ("gtid.py", "import headgate.mysql", "Rooms import downwards only"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:
+    shutil.copytree(SOURCES, tmp_path / "headgate", ignore=shutil.ignore_patterns("__pycache__"))
+    planted = tmp_path / "headgate" / module
+    planted.write_text(planted.read_text() + f"\n{line}\n")
+    run = lint_imports(tmp_path)
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert f"{contract}" in run.stdout.split("Broken contracts")[1]
+
+
+@pytest.mark.parametrize("command", [["-c", "import headgate"], ["-m", "headgate.cli", "--help"]])
+def test_the_start_loads_neither_numba_nor_spark(command: list[str]) -> None:
+    run = subprocess.run([sys.executable, "-X", "importtime", *command], capture_output=True, text=True, check=True)
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in run.stderr.splitlines()}
+    assert "headgate" in loaded
+    assert not loaded & {"numba", "pyspark", "pyarrow", "pandas"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_public_names_exist_once(room: str) -> None:  # their order is held by ruff (RUF022)
+    module = importlib.import_module(room)
+    names: list[str] = module.__all__
+    assert len(names) == len(set(names))
+    assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_modules_stay_readable() -> None:
+    long = [
+        path.name
+        for path in SOURCES.rglob("*.py")
+        if path.name not in GENERATED and len(path.read_text().splitlines()) > 600
+    ]
+    assert long == []
