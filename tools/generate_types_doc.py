@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.catalog import SINGLE_BYTE, Column
+from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, Column
 from headgate.columns import codec_for
 
 TARGET = Path(__file__).parents[1] / "docs" / "types.md"
@@ -52,9 +52,21 @@ Unsigned columns take the next wider signed type, because Spark has no unsigned 
 """
 CHARSETS = """## Character sets
 
-UTF-8 (`utf8mb4`, `utf8mb3`, `ascii`) is copied after a check, `utf16`, `utf16le`, `ucs2` and `utf32` are converted, and
-these single-byte sets go through MySQL's own tables: {single}. Columns in other sets are refused with
-their name.
+Every character set of the server becomes UTF-8 on both roads. `utf8mb4`, `utf8mb3` and `ascii` are copied after a
+check; `utf16`, `utf16le`, `ucs2` and `utf32` are converted by rule; all others go through MySQL's own tables, so that
+each value is what `CONVERT(… USING utf8mb4)` says:
+
+* {single}
+* {multi}
+
+What is not plain:
+
+* `latin1` is Windows-1252, as in MySQL; its five holes are control characters.
+* A code that a column can hold but that has no character is `?`, as for every client of MySQL that speaks UTF-8.
+* Bytes that no column of the set can hold stop with an error that names table and column.
+* In a key column two more things stop, because keys that cannot be told apart by their text would become one row: a
+  code without character, and one whose character MySQL writes as another code (the NEC duplicates of `cp932`, the
+  backslash of `sjis`). Change such a key's column to `utf8mb4`, or leave the table out.
 """
 
 
@@ -83,8 +95,9 @@ def render() -> str:
         rows.append(
             f"| `{column.mysql}` | `{arrow}` | `{spark_type(arrow)}` | {'' if text == arrow else f'`{text}`'} |"
         )
-    single = ", ".join(f"`{name}`" for name in sorted(SINGLE_BYTE))
-    sections = [HEAD + "\n".join(rows) + "\n", *(family(name) for name in _FAMILIES), CHARSETS.format(single=single)]
+    single, multi = (", ".join(f"`{name}`" for name in sorted(names)) for names in (SINGLE_BYTE, MULTI_BYTE))
+    charsets = CHARSETS.format(single=single, multi=multi)
+    sections = [HEAD + "\n".join(rows) + "\n", *(family(name) for name in _FAMILIES), charsets]
     return "\n".join(sections)
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate._cells import Cells
-from headgate.catalog import SINGLE_BYTE, Column
+from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, Column, multi_byte_table
 from headgate.columns import codec_for
 from headgate.errors import DecodeError, UnsupportedError
 from tests.columns.cells import NOT_THERE, decode
@@ -74,10 +76,84 @@ def test_bytes_that_are_no_text_of_the_set(charset: str, value: bytes) -> None:
         decode(text_column(charset), "log", value)
 
 
-@pytest.mark.parametrize("charset", ["gbk", "sjis", "big5", "gb18030", "ujis", "euckr", "cp932"])
-def test_a_character_set_without_a_converter_is_named(charset: str) -> None:
-    with pytest.raises(UnsupportedError, match=charset) as found:
-        codec_for(text_column(charset), table="d.t")
+PYTHONS = {
+    "gbk": ("gbk", ""), "gb2312": ("gb2312", ""), "gb18030": ("gb18030", "\u1e3f\ue7c7"),
+    "sjis": ("shift_jis", "\u00a5\u203e\uff3c"), "ujis": ("euc_jp", "\u00a5\u203e\uff3c"),
+    "cp932": ("cp932", "\u0080\u00a2\u00a3\u00ac\u2016\u2212\u301c\uf8f0\uf8f1\uf8f2\uf8f3"),
+    "eucjpms": ("euc_jp", "\u00a2\u00a3\u00a5\u00a6\u00ac\u2016\u203e\u2212\u301c"),
+    "big5": ("big5", "\u02cd\u2574\uffe3"), "euckr": ("cp949", ""),
+}  # fmt: skip
+"""Python's codec of each set, and the characters that it writes in another way than MySQL reads."""
+
+
+def encoded(charset: str) -> tuple[str, list[bytes]]:
+    """Every character that Python's codec and MySQL's table should agree on, and the characters' codes."""
+    codec, other = PYTHONS[charset]
+    characters, codes = [], []
+    for number in range(0x110000 if charset == "gb18030" else 0x10000):
+        with contextlib.suppress(UnicodeEncodeError):
+            codes.append(chr(number).encode(codec))
+            characters.append(chr(number))
+    kept = [place for place, character in enumerate(characters) if character not in other]
+    if charset == "euckr":  # cp949 has more: MySQL's euckr ends where a second byte is no letter
+        table = multi_byte_table(charset)
+        kept = [place for place in kept if table.decode(codes[place]) is not None]
+    return "".join(characters[place] for place in kept), [codes[place] for place in kept]
+
+
+@pytest.mark.parametrize("charset", sorted(MULTI_BYTE))
+def test_multi_byte_character_sets_are_read_as_python_reads_them(charset: str) -> None:
+    text, codes = encoded(charset)
+    assert len(text) > 7000
+    pieces = [b"".join(codes[start : start + 5000]) for start in range(0, len(codes), 5000)]
+    for road in ("log", "text"):
+        found = decode(text_column(charset), road, *pieces, None, NOT_THERE)
+        assert "".join(found[:-2]) == text
+        assert found[-2:] == [None, None]
+
+
+@pytest.mark.parametrize("charset", sorted(MULTI_BYTE))
+@given(value=st.binary(max_size=24))
+def test_any_bytes_are_text_or_an_error_and_names_are_read_alike(charset: str, value: bytes) -> None:
+    text = multi_byte_table(charset).decode(value)
+    if text is None:
+        with pytest.raises(DecodeError, match=charset):
+            decode(text_column(charset), "log", value)
+    else:
+        assert decode(text_column(charset), "log", b"", value, b"a" * 20) == ["", text, "a" * 20]
+
+
+def test_a_code_without_character_is_a_question_mark_as_in_mysql() -> None:
+    assert decode(text_column("gbk"), "log", b"\xa2\xa1\xaa\xa1") == ["\u2170?"]
+    assert decode(text_column("gb18030"), "log", b"\xfe\x39\xfe\x39") == ["?"]
+
+
+@pytest.mark.parametrize(
+    ("charset", "value"),
+    [
+        ("cp932", b"\xed\x40"), ("cp932", b"\x87\x90"),
+        ("sjis", b"C:\x5c"), ("gbk", b"\xaa\xa1"), ("ujis", b"\xa1\xc0"),
+        ("ujis", b"\x8f\xa2\xb7"), ("gb18030", b"\xfe\x39\xfe\x39"), ("cp1250", b"\x81"), ("armscii8", b"\xff"),
+    ],
+)  # fmt: skip
+def test_a_key_must_be_told_apart_by_its_text(charset: str, value: bytes) -> None:
+    assert decode(text_column(charset), "log", value) != []
+    with pytest.raises(DecodeError, match="as a key must be") as found:
+        decode(text_column(charset), "log", b"fine?", value, key=True)
+    assert found.value.column == "c"
+
+
+@pytest.mark.parametrize("charset", sorted(MULTI_BYTE))
+def test_the_codes_that_a_key_may_have_mean_different_characters(charset: str) -> None:
+    table = multi_byte_table(charset)
+    entries = np.concatenate([table.codes, table.triples])
+    exact = entries[(entries != NO_CODE) & (entries & np.uint32(ALIAS) == 0)]
+    assert len(np.unique(exact)) == len(exact)
+
+
+def test_an_unknown_character_set_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="klingon") as found:
+        codec_for(text_column("klingon"), table="d.t")
     assert (found.value.table, found.value.column) == ("d.t", "c")
 
 

@@ -49,6 +49,13 @@ KEYS: dict[str, tuple[str, str]] = {
     "bin": ("a VARCHAR(9) COLLATE utf8mb4_0900_bin PRIMARY KEY", "('a'),('A'),('á'),('a '),('😀'),('')"),
     "utf16": ("a VARCHAR(9) CHARACTER SET utf16 PRIMARY KEY", "('a'),('b'),('😀'),('')"),
     "utf32": ("a VARCHAR(9) CHARACTER SET utf32 PRIMARY KEY", "('a'),('b'),('中'),('😀'),('')"),
+    "gbk": ("a VARCHAR(9) CHARACTER SET gbk PRIMARY KEY", "('a'),('B'),('中'),('山水'),('々'),('')"),
+    "gb18030": ("a VARCHAR(9) CHARACTER SET gb18030 PRIMARY KEY", "('a'),('B'),('中'),('😀'),('é'),('')"),
+    "sjis": ("a VARCHAR(9) CHARACTER SET sjis PRIMARY KEY", "('a'),('B'),('中'),('表'),('ｱ'),('')"),
+    "cp932": ("a VARCHAR(9) CHARACTER SET cp932 PRIMARY KEY", "('a'),('B'),('髙'),('①'),('ｱ'),('')"),
+    "ujis": ("a CHAR(9) CHARACTER SET ujis PRIMARY KEY", "('a'),('B'),('中'),('ｱ'),('丂'),('')"),
+    "big5": ("a VARCHAR(9) CHARACTER SET big5 PRIMARY KEY", "('a'),('B'),('中'),('功'),('許'),('')"),
+    "euckr": ("a VARCHAR(9) CHARACTER SET euckr PRIMARY KEY", "('a'),('B'),('한국'),('똠'),('漢'),('')"),
     "text": ("a TEXT CHARACTER SET utf8mb4, PRIMARY KEY (a(50))", "('a'),('B'),('é'),('f'),('')"),
     "pair": ("a INT, b VARCHAR(9), PRIMARY KEY (b, a)", "(1,'a'),(2,'A'),(1,'á x'),(5,'b'),(1,'B'),(0,'')"),
     "mixed": (

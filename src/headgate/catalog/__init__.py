@@ -4,15 +4,20 @@ from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE
 from headgate.catalog._ddl import DdlEffect, Statement, parse_statement
 from headgate.catalog._information_schema import QueryFunction, TableStats, load_stats, load_tables
 from headgate.catalog._log import table_from_table_map
+from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
 from headgate.catalog._table import Column, TableDef
 
 __all__ = [
+    "ALIAS",
     "COLLATIONS",
+    "MULTI_BYTE",
+    "NO_CODE",
     "SINGLE_BYTE",
     "SYSTEM_SCHEMAS",
     "Column",
     "DdlEffect",
+    "MultiByteTable",
     "QueryFunction",
     "Statement",
     "TableDef",
@@ -20,6 +25,7 @@ __all__ = [
     "TableStats",
     "load_stats",
     "load_tables",
+    "multi_byte_table",
     "parse_statement",
     "table_from_table_map",
 ]

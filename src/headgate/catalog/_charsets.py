@@ -5,17 +5,19 @@ Values of rows never pass here: ``headgate.columns`` converts them in kernels, f
 
 from __future__ import annotations
 
+import contextlib
+
 from headgate.catalog._charset_data import COLLATIONS, SINGLE_BYTE
+from headgate.catalog._multibyte import MULTI_BYTE, multi_byte_table
 from headgate.errors import UnsupportedError
 
 __all__ = ["COLLATIONS", "SINGLE_BYTE", "decode_text", "normalise"]
 
-_PYTHON_CODECS = {
+_UNICODE = {
     "utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "utf16": "utf-16-be", "ucs2": "utf-16-be",
-    "utf16le": "utf-16-le", "utf32": "utf-32-be", "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030",
-    "big5": "big5", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr",
+    "utf16le": "utf-16-le", "utf32": "utf-32-be",
 }  # fmt: skip
-"""Only for ENUM and SET members; MySQL's tables and Python's agree on the characters such names use."""
+"""Python's names of the sets that need no table."""
 
 
 def normalise(charset: str | None, collation: str | None) -> tuple[str | None, str | None]:
@@ -34,15 +36,17 @@ def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -
 
     :raises UnsupportedError: the character set is unknown, or the bytes are not text in it.
     """
+    text = None
     if charset in SINGLE_BYTE:
         characters = SINGLE_BYTE[charset]
-        return "".join(characters[byte] for byte in value)
-    codec = _PYTHON_CODECS.get(charset or "utf8mb4")
-    try:
-        if codec is not None:
-            return value.decode(codec)
-    except UnicodeDecodeError:
-        pass
+        text = "".join(characters[byte] for byte in value)
+    elif charset in MULTI_BYTE:
+        text = multi_byte_table(charset).decode(value)
+    else:
+        with contextlib.suppress(UnicodeDecodeError, KeyError):
+            text = value.decode(_UNICODE[charset or "utf8mb4"])
+    if text is not None:
+        return text
     raise UnsupportedError(
         f"an ENUM or SET member is not readable as {charset or 'UTF-8'} text: 0x{value.hex()}",
         table=table,

@@ -1,8 +1,10 @@
-"""Character sets other than UTF-8, in kernels: single-byte sets by table, UTF-16, UCS-2 and UTF-32 by rule.
+"""Character sets other than UTF-8, in kernels: by MySQL's own tables, or UTF-16, UCS-2 and UTF-32 by rule.
 
-Each converter makes two passes over the cells, one for the lengths and one for the bytes, with one stepping function
-that both share. The tables are MySQL's own (``headgate.catalog.SINGLE_BYTE``); a byte that its set leaves undefined
-becomes ``?``, as in ``CONVERT(… USING utf8mb4)``.
+A code that a column can hold but that has no character becomes ``?``, as in ``CONVERT(… USING utf8mb4)`` and so for
+every client of the server. Bytes that no column of the set can hold are an error.
+
+**Keys** must be told apart by their text. In a key column (``exact``) a code without character, or one whose character
+MySQL would write as another code, is an error too: two such keys would be one row.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import numpy.typing as npt
 from numba import njit
 
 from headgate._cells import Cells
-from headgate._memory import u8
-from headgate.catalog import SINGLE_BYTE
-from headgate.columns._kernels import total_length
+from headgate._memory import store8, u8, u64
+from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table
+from headgate.columns._kernels import ASCII_MASK, total_length
 
 __all__ = ["Converter", "converter_for"]
 
@@ -28,10 +30,15 @@ _UTF16, _UTF16LE, _UCS2, _UTF32 = 0, 1, 2, 3
 _WIDE = {"utf16": _UTF16, "utf16le": _UTF16LE, "ucs2": _UCS2, "utf32": _UTF32}
 
 
-def converter_for(charset: str) -> Converter | None:
-    """The converter of a MySQL character set, None if there is none."""
+def converter_for(charset: str, *, exact: bool = False) -> Converter | None:
+    """The converter of a MySQL character set, None if there is none.
+
+    :param exact: for a key: only texts that MySQL would convert back to the same bytes.
+    """
     if charset in SINGLE_BYTE:
-        return _single_byte(charset)
+        return _single_byte(charset, exact)
+    if charset in MULTI_BYTE:
+        return _multi_byte(charset, exact)
     return _wide(_WIDE[charset]) if charset in _WIDE else None
 
 
@@ -58,8 +65,10 @@ def _put(out: Any, at: int, code: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, offsets: Any, out: Any) -> Any:
-    """Every byte through ``codes`` (int64[256]); the bytes written."""
+def _convert_bytes(
+    buf: Any, offset: Any, length: Any, valid: Any, codes: Any, offsets: Any, out: Any
+) -> tuple[int, int]:
+    """Every byte through ``codes`` (int64[256], -1: refused): ``(bytes written, first bad row or -1)``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -69,21 +78,108 @@ def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, o
                 if byte < 0x80 and codes[byte] == byte:
                     out[at] = byte
                     at += 1
+                elif codes[byte] < 0:
+                    return at, i
                 else:
                     at = _put(out, at, codes[byte])
         offsets[i + 1] = at
-    return at
+    return at, -1
 
 
-def _single_byte(charset: str) -> Converter:
-    codes = np.array([ord(character) for character in SINGLE_BYTE[charset]], np.int64)
-    widest = max(len(character.encode()) for character in SINGLE_BYTE[charset])
+def _single_byte(charset: str, exact: bool) -> Converter:
+    characters = SINGLE_BYTE[charset]
+    codes = np.array([ord(character) for character in characters], np.int64)
+    widest = max(len(character.encode()) for character in characters)
+    if exact:
+        # Every byte whose character another one has, too, but ASCII's own: MySQL writes that.
+        repeated = [
+            byte for byte in range(256) if characters.count(characters[byte]) > 1 and ord(characters[byte]) != byte
+        ]
+        codes[repeated] = -1
 
     def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], int]:
         offsets = np.empty(len(cells.valid) + 1, np.int32)
         out = np.empty(total_length(cells.length, cells.valid) * widest, np.uint8)
-        size = _convert_bytes(cells.buf, cells.offset, cells.length, cells.valid, codes, offsets, out)
-        return offsets, out[:size], -1
+        size, bad = _convert_bytes(cells.buf, cells.offset, cells.length, cells.valid, codes, offsets, out)
+        return offsets, out[:size], bad
+
+    return convert
+
+
+@njit(cache=True, nogil=True)
+def _four_bytes(buf: Any, at: int, runs: Any) -> Any:
+    """The entry of gb18030's code of four bytes at ``at``."""
+    one, two = u8(buf, at) - 0x81, u8(buf, at + 1) - 0x30
+    three, four = u8(buf, at + 2) - 0x81, u8(buf, at + 3) - 0x30
+    if not (0 <= one < 126 and 0 <= two < 10 and 0 <= three < 126 and 0 <= four < 10):
+        return np.int64(NO_CODE)
+    number = ((one * 10 + two) * 126 + three) * 10 + four
+    low, high = 0, len(runs)
+    while low + 1 < high:
+        middle = (low + high) >> 1
+        if runs[middle, 0] <= number:
+            low = middle
+        else:
+            high = middle
+    if number >= runs[low, 0] + runs[low, 2]:
+        return np.int64(ALIAS | 0x3F)
+    return runs[low, 1] + number - runs[low, 0]
+
+
+@njit(cache=True, nogil=True)
+def _entry(buf: Any, at: int, end: int, codes: Any, triples: Any, runs: Any) -> tuple[Any, int]:
+    """``(entry, bytes)`` of the code at ``at``, as ``MultiByteTable`` has them; it ends before ``end``."""
+    first = u8(buf, at)
+    entry = np.int64(codes[first])
+    if entry != NO_CODE or end - at < 2:
+        return entry, 1
+    entry = np.int64(codes[first << 8 | u8(buf, at + 1)])
+    if entry != NO_CODE or end - at < 3:
+        return entry, 2
+    if first == 0x8F and len(triples) == 65536:
+        return np.int64(triples[u8(buf, at + 1) << 8 | u8(buf, at + 2)]), 3
+    if len(runs) and end - at >= 4:
+        return _four_bytes(buf, at, runs), 4
+    return entry, 1
+
+
+@njit(cache=True, nogil=True)
+def _convert_codes(
+    buf: Any, offset: Any, length: Any, valid: Any, codes: Any, triples: Any, runs: Any, exact: Any,
+    offsets: Any, out: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """``(bytes written, first bad row or -1)``; ``out`` is 8 bytes longer than the text."""
+    at: Any = np.int64(0)
+    offsets[0] = 0
+    for i in range(len(valid)):
+        if valid[i] == 1:
+            place = offset[i]
+            end = place + length[i]
+            while place < end:
+                if place + 8 <= end and u64(buf, place) & ASCII_MASK == 0 and not exact:
+                    store8(out, at, u64(buf, place))
+                    at += 8
+                    place += 8
+                    continue
+                entry, size = _entry(buf, place, end, codes, triples, runs)
+                if entry == NO_CODE or (exact and entry & ALIAS):
+                    return at, i
+                at = _put(out, at, entry & 0x1FFFFF)
+                place += size
+        offsets[i + 1] = at
+    return at, -1
+
+
+def _multi_byte(charset: str, exact: bool) -> Converter:
+    table = multi_byte_table(charset)
+    singles = table.codes[0x80:256]
+    widest = 3 if np.any(singles != NO_CODE) else 2  # half-width katakana: three bytes of UTF-8 for one
+
+    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], int]:
+        offsets = np.empty(len(cells.valid) + 1, np.int32)
+        out = np.empty(total_length(cells.length, cells.valid) * widest + 8, np.uint8)
+        size, bad = _convert_codes(cells.buf, cells.offset, cells.length, cells.valid, *table, exact, offsets, out)
+        return offsets, out[:size], bad
 
     return convert
 

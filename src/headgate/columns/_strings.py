@@ -35,9 +35,10 @@ _UTF8 = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 class StringConverter:
     """From stored bytes in one character set to an Arrow string array; shared by text columns, ENUM and SET."""
 
-    def __init__(self, codec: BaseCodec, charset: str | None) -> None:
+    def __init__(self, codec: BaseCodec, charset: str | None, key: bool) -> None:
         self._codec = codec
-        self._convert = None if charset is None or charset in _UTF8 else converter_for(charset)
+        self._convert = None if charset is None or charset in _UTF8 else converter_for(charset, exact=key)
+        self._what = f"text of character set {charset}" + " that MySQL converts there and back, as a key must be" * key
         if self._convert is None and charset is not None and charset not in _UTF8:
             raise UnsupportedError(
                 f"character set {charset} is not supported (column type {codec.column.mysql}); ALTER the column to "
@@ -52,14 +53,14 @@ class StringConverter:
             return self._codec.strings(cells, *self._codec.gathered(cells))
         offsets, data, bad = self._convert(cells)
         if bad >= 0:
-            raise self._codec.undecodable(cells, bad, f"text of character set {self._codec.column.charset}")
+            raise self._codec.undecodable(cells, bad, self._what)
         self._codec.check_total(len(data))
         return self._codec.array(cells, offsets, data, data_type=pa.string())
 
 
-def string_converter(codec: BaseCodec, charset: str | None) -> StringConverter:
+def string_converter(codec: BaseCodec, charset: str | None, *, key: bool = False) -> StringConverter:
     """The converter of one column. UnsupportedError for a character set without one."""
-    return StringConverter(codec, charset)
+    return StringConverter(codec, charset, key)
 
 
 class TextCodec(BaseCodec):
@@ -67,9 +68,9 @@ class TextCodec(BaseCodec):
 
     arrow_type = pa.string()
 
-    def __init__(self, column: Column, table: str) -> None:
+    def __init__(self, column: Column, table: str, *, key: bool = False) -> None:
         super().__init__(column, table)
-        self._strings = string_converter(self, column.charset)
+        self._strings = string_converter(self, column.charset, key=key)
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""

@@ -30,23 +30,28 @@ ZeroDates: TypeAlias = Literal["error", "null"]
 _SIMPLE: dict[str, Callable[[Column, str], Codec]] = {
     "tinyint": IntegerCodec, "smallint": IntegerCodec, "mediumint": IntegerCodec, "int": IntegerCodec,
     "bigint": IntegerCodec, "float": FloatCodec, "double": FloatCodec, "bit": BitCodec, "year": YearCodec,
-    "char": TextCodec, "varchar": TextCodec, "tinytext": TextCodec, "text": TextCodec, "mediumtext": TextCodec,
-    "longtext": TextCodec, "binary": FixedBytesCodec, "varbinary": BytesCodec, "tinyblob": BytesCodec,
+    "binary": FixedBytesCodec, "varbinary": BytesCodec, "tinyblob": BytesCodec,
     "blob": BytesCodec, "mediumblob": BytesCodec, "longblob": BytesCodec, "enum": EnumCodec, "set": SetCodec,
     "json": JsonCodec, "geometry": GeometryCodec, "vector": VectorCodec,
 }  # fmt: skip
+TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _MAX_ARROW_DIGITS = 38
 """Precision of Spark's and Delta's widest decimal (and of decimal128)."""
 
 
-def codec_for(column: Column, *, table: str, temporals: Temporals = "arrow", zero_dates: ZeroDates = "error") -> Codec:
+def codec_for(
+    column: Column, *, table: str, temporals: Temporals = "arrow", zero_dates: ZeroDates = "error", key: bool = False
+) -> Codec:
     """The codec of one column of ``table`` (``db.table``, for errors).
 
+    :param key: the column is part of the table's key, so its values must be told apart by their Arrow values.
     :raises UnsupportedError: a type or character set without a codec; names table, column and type.
     """
     kind = column.type
     if not _is_possible(column):
         raise UnsupportedError(f"no column can be of type {column.mysql}", table=table, column=column.name)
+    if kind in TEXTS:
+        return TextCodec(column, table, key=key)
     if kind in _SIMPLE:
         return _SIMPLE[kind](column, table)
     if kind == "decimal":
@@ -80,8 +85,8 @@ class TableCodec:
     def __init__(self, table: TableDef, *, temporals: Temporals = "arrow", zero_dates: ZeroDates = "error") -> None:
         self.table = table
         self.codecs: tuple[Codec, ...] = tuple(
-            codec_for(column, table=table.full_name, temporals=temporals, zero_dates=zero_dates)
-            for column in table.columns
+            codec_for(column, table=table.full_name, temporals=temporals, zero_dates=zero_dates, key=index in table.key)
+            for index, column in enumerate(table.columns)
         )
         self.fields: tuple[pa.Field, ...] = tuple(
             pa.field(column.name, codec.arrow_type, nullable=True)
