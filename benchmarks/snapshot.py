@@ -13,6 +13,7 @@ import sys
 import time
 
 from benchmarks._bench import DB, Timing, Workloads, median, progress, report, server, verdict
+from benchmarks._drain import drain
 from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.columns import TableCodec
 from headgate.mysql import Connection, select_blocks
@@ -20,7 +21,6 @@ from headgate.replication import ImageBatch
 from headgate.snapshot import advance, first_chunk_bounds, next_chunk, read_chunks
 
 BOUND = 0.9
-_COM_QUERY = 3
 _CHUNK_ROWS = 250_000
 
 
@@ -31,20 +31,6 @@ def definition(load: Workloads) -> TableDef:
 
 def statement(codec: TableCodec) -> str:
     return f"SELECT {codec.select_list} FROM {DB}.orders"
-
-
-def drain(load: Workloads, sql: str) -> int:
-    """Read the whole answer off the socket; bytes."""
-    with Connection.open(load.settings) as connection:
-        stream, total, tail = connection.command(_COM_QUERY, sql.encode()), 0, b""
-        while True:
-            stream.fill(1)
-            size = stream.end - stream.start
-            tail = (tail + stream.buf[max(stream.start, stream.end - 9) : stream.end].tobytes())[-9:]
-            total += size
-            stream.consume(size)
-            if tail[:3] == b"\x05\x00\x00" and tail[4:5] == b"\xfe":  # the EOF packet
-                return total
 
 
 def into_arrow(load: Workloads, sql: str, codec: TableCodec) -> int:
@@ -84,12 +70,12 @@ def main() -> int:
         codec = TableCodec(table)
         sql = statement(codec)
         progress("reading")
-        drain(load, sql)
+        drain(load.settings, sql)
         into_arrow(load, sql, codec)
         by_chunks(load, table)
         drained, arrow, chunks = [], [], []
         for _ in range(args.rounds):
-            drained.append(Timing(lambda: drain(load, sql)))
+            drained.append(Timing(lambda: drain(load.settings, sql)))
             arrow.append(Timing(lambda: into_arrow(load, sql, codec)))
             chunks.append(Timing(lambda: by_chunks(load, table)))
         results = []
