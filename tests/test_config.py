@@ -99,6 +99,17 @@ def test_policies_of_a_table() -> None:
     assert (tables["shop.orders"].schema_changes, tables["shop.items"].schema_changes) == ("strict", "evolve")
 
 
+def test_the_window_of_a_table_is_its_own_or_the_sources() -> None:
+    config = parse_config(GOOD)
+    assert config.window("shop.orders") == config.source.window == "rewind"
+    changed = parse_config(
+        GOOD.replace("[source]", '[source]\nwindow = "keep"') + '[tables."a.b"]\nwindow = "rewind"\n'
+    )
+    assert [changed.window(table) for table in ("shop.orders", "a.b", "a.c")] == ["keep", "rewind", "keep"]
+    with pytest.raises(ConfigError, match="rewind"):
+        parse_config(GOOD.replace("[source]", '[source]\nwindow = "drop"'))
+
+
 def test_the_page_says_what_the_models_say() -> None:
     written = generate_configuration.PAGE.read_text(encoding="utf-8")
     assert written == generate_configuration.page(), "run python tools/generate_configuration.py"

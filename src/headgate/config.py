@@ -36,6 +36,7 @@ __all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "loa
 
 Mode = Literal["current", "changelog"]
 ZeroDates = Literal["error", "null"]
+Window = Literal["rewind", "keep"]
 
 _MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
@@ -74,6 +75,12 @@ class SourceConfig(_Model):
     )
     zero_dates: ZeroDates = Field(
         "error", description="what dates that Spark cannot hold become: `error` stops, `null` makes them NULL"
+    )
+    window: Window = Field(
+        "rewind",
+        description="rows that change while a chunk is read: `rewind` turns them back, so that the chunk is exact as of"
+        " its batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
+        " follow bring them up to date",
     )
 
     @field_validator("url")
@@ -163,6 +170,7 @@ class TableConfig(_Model):
         "evolve",
         description="`evolve`: an ALTER that may change rows reads the table again; `strict`: it stops the table",
     )
+    window: Window | None = Field(None, description="as in `[source]`, for this table")
 
 
 class PipelineConfig(_Model):
@@ -178,6 +186,11 @@ class PipelineConfig(_Model):
         default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
     )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
+
+    def window(self, table: str) -> Window:
+        """The window policy of ``db.table``."""
+        policy = self.tables.get(table)
+        return self.source.window if policy is None or policy.window is None else policy.window
 
     @field_validator("spark", mode="before")
     @classmethod

@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -295,8 +296,19 @@ def check_source(config: PipelineConfig) -> list[str]:
         rows = prerequisites(connection, databases=sorted({table.db for table in found}))
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
         rows += [row for row in reads if row is not None]
+    rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
+
+
+def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
+    """Partial row images fail nothing by themselves, but chunks with ``window = "rewind"`` need whole ones."""
+    partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
+    rewound = [table for table in tables if config.window(table) == "rewind"]
+    if not partial or not rewound:
+        return []
+    remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
+    return [replace(partial[0], status="fail", remedy=remedy)]
 
 
 def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
@@ -355,6 +367,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "poll_ms": str(source.poll_ms),
         "retry_seconds": str(source.retry_seconds),
         "zero_dates": source.zero_dates,
+        "window": json.dumps({"*": source.window, **{table: config.window(table) for table in config.tables}}),
         "epoch": str(epoch),
         "images": "all" if changelog else "keys",
         # A changelog wants every change, also those of rows the snapshot has yet to read; then chunks are merged.

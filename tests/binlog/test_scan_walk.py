@@ -261,7 +261,19 @@ def test_before_images_of_unchanged_keys_can_be_left_out() -> None:
 
 def test_partial_images() -> None:
     rows = walked(codes.UPDATE_ROWS, b"\0" + struct.pack("<q", 1) + b"\0" + b"\x01b", bitmap=b"\x01", bitmap2=b"\x02")
-    assert [cells for _, _, cells in rows] == [[struct.pack("<q", 1), "absent", "absent"], ["absent", b"b", "absent"]]
+    key = struct.pack("<q", 1)
+    assert [cells for _, _, cells in rows] == [[key, "absent", "absent"], [key, b"b", "absent"]]
+
+
+def test_what_an_after_image_leaves_out_was_not_changed() -> None:
+    """A key that changed stands in the after-image itself; whatever else the before-image has is copied."""
+    one, two = struct.pack("<q", 1), struct.pack("<q", 2)
+    rows = walked(
+        codes.UPDATE_ROWS, b"\0" + one + b"\x01a" + b"\0" + two, bitmap=b"\x03", bitmap2=b"\x01", keys_only=True
+    )
+    assert [(op, cells) for op, _, cells in rows] == [("b", [one, b"a", "absent"]), ("u", [two, b"a", "absent"])]
+    rows = walked(codes.UPDATE_ROWS, b"\0" + one + b"\1", bitmap=b"\x01", bitmap2=b"\x04", keys_only=True)
+    assert [(op, cells) for op, _, cells in rows] == [("u", [one, "absent", None])]
 
 
 @pytest.mark.parametrize("cut", range(1, 12))

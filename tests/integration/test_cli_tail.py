@@ -303,7 +303,6 @@ def test_a_gtid_set_of_another_server(mysql_server: MySQLServer) -> None:
     [
         ({"gtid_mode": False, "enforce_gtid_consistency": False}, "gtid_mode is OFF"),
         ({"binlog_format": "STATEMENT"}, "binlog_format is STATEMENT"),
-        ({"binlog_row_image": "MINIMAL"}, "binlog_row_image is MINIMAL"),
     ],
 )
 def test_a_server_that_is_not_set_up(flags: dict[str, Any], setting: str) -> None:

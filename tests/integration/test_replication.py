@@ -225,20 +225,6 @@ def test_statements_in_place_of_rows_are_refused(mysql_server: MySQLServer, mysq
     assert "INSERT INTO" in caught.value.statement
 
 
-@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
-def test_partial_images_are_refused(mysql_server: MySQLServer, mysql_db: str, image: str) -> None:
-    mysql_server.execute(
-        f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, v INT, b TEXT)", f"INSERT INTO {mysql_db}.t VALUES (1, 1, 'x')"
-    )
-    span = Range(mysql_server, mysql_db)
-    with mysql_server.connect(autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute(f"SET SESSION binlog_row_image = '{image}'")
-        cursor.execute(f"UPDATE {mysql_db}.t SET v = 2")
-    with pytest.raises(UnsupportedError, match="binlog_row_image") as caught:
-        span.read()
-    assert caught.value.table == f"{mysql_db}.t"
-
-
 def test_json_differences_are_refused(mysql_server: MySQLServer, mysql_db: str) -> None:
     mysql_server.execute(
         f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, j JSON)",

@@ -150,6 +150,7 @@ def test_a_log_without_whole_rows(server: MySQLServer, runs: Runs, name: str, wr
         server.execute(f"SET GLOBAL {name} = {right}")
     assert code == 3
     assert f"{name} is {wrong}, but {right} is needed: SET PERSIST {name} = {right};" in line
+    assert ('or set window = "keep" for e.t' in line) == (name == "binlog_row_image")
     assert runs.nothing_written()
 
 

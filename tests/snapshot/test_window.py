@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.errors import SchemaChangedError, SnapshotRefusedError
+from headgate.errors import SchemaChangedError, SnapshotRefusedError, UnsupportedError
+from headgate.replication import SEQ_TYPE
 from headgate.snapshot._window import Mask, Window
 
 Key = tuple[int, str]
@@ -178,6 +179,21 @@ def test_only_the_first_image_of_a_key_is_kept() -> None:
             window.add(batch)
     assert window.touched_keys == 5000
     assert rows_of(window.rewind(table([]), everywhere)) == [(0, key, "k") for key in range(5000)]
+
+
+@pytest.mark.parametrize("op", ["b", "d"])
+def test_a_partial_first_image_cannot_be_turned_back(op: str) -> None:
+    window = Window(TABLE, SCHEMA)
+    images: list[Image] = [("c", (0, 1, "a")), (op, (0, 2, "a")), (op, (0, 1, "a"))]
+    (batch,) = batches(images, [])
+    seq = pa.array([{"epoch": 0, "file": 7, "pos": 100 + i, "ordinal": 0} for i in range(3)], SEQ_TYPE)
+    absent = pa.array([None, '["v"]', '["v"]'], pa.string()).dictionary_encode()
+    window.add(batch.add_column(1, "_seq", seq).add_column(2, "_absent", absent))
+    with pytest.raises(UnsupportedError, match=r'binlog_row_image = .*window = "keep"') as caught:
+        window.rewind(table([(5, 1, "a"), (5, 2, "a")]), everywhere)
+    assert (caught.value.table, caught.value.file, caught.value.pos) == ("d.t", 7, 101)
+    outside = window.rewind(table([(5, 1, "a")]), lambda keys: np.zeros(keys.num_rows, np.bool_))
+    assert rows_of(outside) == []
 
 
 def test_other_columns_are_refused() -> None:

@@ -25,6 +25,12 @@ def test_json_list_of_tables_may_hold_commas() -> None:
     assert Options.parse({**BASE, "tables": "[ab]x.t"}).patterns == ("[ab]x.t",), "a pattern may begin with a bracket"
 
 
+def test_windows_for_all_tables_or_by_table() -> None:
+    assert Options.parse(BASE).windows == {"*": "rewind"}
+    assert Options.parse({**BASE, "window": "KEEP"}).windows == {"*": "keep"}
+    assert Options.parse({**BASE, "window": '{"a.b": "keep"}'}).windows == {"*": "rewind", "a.b": "keep"}
+
+
 def test_one_table_is_meant_exactly() -> None:
     options = Options.parse({"url": "mysql://u@h", "table": "shop.a*b"})
     assert options.patterns == ("shop.a[*]b",)
@@ -52,6 +58,9 @@ def test_one_table_is_meant_exactly() -> None:
         ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
         ({"secret_env": "A", "secret_file": "b"}, "keep the one"),
         ({"server_ids": "a-b"}, "5400-5499"),
+        ({"window": "drop"}, "expected rewind, keep or a JSON object"),
+        ({"window": '{"a.b": "drop"}'}, "expected rewind, keep or a JSON object"),
+        ({"window": '{"a.b"'}, "expected rewind, keep or a JSON object"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:

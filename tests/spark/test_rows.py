@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.errors import SchemaChangedError
-from headgate.replication import META_FIELDS, ImageBatch, canonical_schema
+from headgate.errors import SchemaChangedError, UnsupportedError
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema
 from headgate.spark import _rows
 from headgate.spark._tasks import Unread
 from tests.spark.model import batch_of, definition
@@ -95,6 +95,49 @@ def test_gathered_images_keep_their_order_and_their_transactions() -> None:
         {"name": name, "spark": "int", "mysql": "int", "nullable": True} for name in ("id", "v")
     ]
     assert other["_table"][0].as_py() == "d.u"
+
+
+def partial(images: list[Image], absent: list[str | None]) -> ImageBatch:
+    """A batch in which some images leave columns out."""
+    whole = batch_of("d.t", images)
+    column = pa.array(absent, pa.string()).dictionary_encode().cast(ABSENT_FIELD.type)
+    return ImageBatch(whole.table, whole.batch.add_column(len(META_FIELDS), ABSENT_FIELD, column))
+
+
+def test_whole_and_partial_images_are_gathered_apart() -> None:
+    gathered = _rows._Gatherer("rows")
+    for number in range(4):
+        parts = batch_of("d.t", [("c", number, 0, number + 1)])
+        list(gathered.add(parts if number % 2 else partial([("u", number, 0, number + 1)], ['["v"]'])))
+    rows = [pa.ipc.open_stream(row["_data"][0].as_buffer()).read_all() for row in gathered.rest()]
+    assert [row["id"].to_pylist() for row in rows] == [[0, 2], [1, 3]]
+    assert rows[0]["_absent"].to_pylist() == ['["v"]'] * 2
+    assert "_absent" not in rows[1].schema.names
+
+
+def test_a_partial_image_out_of_an_unread_range_brings_its_before_image_along() -> None:
+    images: list[Image] = [
+        ("b", 15, 0, 1),
+        ("u", 5, 0, 1),
+        ("b", 16, 0, 2),
+        ("u", 6, 0, 2),
+        ("b", 17, 0, 3),
+        ("u", 18, 0, 3),
+    ]
+    rest = _rows.without_unread(
+        partial(images, ['["v"]', '["v"]', None, None, '["v"]', '["v"]']), Unread("d.t", True, 10, 20)
+    )
+    assert rest is not None
+    assert [(row["_op"], row["id"], row["_absent"]) for row in rest.batch.to_pylist()] == [
+        ("b", 15, '["v"]'), ("u", 5, '["v"]'), ("u", 6, None),
+    ]  # fmt: skip
+
+
+def test_typed_rows_refuse_partial_images() -> None:
+    image = partial([("u", 1, 0, 1)], ['["v"]'])
+    with pytest.raises(UnsupportedError, match=r"binlog_row_image = 'FULL'.*option tables") as caught:
+        _rows._typed(image, schema_of({"id": pa.int32(), "v": pa.int32()}), "all")
+    assert caught.value.table == "d.t"
 
 
 def test_much_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

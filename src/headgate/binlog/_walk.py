@@ -7,6 +7,10 @@ against the end of its own event, so that whatever reads the cells later needs n
 An update holds two images and gives two rows, ``b`` (before) and directly after it ``u`` (after). With ``keys_only``
 the ``b`` row is dropped when its key has the same bytes as the ``u`` row's: then it says nothing about any key.
 
+A row image may leave columns out (``binlog_row_image`` MINIMAL or NOBLOB, a setting of each session, so every event
+has its own bitmaps). What an after-image leaves out was not changed: where the before-image has it, it is copied from
+there, so a ``u`` row has its key whenever the ``b`` row has it.
+
 Source: MySQL source ``libs/mysql/binlog/event/rows_event.h`` (``Rows_event``) and ``sql/rpl_record.cc``
 (``unpack_row``): a bitmap of the NULL columns among those present, then the values of the others in table order.
 """
@@ -128,7 +132,7 @@ def _image(
 
 @njit(cache=True, nogil=True)
 def _same_key(buf: Any, offset: Any, length: Any, valid: Any, a: int, b: int, keys: Any) -> bool:
-    """Whether rows ``a`` and ``b`` have the same key bytes. A key column absent from ``b`` was not changed."""
+    """Whether rows ``a`` and ``b`` have the same key bytes. A key column absent from both was not changed."""
     for i in range(keys.shape[0]):
         c = keys[i]
         if valid[c, b] == 2:
@@ -141,6 +145,16 @@ def _same_key(buf: Any, offset: Any, length: Any, valid: Any, a: int, b: int, ke
             if buf[p + j] != buf[q + j]:
                 return False
     return True
+
+
+@njit(cache=True, nogil=True)
+def _copy_unchanged(offset: Any, length: Any, valid: Any, columns: int, row: int) -> None:
+    """Give the after-image in ``row + 1`` the columns that only the before-image in ``row`` has."""
+    for c in range(columns):
+        if valid[c, row + 1] == 2 and valid[c, row] != 2:
+            offset[c, row + 1] = offset[c, row]
+            length[c, row + 1] = length[c, row]
+            valid[c, row + 1] = valid[c, row]
 
 
 @njit(cache=True, nogil=True)
@@ -201,6 +215,8 @@ def _walk(
                     cursor[0] = k
                     return rows, _SHORT
                 p = q
+                if second >= 0:
+                    _copy_unchanged(offset, length, valid, columns, rows)
                 if keys_only and _same_key(buf, offset, length, valid, rows, rows + 1, keys):
                     for c in range(columns):
                         offset[c, rows] = offset[c, rows + 1]

@@ -4,6 +4,8 @@ The lines are put together column by column with Arrow's string functions, so th
 row or value. Keys of a line: ``op, db, table, gtid, file, pos, ordinal, ts, before, after``; a DDL line has
 ``statement`` and no images. Values: see docs/json-lines.md.
 
+Columns that a partial row image leaves out are left out of ``before`` and ``after`` too.
+
 The batches must have been decoded with ``temporals="text"`` and ``images="all"``.
 """
 
@@ -19,11 +21,10 @@ import pyarrow.compute as pc
 from numba import njit
 
 from headgate.catalog import TableDef
-from headgate.replication import Ddl, ImageBatch, LogBlock
+from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
 __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
 
-_META_COLUMNS: Final = 4
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _NEEDS_ESCAPE: Final = r'["\\\x00-\x1f]'
 _CONTROL: Final = r"[\x00-\x1f]"
@@ -105,13 +106,31 @@ def _pick(objects: pa.Array, rows: Any, has: Any) -> pa.Array:
 
 
 def _objects(image: ImageBatch) -> pa.Array:
-    """Each row's columns as one JSON object."""
-    columns = [image.batch.column(i) for i in range(_META_COLUMNS, image.batch.num_columns)]
-    if not columns:
-        return pa.array(["null"] * image.batch.num_rows, pa.string())
+    """Each row's columns as one JSON object; without the columns that its image leaves out."""
+    batch = image.batch
+    if batch.num_columns == len(META_FIELDS):
+        return pa.array(["null"] * batch.num_rows, pa.string())
+    index = batch.schema.get_field_index(ABSENT_FIELD.name)
+    if index < 0:
+        return _whole_objects(image.table, batch.columns[len(META_FIELDS) :], set())
+    absent, columns = batch.column(index), batch.columns[index + 1 :]
+    code = np.asarray(absent.indices.fill_null(-1))
+    places, parts = [], []
+    for k in np.unique(code).tolist():
+        rows = np.flatnonzero(code == k)
+        names = set() if k < 0 else set(json.loads(absent.dictionary[k].as_py()))
+        places.append(rows)
+        parts.append(_whole_objects(image.table, [column.take(pa.array(rows)) for column in columns], names))
+    order = np.argsort(np.concatenate(places))
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _whole_objects(table: TableDef, columns: list[pa.Array], absent: set[str]) -> pa.Array:
+    """Rows as JSON objects of the columns that are not ``absent``; at least one is there."""
     parts: list[Any] = []
-    for i, (column, array) in enumerate(zip(image.table.columns, columns, strict=True)):
-        parts += [f"{',' if i else '{'}{_string(column.name)}:", _values(image.table, i, array)]
+    for i, (column, array) in enumerate(zip(table.columns, columns, strict=True)):
+        if column.name not in absent:
+            parts += [f"{',' if parts else '{'}{_string(column.name)}:", _values(table, i, array)]
     return pc.binary_join_element_wise(*parts, "}", "")
 
 

@@ -17,8 +17,6 @@ _NEEDED: Final[Mapping[str, str]] = {
     "log_bin": "ON",
     "gtid_mode": "ON",
     "binlog_format": "ROW",
-    "binlog_row_image": "FULL",
-    "binlog_row_metadata": "FULL",
 }
 _ORDER: Final = "binlog_order_commits"
 """Without it the transactions that a SELECT sees are no prefix of the log."""

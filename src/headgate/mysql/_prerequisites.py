@@ -76,7 +76,7 @@ def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
     if facts.server_id == 0:
         yield Prerequisite("server_id", "not 0", "0", "fail", "SET PERSIST server_id = 1;")
     yield _must(facts, "binlog_format", "ROW")
-    yield _must(facts, "binlog_row_image", "FULL")
+    yield _must(facts, "binlog_row_image", "FULL", status="warn")
     yield _must(facts, "binlog_row_metadata", "FULL")
     yield _must(facts, "binlog_row_value_options", "''")
     yield _must(facts, "binlog_order_commits", "ON")

@@ -1,6 +1,7 @@
 """The log as Arrow: connection and decoder make a stream of whole transactions, complete or with an error."""
 
 from headgate.replication._meta import (
+    ABSENT_FIELD,
     GTID_TYPE,
     META_FIELDS,
     SEQ_TYPE,
@@ -10,13 +11,16 @@ from headgate.replication._meta import (
     op_array,
     seq_array,
 )
+from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._types import Ddl, Idle, ImageBatch, LogBlock, LogHint, LogItem, RangeEnd, file_number
 
 __all__ = [
+    "ABSENT_FIELD",
     "GTID_TYPE",
     "META_FIELDS",
+    "PARTIAL_REMEDY",
     "SEQ_TYPE",
     "SNAPSHOT_FILE",
     "SNAPSHOT_POS",

@@ -1,8 +1,8 @@
 """From segments of events to Arrow: the decoder of one dump.
 
 What it guarantees. Every change of every wanted transaction in a followed table comes out exactly once, in log order,
-or an error does: unknown events, statements in place of rows, partial images, XA transactions, rows that do not fit
-their table. A transaction counts as received only when its last event was seen.
+or an error does: unknown events, statements in place of rows, XA transactions, rows that do not fit their table. A
+transaction counts as received only when its last event was seen.
 
 Row images come out as soon as their segment is decoded, before their transaction has ended: whoever needs whole
 transactions waits for the end of the range (a Spark task), or for an item that proves it (``RangeEnd``, ``Idle``).
@@ -40,7 +40,8 @@ from headgate.binlog import (
 from headgate.catalog import Statement, TableDef, parse_statement
 from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
-from headgate.replication._meta import META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
+from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
+from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._tables import DecodeOptions, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, file_number
 
@@ -59,6 +60,7 @@ class LogDecoder:
     :param inside: True: those in ``wanted``; False: all others.
     :param key_of: key columns of tables without a primary key.
     :param skip: a transaction and the number of its changes that were handed out before a reconnect.
+    :param defaults_of: defaults of columns that partial row images of inserts leave out.
     """
 
     def __init__(
@@ -69,12 +71,14 @@ class LogDecoder:
         *,
         inside: bool = True,
         skip: tuple[str, int] | None = None,
+        defaults_of: DefaultsOf | None = None,
     ) -> None:
         sid, first, last = wanted.as_arrays()
         self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside))
         self._wanted, self._inside = wanted, inside
         self._options = options
         self._tables = TableSlots(options, key_of)
+        self._partial = PartialImages(defaults_of)
         self._received = GtidSetBuilder()
         self._skip = skip
         self._continued = 0
@@ -167,11 +171,6 @@ class LogDecoder:
         cursor = slot.walker.start()
         while cursor[0] < len(which):
             walked = slot.walker.walk(segment.buf, events, which, cursor)
-            if walked.partial:
-                raise UnsupportedError(
-                    "a row image leaves columns out; headgate needs full images: SET GLOBAL binlog_row_image = 'FULL'",
-                    table=slot.name, file=segment.file, pos=int(events.table[R_POS, which[0]]),
-                )  # fmt: skip
             note_counts(walked, counts)
             if walked.block.rows:
                 starts, _ = assign_ordinals(events.table[R_TXN], counts, carried)
@@ -187,8 +186,13 @@ class LogDecoder:
         pos = events.table[R_POS][walked.event]
         ordinal = starts[walked.event] + walked.change
         transactions = self._scanner.transactions()
+        schema, absent = slot.schema, None
         try:
             columns = slot.codec.from_log(walked.block)
+            if walked.partial and slot.table is not None:
+                columns, absent = self._partial.complete(
+                    slot.table, slot.codec, walked, columns, transactions.commit_us[txn]
+                )
         except HeadgateError as error:
             raise self._tables.located(error, slot, file=segment.file, pos=int(pos[0])) from None
         gtid = gtid_array(transactions, self._scanner.tags, txn)
@@ -198,7 +202,10 @@ class LogDecoder:
             gtid,
             pa.array(transactions.commit_us[txn], pa.int64()).cast(META_FIELDS[3].type),
         ]
-        batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=slot.schema)
+        if absent is not None and schema is not None:
+            meta.append(absent)
+            schema = schema.insert(len(META_FIELDS), ABSENT_FIELD)
+        batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=schema)
         return self._without_skipped(batch, txn, ordinal, transactions)
 
     def _without_skipped(self, batch: pa.RecordBatch, txn: Any, ordinal: Any, transactions: Any) -> pa.RecordBatch:
@@ -316,6 +323,10 @@ class LogDecoder:
             yield from self._xa_statement(segment, stop, text, where)
             return
         yield from self._flush(segment)
+        started = int.from_bytes(segment.buf[int(segment.start[stop.place]) :][:4].tobytes(), "little")
+        for effect in statement.effects:
+            if effect.action != "truncate":
+                self._partial.altered(effect.db, effect.table, started)
         yield from self._statement(statement, query.statement, where)
         if not self._scanner.begun and not statement.starts_transaction:
             self._scanner.end_transaction(int(segment.next_pos[stop.place]))

@@ -1,4 +1,4 @@
-"""The meta columns of a canonical record batch: ``_op``, ``_seq``, ``_gtid``, ``_ts``.
+"""The meta columns of a canonical record batch: ``_op``, ``_seq``, ``_gtid``, ``_ts``, and in some ``_absent``.
 
 ``_op`` is built over the walk's own bytes (one letter a row) and ``_gtid`` is dictionary-encoded with one entry per
 transaction, formatted by a kernel: no Python object per row or transaction.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headgate.catalog import TableDef
 
 __all__ = [
+    "ABSENT_FIELD",
     "GTID_TYPE",
     "META_FIELDS",
     "SEQ_TYPE",
@@ -46,6 +47,9 @@ META_FIELDS: Final = (
     pa.field("_gtid", GTID_TYPE),
     pa.field("_ts", pa.timestamp("us", tz="UTC")),
 )
+ABSENT_FIELD: Final = pa.field("_absent", pa.dictionary(pa.int32(), pa.string()))
+"""Behind the others, only in batches with partial images: what an image leaves out, as a JSON list of names in table
+order; null for an image that is whole."""
 SNAPSHOT_FILE: Final = 2**31 - 1
 """``_seq.file`` of rows that a snapshot read: after every change of their own batch."""
 SNAPSHOT_POS: Final = 2**63 - 1

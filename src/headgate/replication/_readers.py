@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from headgate.binlog import Segment, codes
@@ -24,7 +25,9 @@ from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Tra
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication._decoder import LogDecoder
+from headgate.replication._defaults import column_defaults
 from headgate.replication._dump import Dump, open_dump, open_file_dump
+from headgate.replication._partial import DefaultsOf
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, file_number
 
@@ -67,6 +70,11 @@ def _key_lookup(settings: ConnectionSettings) -> Callable[[str, str], Sequence[s
     return key_of
 
 
+def _default_lookup(settings: ConnectionSettings) -> DefaultsOf:
+    """Defaults of columns that row images of inserts leave out; asked of the server when such an image turns up."""
+    return partial(column_defaults, settings)
+
+
 def read_range(
     settings: ConnectionSettings,
     wanted: GtidSet,
@@ -93,7 +101,9 @@ def read_range(
     end: tuple[str, int] | None = None
     uuid = server_uuid or ""
     while remaining:
-        decoder = LogDecoder(remaining, options, _key_lookup(settings), skip=skip)
+        decoder = LogDecoder(
+            remaining, options, _key_lookup(settings), skip=skip, defaults_of=_default_lookup(settings)
+        )
         try:
             with open_dump(settings, wanted=remaining, executed=executed, server_uuid=server_uuid, hint=hint) as dump:
                 uuid = uuid or dump.server_uuid
@@ -165,7 +175,10 @@ class WindowReader:
         target = (file_number(file), pos)
         back_off, skip = _BackOff(), None
         while (file_number(self._reached[0]), self._reached[1]) < target:
-            decoder = LogDecoder(self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip)
+            decoder = LogDecoder(
+                self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip,
+                defaults_of=_default_lookup(self._settings),
+            )  # fmt: skip
             failure: HeadgateError = IncompleteReadError("the log ended before the window's end", file=file, pos=pos)
             try:
                 with open_dump(
@@ -209,7 +222,9 @@ def follow(
     identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
     back_off, skip = _BackOff(), None
     while True:
-        decoder = LogDecoder(had, options, _key_lookup(settings), inside=False, skip=skip)
+        decoder = LogDecoder(
+            had, options, _key_lookup(settings), inside=False, skip=skip, defaults_of=_default_lookup(settings)
+        )
         failure: HeadgateError = IncompleteReadError("the server ended the dump")
         try:
             with open_dump(

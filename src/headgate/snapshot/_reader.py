@@ -31,8 +31,27 @@ What gives a ``Redo``
 
 - DDL of the chunk's table in W, or a definition that changed while it was read, or a table that is gone: the rows
   before and after cannot be told apart by their images.
+- A partial update of the key in W, where rows are kept.
 - A table without a key, if W touches it: images do not say which of several equal rows they mean. Neither a second
   try nor a restart can help at the same E, because W would still begin with the same changes.
+
+Rows that are kept
+==================
+
+Where before-images leave columns out (``binlog_row_image`` MINIMAL or NOBLOB) a row cannot be turned back. With
+``windows[table] = "keep"`` none is: the chunk holds the rows as its SELECT found them, which is the range as of some
+R ⊇ E, between E and the end of W. What follows in the log after E is applied to them again. An insert or a whole image
+sets the row anew; a partial update sets the columns that it changed, and every column that some change between E and R
+set is set again by that same change, so after the last of them the row is what it was at R. An update or delete of a
+key that is not there has been overtaken by a later delete, and does nothing. So the table is exact again as soon as the
+changes up to R are applied.
+
+The exception is a partial update that changes the key: what it leaves out is that of the row at its old key, and after
+R another row may be there. Is there one in W, the chunk gives a ``Redo``. Where the old key belongs to a range that was
+not read yet, the update reaches the sink and finds no row there: the sink has to ask for the table again.
+
+In the window
+=============
 
 After a TRUNCATE in W the rule's result is kept by default: rows that W had touched before it are restored, the others
 are gone, and the stream's ``t`` image, which follows in a later batch, empties the range in any case. A reader without
@@ -43,7 +62,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -53,11 +72,19 @@ import pyarrow.compute as pc
 
 from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables
 from headgate.columns import TableCodec
-from headgate.errors import ChunkRetryError, SchemaChangedError, ServerBehindError, ServerError, SnapshotRefusedError
+from headgate.errors import (
+    ChunkRetryError,
+    SchemaChangedError,
+    ServerBehindError,
+    ServerError,
+    SnapshotRefusedError,
+    UnsupportedError,
+)
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_status, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
+    ABSENT_FIELD,
     GTID_TYPE,
     META_FIELDS,
     SNAPSHOT_FILE,
@@ -68,6 +95,7 @@ from headgate.replication import (
     LogHint,
     WindowReader,
     canonical_schema,
+    file_number,
     op_array,
     seq_array,
 )
@@ -79,6 +107,7 @@ __all__ = ["Redo", "check_server", "exact_patterns", "read_chunks"]
 
 Temporals: TypeAlias = Literal["arrow", "text"]
 ZeroDates: TypeAlias = Literal["error", "null"]
+WindowPolicy: TypeAlias = Literal["rewind", "keep"]
 
 _BATCH_ROWS = 1 << 16
 """Rows of an emitted batch, at most."""
@@ -126,6 +155,7 @@ def read_chunks(
     temporals: Temporals = "arrow",
     zero_dates: ZeroDates = "error",
     truncate: Literal["keep", "redo"] = "keep",
+    windows: Mapping[str, WindowPolicy] | None = None,
 ) -> Iterator[ImageBatch | Redo]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -135,8 +165,10 @@ def read_chunks(
     :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
     :param hint: where a reader stood when its set was E, or less.
     :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
+    :param windows: ``rewind`` or ``keep`` by ``db.table``; ``*`` is all others. By default everything is rewound.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
+    :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
     :raises ChunkRetryError: a SELECT took too long.
     """
     if not chunks:
@@ -144,7 +176,7 @@ def read_chunks(
     with Connection.open(settings) as connection:
         check_server(connection, executed, server_uuid)
         log = _TaskLog(settings, chunks, executed, server_uuid, hint, temporals, zero_dates)
-        task = _Task(connection, log, temporals, zero_dates, truncate)
+        task = _Task(connection, log, temporals, zero_dates, truncate, windows or {})
         stamp = _Stamp(epoch, planned_us, first_ordinal)
         for chunk in chunks:
             try:
@@ -203,19 +235,26 @@ class _TaskLog:
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
         self.ddl: dict[str, str] = {}
         """Tables with DDL in the window, and the first such statement."""
+        self.files: dict[int, str] = {}
+        """Names of the log files, by number."""
         self.touched: set[str] = set()
         self.truncated: set[str] = set()
+        self.moved: set[str] = set()
+        """Tables of which a row got another key, with an image that leaves columns out; only where rows are kept."""
 
     def extend(self, file: str, pos: int) -> None:
         """Reads on to at least this position."""
         for item in self._reader.read_to(file, pos):
             if isinstance(item, LogBlock):
+                self.files[file_number(item.file)] = item.file
                 for name, found in _by_table(item).items():
                     self._images(name, found)
             elif isinstance(item, Ddl):
                 for touched in (f"{item.db}.{item.table}", item.new_name):
                     if touched is not None and touched in self._names:
                         self.ddl.setdefault(touched, item.statement)
+            elif item.table in self._names:  # what the log says of it cannot be read, because of DDL after it
+                self.ddl.setdefault(item.table, item.reason)
 
     def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
         if name not in self._names:
@@ -241,13 +280,27 @@ def _by_table(block: LogBlock) -> dict[str, list[pa.RecordBatch]]:
 
 def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Batches of one table and block by ``_seq``: one table can have several definitions open in the log at once."""
-    if len(found) < 2 or any(batch.schema != found[0].schema for batch in found):
+    if len(found) < 2:
         return found
-    whole = pa.Table.from_batches([batch.drop_columns(["_gtid"]) for batch in found])
+    found = [_without_dictionaries(batch) for batch in found]
+    if any(batch.schema != found[0].schema for batch in found):
+        return found
+    whole = pa.Table.from_batches(found)
     seq = whole.column("_seq")
     keys = pa.table({name: pc.struct_field(seq, name) for name in ("file", "pos", "ordinal")})
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     return list(whole.take(order).combine_chunks().to_batches())
+
+
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without ``_gtid``, and with ``_absent`` as plain text; all batches of a definition are alike then."""
+    name, text = ABSENT_FIELD.name, pa.string()
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        batch = batch.add_column(len(META_FIELDS), pa.field(name, text), pa.nulls(batch.num_rows, text))
+    else:
+        batch = batch.set_column(index, pa.field(name, text), batch.column(index).cast(text))
+    return batch.drop_columns(["_gtid"])
 
 
 class _Task:
@@ -260,12 +313,14 @@ class _Task:
         temporals: Temporals,
         zero_dates: ZeroDates,
         truncate: Literal["keep", "redo"],
+        policies: Mapping[str, WindowPolicy],
     ) -> None:
         self._connection = connection
         self._log = log
         self._temporals = temporals
         self._zero_dates = zero_dates
         self._truncate = truncate
+        self._policies = policies
         self._windows: dict[str, Window] = {}
         self._tables: dict[str, TableDef] = {}
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -342,6 +397,9 @@ class _Task:
             if chunk.table in self._log.touched:
                 raise _Again("a table without a key was written while it was read")
             return rows
+        if self._policies.get(chunk.table, self._policies.get("*")) == "keep":
+            self._check_kept(chunk, table)
+            return rows
         window = self._windows.get(chunk.table)
         if window is None:
             window = self._windows[chunk.table] = Window(table, rows.schema)
@@ -351,7 +409,31 @@ class _Task:
         except SchemaChangedError as error:
             self._log.ddl.setdefault(chunk.table, error.message)  # the window has a gap from here on
             raise _Again(error.message) from None
-        return window.rewind(rows, in_range(self._connection.query, table, chunk))
+        try:
+            return window.rewind(rows, in_range(self._connection.query, table, chunk))
+        except UnsupportedError as error:
+            error.fields["file"] = self._log.files.get(error.file, error.file)
+            raise
+
+    def _check_kept(self, chunk: ChunkSpec, table: TableDef) -> None:
+        """Nothing in the window may make rows that are kept as they were read differ for good."""
+        for batch in self._log.take(chunk.table):
+            if _moves_partly(batch, table.key_names):
+                self._log.moved.add(chunk.table)
+        if chunk.table in self._log.moved:
+            raise _Again("a row got another key while the chunk was read, and its row image leaves columns out")
+
+
+def _moves_partly(batch: pa.RecordBatch, key: Sequence[str]) -> bool:
+    """Whether an update changes the key, and its after-image leaves columns out."""
+    if ABSENT_FIELD.name not in batch.schema.names:
+        return False
+    op = batch.column(0)
+    moves = np.flatnonzero(np.asarray(batch.column(ABSENT_FIELD.name).is_valid()) & np.asarray(pc.equal(op, "u")))
+    after, before = (pa.array(moves - back) for back in (0, 1))
+    return any(
+        pc.any(pc.not_equal(batch.column(name).take(after), batch.column(name).take(before))).as_py() for name in key
+    )
 
 
 class _Stamp:

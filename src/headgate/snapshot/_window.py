@@ -14,6 +14,9 @@ An update that changes the key is a touch of the old key (its before-image, b) a
 after-image, c). Rows here are *images*, one touch each, so an update is always the two images ``b`` and ``u``: the
 touch of k by ``b`` comes first, and a ``u`` is a first touch only when the row came from another key.
 
+*Partial images* (``binlog_row_image`` MINIMAL or NOBLOB) break (b): the first image of a key does not hold the row. A
+chunk with such a key is refused. (a) and (c) need no image.
+
 So a chunk for the range (lo, hi] is: the rows found whose key W does not touch, plus the images (b) whose key lies in
 the range. Whether it does is the collation's business where text is concerned; a key that the SELECT itself found lies
 in the range by that very fact, and for others ``in_range`` is asked.
@@ -32,7 +35,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog import TableDef
-from headgate.errors import SchemaChangedError, SnapshotRefusedError
+from headgate.errors import SchemaChangedError, SnapshotRefusedError, UnsupportedError
+from headgate.replication import ABSENT_FIELD, PARTIAL_REMEDY
 from headgate.snapshot._codes import key_codes
 
 __all__ = ["InRange", "Mask", "Window"]
@@ -41,6 +45,11 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 InRange: TypeAlias = Callable[[pa.Table], Mask]
 """Key columns of n rows → bool[n]: which keys lie in the chunk's range."""
 
+_NOTES = (
+    pa.field("_op", pa.string()), pa.field("_partial", pa.bool_()), pa.field("_file", pa.int32()),
+    pa.field("_pos", pa.int64()),
+)  # fmt: skip
+"""What is kept of an image beside its columns."""
 _SETTLE_ROWS = 1 << 16
 """Images to gather before first touches are picked out again: bounds the state at a constant cost per image."""
 
@@ -57,18 +66,19 @@ class Window:
             raise SnapshotRefusedError("a table without a key cannot be rewound", table=table.full_name)
         self._table = table
         self._keys = [table.columns[index].name for index in table.key]
-        self._schema = pa.schema([pa.field("_op", pa.string()), *(field.remove_metadata() for field in schema)])
+        self._schema = pa.schema([*_NOTES, *(field.remove_metadata() for field in schema)])
         self._first = self._schema.empty_table()
         self._later: list[pa.Table] = []
         self._later_rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next images of the table, in log order: ``_op`` (c, b, u, d) and the table's columns, others are ignored.
+        """The next images of the table, in log order: ``_op`` (c, b, u, d), perhaps ``_seq`` and ``_absent``, and the
+        table's columns; others are ignored.
 
         :raises SchemaChangedError: the images have other columns than the chunk's rows.
         """
         try:
-            found = pa.Table.from_batches([batch]).select(self._schema.names)
+            found = _with_notes(batch).select(self._schema.names)
         except KeyError:
             raise self._changed() from None
         if found.schema.types != self._schema.types:
@@ -84,6 +94,7 @@ class Window:
 
         :param rows: what the SELECT found in the chunk's range: the table's columns. Keys are unique.
         :param in_range: asked only about keys that the SELECT did not find.
+        :raises UnsupportedError: a row cannot be turned back, because its first image leaves columns out.
         """
         self._check_keys(rows)
         self._settle()
@@ -99,8 +110,9 @@ class Window:
         ask = np.flatnonzero(restore & ~found[of_first])
         if len(ask):
             restore[ask] = in_range(first.select(self._keys).take(ask))
+        self._check_whole(first.filter(pa.array(restore)))
         kept = rows.filter(pa.array(~touched[of_rows]))
-        restored = first.filter(pa.array(restore)).drop_columns(["_op"])
+        restored = first.filter(pa.array(restore)).drop_columns([field.name for field in _NOTES])
         return pa.concat_tables([kept, restored.cast(rows.schema)])
 
     @property
@@ -120,6 +132,16 @@ class Window:
         self._first = images.take(np.sort(first[: int(codes.max(initial=-1)) + 1])).combine_chunks()
         self._later, self._later_rows = [], 0
 
+    def _check_whole(self, restored: pa.Table) -> None:
+        """What is put back must be all of a row."""
+        partial = restored.filter(restored["_partial"])
+        if partial.num_rows:
+            raise UnsupportedError(
+                "a row changed while its chunk was read, and its before-image leaves columns out, so it cannot be "
+                f'turned back: {PARTIAL_REMEDY}; or read the table with window = "keep"',
+                table=self._table.full_name, file=partial["_file"][0].as_py(), pos=partial["_pos"][0].as_py(),
+            )  # fmt: skip
+
     def _check_keys(self, images: pa.Table) -> None:
         for name in self._keys:
             column: Any = images.column(name)
@@ -132,3 +154,16 @@ class Window:
 
     def _changed(self) -> SchemaChangedError:
         return SchemaChangedError("the log has other columns than the table", table=self._table.full_name)
+
+
+def _with_notes(batch: pa.RecordBatch) -> pa.Table:
+    """The batch with :data:`_NOTES` for its meta columns."""
+    found = pa.Table.from_batches([batch])
+    names = batch.schema.names
+    partial = found[ABSENT_FIELD.name].is_valid() if ABSENT_FIELD.name in names else pa.repeat(False, len(found))
+    found = found.append_column("_partial", partial)
+    for note, part in (("_file", "file"), ("_pos", "pos")):
+        kind = pa.int32() if part == "file" else pa.int64()
+        place = pc.struct_field(found["_seq"], part) if "_seq" in names else pa.nulls(len(found), kind)
+        found = found.append_column(note, place)
+    return found

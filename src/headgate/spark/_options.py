@@ -43,10 +43,13 @@ _HELP = {
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
     "url": "mysql://user@host:3306/?tls=required, without a password",
+    "window": 'rows that change while a chunk is read: "rewind" (default), "keep", or JSON: {"*": …, "db.t": …}',
     "zero_dates": '"error" (default) or "null": dates that Spark cannot hold',
 }
 OPTION_NAMES = tuple(sorted(_HELP))
 """Every option, in lower case as Spark hands them over."""
+
+Window = Literal["rewind", "keep"]
 
 _PASSWORD_NAMES = frozenset({"password", "passwd", "pwd", "secret", "pass"})
 _SERVER_IDS = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?")
@@ -77,6 +80,8 @@ class Options:
     as_of: str | None = None
     epoch: int = 0
     meta: bool = True
+    windows: Mapping[str, Window] = field(default_factory=lambda: {"*": "rewind"})
+    """By ``db.table``; ``*`` is all others."""
     append: bool = True
 
     @classmethod
@@ -111,6 +116,7 @@ class Options:
             end=_gtids(values, "end"),
             as_of=_gtids(values, "as_of"),
             epoch=_number(values, "epoch", 0, 0),
+            windows=_windows(values),
             meta=_choice(values, "meta", "true", ("true", "false")) == "true",
             append=_choice(values, "append", "true", ("true", "false")) == "true",
         )
@@ -208,6 +214,19 @@ def _choice(values: Mapping[str, str], name: str, default: str, allowed: tuple[s
     if value not in allowed:
         raise ConfigError(f'option "{name}" is {value!r}; expected {" or ".join(allowed)}')
     return value
+
+
+def _windows(values: Mapping[str, str]) -> Mapping[str, Window]:
+    text = values.get("window", "rewind").strip()
+    try:
+        given = json.loads(text) if text.startswith("{") else {"*": text.lower()}
+    except ValueError:
+        given = {}
+    if not given or any(value not in ("rewind", "keep") for value in given.values()):
+        raise ConfigError(
+            f'option "window" is {text!r}; expected rewind, keep or a JSON object: {{"*": "rewind", "db.t": "keep"}}'
+        )
+    return {"*": "rewind", **given}
 
 
 def _server_ids(text: str | None) -> str | None:

@@ -7,7 +7,7 @@ the log is in ``_seq`` and is kept inside a batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -17,11 +17,21 @@ import pyarrow.compute as pc
 
 from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.columns import TableCodec
-from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError
+from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import Hint
-from headgate.replication import Ddl, ImageBatch, LogBlock, LogHint, RangeEnd, canonical_schema, read_range
+from headgate.replication import (
+    ABSENT_FIELD,
+    PARTIAL_REMEDY,
+    Ddl,
+    ImageBatch,
+    LogBlock,
+    LogHint,
+    RangeEnd,
+    canonical_schema,
+    read_range,
+)
 from headgate.snapshot import Redo, exact_patterns, read_chunks
 from headgate.spark._tasks import Task, Unread
 
@@ -58,10 +68,12 @@ _ALL_BYTES = 128 << 20
 
 Images = Literal["all", "keys"]
 ZeroDates = Literal["error", "null"]
+Windows = Mapping[str, Literal["rewind", "keep"]]
+NO_WINDOWS: Windows = {"*": "rewind"}
 
 
 def read_task(
-    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates
+    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates, windows: Windows = NO_WINDOWS
 ) -> Iterator[ImageBatch | Ddl | Redo | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing."""
     executed = GtidSet.parse(task.executed)
@@ -82,6 +94,7 @@ def read_task(
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, zero_dates=zero_dates,
+        windows=windows,
     )  # fmt: skip
 
 
@@ -96,7 +109,7 @@ def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | Non
     """Leave out images of keys that were unread before this batch; None: nothing is left.
 
     Both images of an update are looked at by themselves. A before-image whose after-image moved into an unread range
-    becomes a delete.
+    becomes a delete; one whose after-image is partial stays with it.
     """
     if unread is None:
         return image
@@ -116,12 +129,24 @@ def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | Non
     if not keep.any():
         return None
     batch = image.batch
+    keep |= _moved_partial(image, keep)
     before = _mask(pc.equal(batch.column(0), "b"))
     lonely = before & ~np.append(keep[1:], False)
     if lonely.any():
         op = pc.if_else(pa.array(lonely), "d", batch.column(0))
         batch = batch.set_column(0, batch.schema.field(0), op)
     return ImageBatch(image.table, batch.filter(pa.array(keep)))
+
+
+def _moved_partial(image: ImageBatch, keep: Any) -> Any:
+    """bool[images]: before-images to keep all the same, because the after-image leaves columns out: it is of use only
+    beside the row at its old key, and that this one is not there yet has to be seen.
+    """
+    index = image.batch.schema.get_field_index(ABSENT_FIELD.name)
+    if index < 0:
+        return np.zeros(len(keep), np.bool_)
+    partial = np.asarray(image.batch.column(index).is_valid()) & _mask(pc.equal(image.batch.column(0), "u"))
+    return np.append(partial[1:] & keep[1:], False)
 
 
 def _mask(values: Any) -> Any:
@@ -136,14 +161,14 @@ def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
 
 
 def carrier_rows(
-    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates
+    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates, windows: Windows = NO_WINDOWS
 ) -> Iterator[pa.RecordBatch]:
     """A task's carrier rows."""
     if task.header is not None:
         yield _row(None, "batch", None, 0, task.header.encode())
     gathered = _Gatherer("chunk" if task.log is None else "rows")
     silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
-    for item in read_task(settings, task, images=images, zero_dates=zero_dates):
+    for item in read_task(settings, task, images=images, zero_dates=zero_dates, windows=windows):
         if isinstance(item, ImageBatch):
             image = item
             silent.discard(image.table.full_name)
@@ -177,18 +202,18 @@ def _empty_table(settings: ConnectionSettings, name: str) -> Iterator[pa.RecordB
 
 
 class _Gatherer:
-    """Joins record batches of one table definition until they are worth a row."""
+    """Joins record batches of one table definition until they are worth a row; those with partial images apart."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._waiting: dict[tuple[str, str], list[ImageBatch]] = {}
-        self._rows: dict[tuple[str, str], int] = {}
-        self._bytes: dict[tuple[str, str], int] = {}
+        self._waiting: dict[tuple[str, str, bool], list[ImageBatch]] = {}
+        self._rows: dict[tuple[str, str, bool], int] = {}
+        self._bytes: dict[tuple[str, str, bool], int] = {}
 
     def add(self, image: ImageBatch) -> Iterator[pa.RecordBatch]:
         if not image.table.columns:
             return
-        name = (image.table.full_name, image.table.fingerprint)
+        name = (image.table.full_name, image.table.fingerprint, ABSENT_FIELD.name in image.batch.schema.names)
         self._waiting.setdefault(name, []).append(image)
         self._rows[name] = self._rows.get(name, 0) + image.batch.num_rows
         self._bytes[name] = self._bytes.get(name, 0) + image.batch.nbytes
@@ -201,7 +226,7 @@ class _Gatherer:
         for name in list(self._waiting):
             yield self._take(name)
 
-    def _take(self, name: tuple[str, str]) -> pa.RecordBatch:
+    def _take(self, name: tuple[str, str, bool]) -> pa.RecordBatch:
         images = self._waiting.pop(name)
         count = self._rows.pop(name)
         del self._bytes[name]
@@ -317,14 +342,23 @@ def typed_fields(table: TableDef, zero_dates: ZeroDates, *, meta: bool) -> list[
 
 
 def typed_rows(
-    settings: ConnectionSettings, task: Task, table: str, schema: pa.Schema, *, images: Images, zero_dates: ZeroDates
+    settings: ConnectionSettings,
+    task: Task,
+    table: str,
+    schema: pa.Schema,
+    *,
+    images: Images,
+    zero_dates: ZeroDates,
+    windows: Windows = NO_WINDOWS,
 ) -> Iterator[pa.RecordBatch]:
     """A task's rows of one table, in exactly ``schema``.
+
+    :raises UnsupportedError: a row image leaves columns out, for which typed rows have no place.
 
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
-    for item in read_task(settings, task, images=images, zero_dates=zero_dates):
+    for item in read_task(settings, task, images=images, zero_dates=zero_dates, windows=windows):
         if isinstance(item, Redo):
             raise ChunkRetryError(
                 f"a chunk cannot be read exactly: {item.reason}; start the query again with a new checkpoint",
@@ -336,6 +370,12 @@ def typed_rows(
 
 def _typed(image: ImageBatch, schema: pa.Schema, images: Images) -> pa.RecordBatch:
     batch, name = image.batch, image.table.full_name
+    if ABSENT_FIELD.name in batch.schema.names:
+        raise UnsupportedError(
+            f"a row image leaves columns out, which typed rows cannot say: {PARTIAL_REMEDY}, and begin after that; or "
+            "read the table through option tables, whose batches say it",
+            table=name,
+        )
     for field in batch.schema:
         if schema.get_field_index(field.name) < 0 and field.name not in META:
             raise SchemaChangedError(

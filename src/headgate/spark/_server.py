@@ -23,7 +23,6 @@ REQUIRED: Mapping[str, str] = {
     "log_bin": "ON",
     "gtid_mode": "ON",
     "binlog_format": "ROW",
-    "binlog_row_image": "FULL",
     "binlog_order_commits": "ON",
 }
 """Dynamic settings without which a plan would be wrong, so they are checked at every planning."""

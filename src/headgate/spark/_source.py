@@ -93,14 +93,17 @@ class _Reading:
 
         options, settings = self._parsed, self._parsed.settings()
         if options.table is None:
-            yield from carrier_rows(settings, task, images=options.images, zero_dates=options.zero_dates)
+            yield from carrier_rows(
+                settings, task, images=options.images, zero_dates=options.zero_dates, windows=options.windows
+            )
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
         yield from typed_rows(
-            settings, task, options.table, schema, images=options.images, zero_dates=options.zero_dates
-        )
+            settings, task, options.table, schema, images=options.images, zero_dates=options.zero_dates,
+            windows=options.windows,
+        )  # fmt: skip
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):

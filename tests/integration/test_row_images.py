@@ -1,0 +1,370 @@
+"""Row images that leave columns out: ``binlog_row_image`` MINIMAL and NOBLOB, a setting of each session."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.catalog import TablePatterns
+from headgate.cli import app
+from headgate.errors import UnsupportedError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.offsets import ChunkSpec
+from headgate.replication import ImageBatch, LogBlock, follow, read_range
+from headgate.snapshot import Redo, read_chunks
+from headgate.testing import MySQLServer
+
+
+class Session:
+    """A session of its own on the database, and the log since it began."""
+
+    def __init__(self, server: MySQLServer, db: str) -> None:
+        self.server, self.db, self.start = server, db, server.gtid_executed
+        self.settings = ConnectionSettings.from_url(server.url)
+        self.connection = server.connect(database=db, autocommit=True)
+
+    def do(self, *statements: str) -> None:
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def mark(self) -> None:
+        self.start = self.server.gtid_executed
+
+    def read(self, **options: Any) -> list[dict[str, Any]]:
+        """All images since the mark, in order, as dicts of the table's columns with ``_op`` and ``_absent``."""
+        with Connection.open(self.settings) as connection:
+            end = gtid_executed(connection)
+        items = read_range(
+            self.settings, end - GtidSet.parse(self.start), executed=end, server_uuid=None,
+            tables=TablePatterns([f"{self.db}.*"]), epoch=1, **options,
+        )  # fmt: skip
+        rows = [
+            {"_absent": None, **row}
+            for item in items
+            if isinstance(item, LogBlock)
+            for image in item.images
+            for row in image.batch.to_pylist()
+        ]
+        rows.sort(key=lambda row: tuple(row["_seq"].values()))
+        for row in rows:
+            row["_absent"] = None if row["_absent"] is None else json.loads(row["_absent"])
+            del row["_seq"], row["_gtid"], row["_ts"]
+        return rows
+
+    def lines(self) -> list[tuple[str, Any, Any]]:
+        """What ``headgate tail`` prints of it."""
+        arguments = ["tail", self.server.url, "--until-current", "--from", self.start, "--tables", f"{self.db}.*"]
+        result = CliRunner().invoke(app, arguments)
+        assert (result.exit_code, result.stderr) == (0, "")
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        return [(line["op"], line["before"], line["after"]) for line in lines if line["op"] != "ddl"]
+
+
+@pytest.fixture
+def session(mysql_server: MySQLServer, mysql_db: str) -> Any:
+    made = Session(mysql_server, mysql_db)
+    yield made
+    made.connection.close()
+
+
+def test_minimal_changes_as_json_lines(session: Session) -> None:
+    """Update, delete, insert, key change, NULL to a value and back."""
+    session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10) DEFAULT 'x', c INT NOT NULL DEFAULT 5)")
+    session.do("INSERT INTO t VALUES (1, 1, 'p', 1), (2, NULL, 'q', 2)")
+    session.do("SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    session.do(
+        "UPDATE t SET a = 7 WHERE id = 1", "UPDATE t SET a = 8 WHERE id = 2",
+        "UPDATE t SET a = NULL, c = 3 WHERE id = 2",
+        "UPDATE t SET id = 9 WHERE id = 1", "INSERT INTO t (id) VALUES (4)", "DELETE FROM t WHERE id = 9",
+    )  # fmt: skip
+    assert session.lines() == [
+        ("u", {"id": 1}, {"id": 1, "a": 7}),
+        ("u", {"id": 2}, {"id": 2, "a": 8}),
+        ("u", {"id": 2}, {"id": 2, "a": None, "c": 3}),
+        ("u", {"id": 1}, {"id": 9}),
+        ("c", None, {"id": 4, "a": None, "b": "x", "c": 5}),
+        ("d", {"id": 9}, None),
+    ]
+
+
+def test_the_row_image_switched_in_mid_stream(session: Session) -> None:
+    """Full, minimal and no-blob images in one batch: what each leaves out stands in ``_absent``."""
+    session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT)", "INSERT INTO t VALUES (1, 1, 'one')")
+    session.mark()
+    for image in ("FULL", "MINIMAL", "NOBLOB", "FULL"):
+        session.do(f"SET SESSION binlog_row_image = '{image}'", "UPDATE t SET a = a + 1")
+    none: list[str] = []
+    expected = [
+        ("b", none, 1, "one"), ("u", none, 2, "one"), ("b", ["a", "b"], None, None), ("u", ["b"], 3, None),
+        ("b", ["b"], 3, None), ("u", ["b"], 4, None), ("b", none, 4, "one"), ("u", none, 5, "one"),
+    ]  # fmt: skip
+    assert [(row["_op"], row["_absent"] or none, row["a"], row["b"]) for row in session.read()] == expected
+    assert {row["id"] for row in session.read()} == {1}
+    keys = [(row["_op"], row["_absent"] or none, row["a"]) for row in session.read(images="keys")]
+    assert keys == [("u", none, 2), ("u", ["b"], 3), ("u", ["b"], 4), ("u", none, 5)]
+
+
+def test_whole_batches_have_no_absent_column(session: Session) -> None:
+    """Images that the reader can complete count as whole."""
+    session.do("CREATE TABLE t (a INT, b INT)", "SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    session.do("INSERT INTO t (a) VALUES (1)", "UPDATE t SET b = 2", "DELETE FROM t")
+    rows = session.read()
+    assert [(row["_op"], row["a"], row["b"]) for row in rows] == [
+        ("c", 1, None), ("b", 1, None), ("u", 1, 2), ("d", 1, 2),
+    ]  # fmt: skip
+    assert all(row["_absent"] is None for row in rows)
+
+
+COLUMNS = {
+    "tiny": "TINYINT DEFAULT -5", "big": "BIGINT UNSIGNED NOT NULL DEFAULT 18446744073709551615",
+    "dec": "DECIMAL(30,10) DEFAULT -1.5", "f": "FLOAT DEFAULT 16777217.1", "dbl": "DOUBLE DEFAULT 0.1",
+    "bits": "BIT(9) DEFAULT b'100000001'", "y": "YEAR DEFAULT 1999",
+    "latin": "CHAR(5) CHARACTER SET latin1 DEFAULT 'ä€'", "smile": "VARCHAR(9) CHARACTER SET utf8mb4 DEFAULT '😀?'",
+    "e": "ENUM('x','ü') DEFAULT 'ü'", "s": "SET('a','b') DEFAULT 'a,b'", "bin": "BINARY(4) DEFAULT 'ab'",
+    "vb": "VARBINARY(5) DEFAULT x'00ff41'", "d": "DATE DEFAULT '2020-02-03'",
+    "dt": "DATETIME(3) DEFAULT '2020-02-03 01:02:03.456'", "ts": "TIMESTAMP(2) NULL DEFAULT '2020-02-03 01:02:03.45'",
+    "ti": "TIME(6) DEFAULT '-838:59:58.000001'", "nothing": "INT", "empty": "VARCHAR(5) DEFAULT ''",
+    "odd`name": "INT DEFAULT 3", "hidden": "INT DEFAULT 4 INVISIBLE", "n": "INT DEFAULT 6",
+    "now": "TIMESTAMP(6) DEFAULT CURRENT_TIMESTAMP(6)", "computed": "JSON DEFAULT (JSON_OBJECT('a', 1))",
+    "stored": "INT AS (tiny + 1) STORED", "made": "INT AS (tiny + 2) VIRTUAL",
+}  # fmt: skip
+
+
+def test_inserts_are_completed_with_the_defaults(session: Session) -> None:
+    columns = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in COLUMNS.items())
+    session.do(f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, {columns})")
+    for statement in ("INSERT INTO t (n) VALUES (1)", "INSERT INTO t () VALUES ()", "DELETE FROM t"):
+        session.do("SET SESSION binlog_row_image = 'MINIMAL'")
+        session.mark()
+        session.do(statement, "SET SESSION binlog_row_image = 'FULL'", "UPDATE t SET n = COALESCE(n, 0) + 1")
+        rows = {row.pop("_op"): row for row in session.read()}
+        if "c" in rows:
+            assert rows["c"] == {**rows["b"], "id": rows["c"]["id"]} | {"now": rows["c"]["now"]}
+            assert rows["c"]["bin"] == b"ab\0\0"
+
+
+def test_columns_without_a_default_hold_the_zero_of_their_type(session: Session) -> None:
+    kinds = {
+        "i": "INT", "dec": "DECIMAL(9,2)", "f": "FLOAT", "bits": "BIT(9)", "y": "YEAR", "c": "CHAR(3)", "t": "TEXT",
+        "e": "ENUM('x','y')", "s": "SET('a','b')", "bin": "BINARY(3)", "vb": "VARBINARY(3)", "ti": "TIME(2)",
+        "j": "JSON", "bl": "BLOB", "d": "DATE", "dt": "DATETIME(1)",
+    }  # fmt: skip
+    columns = ", ".join(f"`{name}` {kind} NOT NULL" for name, kind in kinds.items())
+    session.do(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", "SET SESSION sql_mode = ''")
+    session.do("SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    session.do("INSERT INTO t (id) VALUES (1)", "SET SESSION binlog_row_image = 'FULL'", "DELETE FROM t")
+    first, second = session.read(temporals="text")
+    assert {**first, "_op": "d"} == second
+    assert (first["_absent"], first["e"], first["bin"], first["j"]) == (None, "x", b"\0\0\0", "null")
+
+
+def test_a_default_that_changed_since_is_not_used(session: Session) -> None:
+    session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 1)", "SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    session.do("INSERT INTO t (id) VALUES (1)")
+    assert session.read()[0]["a"] == 1
+    session.do("ALTER TABLE t ALTER COLUMN a SET DEFAULT 2", "INSERT INTO t (id) VALUES (2)")
+    with pytest.raises(UnsupportedError, match="altered after") as caught:
+        session.read()
+    assert caught.value.table == f"{session.db}.t"
+    assert "binlog_row_image = 'FULL'" in str(caught.value)
+    session.mark()
+    session.do("INSERT INTO t (id) VALUES (3)")
+    assert session.read()[0]["a"] == 2
+    session.do("ALTER TABLE t ADD COLUMN z INT NOT NULL DEFAULT 0 AFTER id")
+    with pytest.raises(UnsupportedError, match="another definition"):
+        session.read()
+
+
+def test_a_default_that_changes_while_the_log_is_followed(session: Session) -> None:
+    """What was asked before an ALTER is not used after it."""
+    session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 1)", "SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    items = follow(session.settings, GtidSet.parse(session.start), tables=TablePatterns([f"{session.db}.*"]))
+    session.do("INSERT INTO t (id) VALUES (1)")
+
+    def next_value() -> int:
+        for item in items:
+            if isinstance(item, LogBlock):
+                return int(item.images[0].batch.column("a")[0].as_py())
+        raise AssertionError
+
+    assert next_value() == 1
+    session.do("DO SLEEP(1.1)", "ALTER TABLE t ALTER COLUMN a SET DEFAULT 2", "INSERT INTO t (id) VALUES (2)")
+    assert next_value() == 2
+    items.close()  # type: ignore[attr-defined]
+
+
+def test_no_blob_images(session: Session) -> None:
+    """JSON does not count as a blob."""
+    session.do("CREATE TABLE t (id INT PRIMARY KEY, b TEXT, j JSON)", "SET SESSION binlog_row_image = 'NOBLOB'")
+    session.mark()
+    session.do("INSERT INTO t (id, b) VALUES (1, 'x')", "UPDATE t SET j = '1'", "UPDATE t SET b = 'y'", "DELETE FROM t")
+    assert session.lines() == [
+        ("c", None, {"id": 1, "b": "x", "j": None}),
+        ("u", {"id": 1, "j": None}, {"id": 1, "j": "1"}),
+        ("u", {"id": 1, "j": "1"}, {"id": 1, "b": "y", "j": "1"}),
+        ("d", {"id": 1, "j": "1"}, None),
+    ]
+
+
+def test_generated_columns_follow_what_they_are_made_of(session: Session) -> None:
+    session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT, s INT AS (a + 1) STORED, v INT AS (a + 2) VIRTUAL, o INT)")
+    session.do("INSERT INTO t (id, a) VALUES (1, 1)", "SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    session.do("UPDATE t SET a = 5", "UPDATE t SET o = 6")
+    assert [line[2] for line in session.lines()] == [{"id": 1, "a": 5, "s": 6, "v": 7}, {"id": 1, "o": 6}]
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (b, a)", "UNIQUE KEY (b, a)", "UNIQUE KEY (c), UNIQUE KEY (a)"])
+def test_every_kind_of_key_is_in_a_minimal_image(session: Session, key: str) -> None:
+    session.do(f"CREATE TABLE t (v INT, a INT NOT NULL, b VARCHAR(9) NOT NULL, c INT, {key})")
+    session.do("INSERT INTO t VALUES (1, 2, 'x', 3)", "SET SESSION binlog_row_image = 'MINIMAL'")
+    session.mark()
+    session.do("UPDATE t SET v = 9", "UPDATE t SET a = 5", "DELETE FROM t")
+    names = set("a" if "(c)" in key else "ab")
+    for op, before, after in session.lines():
+        assert set(before) == names
+        assert op == "d" or set(after) >= names
+
+
+# --- chunks beside partial images
+
+
+class Copy:
+    """A table as its images make it: what a sink has to do, in a dict."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, dict[str, Any]] = {}
+
+    def apply(self, image: ImageBatch) -> None:
+        (key,) = image.table.key_names
+        names = [column.name for column in image.table.columns]
+        left: tuple[Any, dict[str, Any] | None] = (None, None)
+        for given in image.batch.to_pylist():
+            row = {name: given[name] for name in names}
+            absent = json.loads(given["_absent"]) if given.get("_absent") else []
+            here = row[key]
+            if given["_op"] in ("b", "d"):
+                left = here, self.rows.pop(here, None)
+            elif not absent:
+                self.rows[here] = row
+            else:
+                old, base = left
+                assert base is not None or old == here, "a row came from where nothing was"
+                if base is not None:
+                    self.rows[here] = {**base, **{name: row[name] for name in names if name not in absent}}
+
+
+class Chunks:
+    """A table ``t`` whose chunks are read while a random session writes, in steps."""
+
+    def __init__(self, session: Session, seed: int) -> None:
+        self.session, self.random = session, random.Random(seed)
+        session.do(
+            "CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT, c VARCHAR(20) DEFAULT 'c', d INT NOT NULL DEFAULT 4)",
+            "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 40)"
+            " SELECT i * 2, i, REPEAT('b', i), 'x', i FROM n",
+        )
+        session.mark()
+        self.executed = GtidSet.parse(session.start)
+        self.copy = Copy()
+
+    def write(self, statements: int, *, images: Sequence[str] = ("MINIMAL", "NOBLOB", "FULL"), moves: bool) -> None:
+        for _ in range(statements):
+            one, n = self.random.randrange(90), self.random.randrange(1000)
+            choices = [
+                f"INSERT IGNORE INTO t (id) VALUES ({one})", f"REPLACE INTO t (id, b) VALUES ({one}, 'r{n}')",
+                f"UPDATE t SET a = {n} WHERE id = {one}", f"UPDATE t SET b = 'u{n}', d = {n} WHERE id = {one}",
+                f"UPDATE t SET c = NULL WHERE id BETWEEN {one} AND {one + 4}", f"DELETE FROM t WHERE id = {one}",
+                f"INSERT INTO t (id, a) VALUES ({one}, {n}) ON DUPLICATE KEY UPDATE a = a + {n}",
+            ]  # fmt: skip
+            if moves:
+                choices.append(f"UPDATE IGNORE t SET id = {self.random.randrange(90)} WHERE id = {one}")
+            image = self.random.choice(images)
+            self.session.do(f"SET SESSION binlog_row_image = '{image}'", self.random.choice(choices))
+
+    def read(self, chunks: Sequence[ChunkSpec], window: str, **writing: Any) -> list[Any]:
+        """What ``read_chunks`` gives; something is written before and between the chunks."""
+        found = []
+        self.write(15, **writing)
+        for item in read_chunks(
+            self.session.settings, chunks, executed=self.executed, server_uuid=self.session.server.server_uuid,
+            epoch=1, planned_us=0, windows={"*": window},  # type: ignore[dict-item]
+        ):  # fmt: skip
+            found.append(item)
+            self.write(15, **writing)
+        return found
+
+    def chunk(self, lo: int | None = None, hi: int | None = None) -> ChunkSpec:
+        bounds = [None if bound is None else (str(bound),) for bound in (lo, hi)]
+        return ChunkSpec(f"{self.session.db}.t", 0, *bounds)
+
+    def follow(self) -> None:
+        """Apply everything after E."""
+        with Connection.open(self.session.settings) as connection:
+            end = gtid_executed(connection)
+        patterns = TablePatterns([f"{self.session.db}.*"])
+        for item in read_range(
+            self.session.settings, end - self.executed, executed=end, server_uuid=None, tables=patterns, epoch=2
+        ):
+            for image in item.images if isinstance(item, LogBlock) else ():
+                self.copy.apply(image)
+
+    def source(self) -> dict[int, dict[str, Any]]:
+        rows = self.session.server.query(f"SELECT id, a, b, c, d FROM {self.session.db}.t")
+        return {row[0]: dict(zip(["id", "a", "b", "c", "d"], row, strict=True)) for row in rows}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kept_rows_and_the_changes_after_them_equal_the_source(session: Session, seed: int) -> None:
+    """``window = "keep"``: as read, at another moment for each chunk; exact when the changes are applied."""
+    scene = Chunks(session, seed)
+    ranges = [(None, 20), (20, 45), (45, 60), (60, None)]
+    found = scene.read([scene.chunk(*bounds) for bounds in ranges], "keep", moves=False)
+    assert all(isinstance(item, ImageBatch) for item in found)
+    for item in found:
+        scene.copy.apply(item)
+    assert scene.copy.rows != scene.source()
+    scene.write(40, moves=True)
+    scene.follow()
+    assert scene.copy.rows == scene.source()
+
+
+def test_a_key_that_changes_in_a_partial_image_while_rows_are_kept(session: Session) -> None:
+    scene = Chunks(session, 1)
+    session.do("SET SESSION binlog_row_image = 'FULL'", "UPDATE t SET id = 3 WHERE id = 2")
+    assert isinstance(scene.read([scene.chunk()], "keep", moves=False)[0], ImageBatch)
+    session.do("SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE t SET id = 2 WHERE id = 3")
+    (redo,) = scene.read([scene.chunk()], "keep", moves=False)
+    assert isinstance(redo, Redo)
+    assert "another key" in redo.reason
+
+
+def test_partial_images_cannot_be_turned_back(session: Session) -> None:
+    scene = Chunks(session, 2)
+    session.do(
+        "SET SESSION binlog_row_image = 'MINIMAL'", "INSERT INTO t (id) VALUES (1)", "UPDATE t SET a = 1 WHERE id = 1"
+    )
+    (found,) = scene.read([scene.chunk()], "rewind", images=["FULL"], moves=True)
+    assert sorted(found.batch.column("id").to_pylist()) == [i * 2 for i in range(1, 41)]
+    session.do("SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE t SET a = 1 WHERE id = 80")
+    lower = scene.read([scene.chunk(hi=78)], "rewind", images=["FULL"], moves=False)
+    assert len(lower[0].batch) == 39
+    with pytest.raises(UnsupportedError, match='window = "keep"') as caught:
+        scene.read([scene.chunk(lo=78)], "rewind", images=["FULL"], moves=False)
+    error = caught.value
+    assert error.table == f"{session.db}.t"
+    assert "binlog_row_image = 'FULL'" in str(error)
+    events = session.server.query(f"SHOW BINLOG EVENTS IN '{error.file}' FROM {error.pos} LIMIT 1")
+    assert events[0][2] == "Update_rows"
