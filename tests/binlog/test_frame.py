@@ -138,7 +138,7 @@ def test_a_compressed_transaction_of_the_wrong_size_is_refused() -> None:
             feed(packets([writer.rotate("b.1"), writer.payload(inside, data, size=size)]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damaged_bytes_give_events_or_our_error(data: st.DataObject) -> None:
     """The one invariant of the fuzzed decoder: a valid item or one of our errors, whatever the bytes."""

@@ -284,7 +284,7 @@ def test_images_that_do_not_fit_their_event_are_refused(cut: int) -> None:
             walked(codes.WRITE_ROWS, whole + whole[:cut])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(
@@ -300,7 +300,7 @@ def test_what_was_encoded_is_walked(rows: list[tuple[int, bytes | None, int | No
     assert [cells for _, _, cells in found] == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damaged_logs_give_rows_or_our_error(data: st.DataObject) -> None:
     """Without checksums, so that the damage reaches the scanner and the walk."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
@@ -133,7 +133,6 @@ def test_order_across_tables_and_definitions() -> None:
     assert (lines[2]["before"], lines[2]["after"]) == ({"id": 2}, {"id": 3})
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["c", "d", "bu"]), min_size=1, max_size=30), st.data())
 def test_pairs_and_order_in_general(ops: list[str], data: st.DataObject) -> None:
     """Images dealt over three tables come back as one line a change, in log order, updates in pairs."""
@@ -180,13 +179,11 @@ def test_integers_stay_integers() -> None:
     assert texts(Column("c", "year"), pa.array([0, 2026], pa.int16())) == ["0", "2026"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_doubles_read_back(values: list[float]) -> None:
     assert [float(json.loads(text)) for text in texts(Column("c", "double"), pa.array(values))] == values
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_floats_are_the_shortest_that_read_back(values: list[float]) -> None:
     found = texts(Column("c", "float"), pa.array(values, pa.float32()))
@@ -207,7 +204,6 @@ def test_a_float_has_no_more_digits_than_it_needs() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 30), st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), min_size=1))
 def test_decimals_are_fixed_point_text(scale: int, units: list[int | None]) -> None:
     exact = Context(prec=80)
@@ -223,7 +219,6 @@ def _fixed(unit: int, scale: int) -> str:
     return ("-" if unit < 0 else "") + (f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
 def test_texts_read_back(values: list[str | None]) -> None:
     found = texts(Column("c", "text", charset="utf8mb4"), pa.array(values, pa.string()))
@@ -237,7 +232,6 @@ def test_every_control_character_is_escaped() -> None:
     assert not any(character < " " for character in text)
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=70), min_size=1))
 def test_bytes_are_base64(values: list[bytes | None]) -> None:
     found = [json.loads(text) for text in texts(Column("c", "blob"), pa.array(values, pa.binary()))]

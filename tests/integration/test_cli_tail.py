@@ -176,8 +176,6 @@ def test_from_a_gtid_set_means_already_had(since: Since) -> None:
     since.do("INSERT INTO t VALUES (2)")
     assert [one["after"] for one in tail(since.server, "--from", had)] == [{"id": 2}]
     assert tail(since.server) == []
-    everything = tail(since.server, "--from", "earliest", "--tables", f"{since.db}.t")
-    assert [one["after"] for one in everything if one["op"] == "c"] == [{"id": 1}, {"id": 2}]
 
 
 def test_tables_are_chosen_by_pattern(since: Since) -> None:
@@ -228,7 +226,7 @@ def test_following_prints_at_once_and_ends_with_ctrl_c(
         since.do(f"INSERT INTO t VALUES ({i})")
         assert json.loads(following.stdout.readline())["after"] == {"id": i}
     following.send_signal(number)
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=120)
     assert (following.returncode, out, err) == (0, "", "")
 
 
@@ -311,9 +309,12 @@ def test_a_server_that_is_not_set_up(flags: dict[str, Any], setting: str) -> Non
 
 
 @pytest.mark.needs_own_server
-def test_purged_log() -> None:
+def test_from_the_earliest_change_and_from_a_purged_one() -> None:
     with MySQLServer.start() as server:
-        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "FLUSH BINARY LOGS")
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (0)")
+        first = tail(server, "--from", "earliest", "--tables", "d.t")
+        assert [one["after"] for one in first if one["op"] == "c"] == [{"id": 0}]
+        server.execute("FLUSH BINARY LOGS")
         server.execute("INSERT INTO d.t VALUES (1)")
         file = server.query("SHOW BINARY LOG STATUS")[0][0]
         server.execute(f"PURGE BINARY LOGS TO '{file}'")

@@ -33,13 +33,13 @@ def check(server: MySQLServer, left: str, right: str) -> None:
     assert server.query("SELECT GTID_SUBTRACT(%s, '')", (str(a),))[0][0] == canonical
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts([""]), texts([""]))
 def test_untagged(mysql_server: MySQLServer, left: str, right: str) -> None:
     check(mysql_server, left, right)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts(["", "a", "Tag_2"]), texts(["", "a", "tag_2"]))
 def test_tagged(mysql_server: MySQLServer, left: str, right: str) -> None:
     if tuple(map(int, mysql_server.version.split("-")[0].split("."))) < (8, 3):

@@ -133,7 +133,7 @@ def test_every_framing_case(name: str, sizes: list[int]) -> None:
     assert not connection.is_closed
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_rows_survive_any_pieces_any_buffer_and_any_block_size(data: st.DataObject) -> None:
     columns = data.draw(st.integers(1, 5))

@@ -14,7 +14,7 @@ from headgate.mysql import ByteStream
 from tests.mysql.test_result import Pieces
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_the_stream_is_the_bytes_in_order(data: st.DataObject) -> None:
     content = data.draw(st.binary(min_size=1, max_size=500))

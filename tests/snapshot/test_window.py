@@ -114,7 +114,7 @@ def rows_of(found: pa.Table) -> list[Row]:
     return sorted(zip(*(found.column(name).to_pylist() for name in SCHEMA.names), strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(logs, st.data())
 def test_a_rewound_chunk_is_the_state_at_e(log: list[list[tuple[str, Key, Key, int]]], data: st.DataObject) -> None:
     model = Model()

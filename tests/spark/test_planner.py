@@ -48,7 +48,7 @@ step = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.dictionaries(tables, st.one_of(st.sets(keys), st.sets(keys, min_size=12)), min_size=1),
     st.lists(step, min_size=6, max_size=25),
