@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from headgate.catalog import AddedColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +88,16 @@ class FakeBatch:
         return self._data("chunk", table, numbered, 0)
 
     def ddl(
-        self, table: str, statement: str, action: str, pos: int, *, file: int = 1, only_adds: bool = False
+        self,
+        table: str,
+        statement: str,
+        action: str,
+        pos: int,
+        *,
+        file: int = 1,
+        adds: Sequence[AddedColumn] | None = None,
+        new_name: str | None = None,
+        schema: FakeTable | None = None,
     ) -> FakeBatch:
         db, _, name = table.partition(".")
         value = {
@@ -97,7 +108,9 @@ class FakeBatch:
             "ts": 1_700_000_000_000_000,
             "db": db,
             "table": name,
-            "only_adds_nullable": only_adds,
+            "new_name": new_name,
+            "adds": None if adds is None else [asdict(column) for column in adds],
+            "schema": schema and schema.schema_json,
         }
         return self._json("ddl", table, value, 1)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.errors import CommitConflictError, ConfigError, SchemaChangedError, TargetError
+from headgate.catalog import AddedColumn
+from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake import DeltaPath, Lake, find_row, read_as_of
 from headgate.sinks import Batch, BatchReport, BatchWriter
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
@@ -197,7 +198,7 @@ def test_a_new_column(bench: Bench) -> None:
     wider = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
     bench.write(first_read((1, "a"), (2, "b")))
     batch = live(2, ("b", 10, 1, "a"), ("u", 10, 1, "a2")).images(wider, [("c", 30, 3, 7, "c")])
-    bench.write(batch.ddl(NAME, "ALTER TABLE orders ADD added INT AFTER id", "alter", 20, only_adds=True))
+    bench.write(batch.ddl(NAME, "ALTER TABLE orders ADD added INT AFTER id", "alter", 20, adds=[AddedColumn("added")]))
     assert bench.rows()[1:] == [(2, None, "b"), (3, 7, "c")]
     frame = bench.spark.read.format("delta").load(bench.lake.current(NAME))
     assert frame.columns == ["id", "added", "item", "_seq", "_gtid", "_ts"]
@@ -205,23 +206,46 @@ def test_a_new_column(bench: Bench) -> None:
     assert {row["added"] for row in log.where("_op = 'c'").collect()} == {7}
     history = bench.spark.read.format("delta").load(bench.lake.schema_history).collect()
     assert [(row["db"], row["table"], row["action"]) for row in history] == [("shop", "orders", "alter")]
+    assert [(row["outcome"], row["reason"]) for row in history] == [("applied", None)]
     assert bench.writer.inbox.names("signals") == []
 
 
-def test_columns_that_do_not_fit_write_nothing_and_a_reread_replaces_the_table(bench: Bench) -> None:
+def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
+    """In the rows there were and in images from before it, also if the driver dies after the tables."""
+    wider = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
+    five = AddedColumn("added", default="5")
+
+    def batch() -> FakeBatch:
+        fake = live(2, ("b", 10, 1, "a"), ("u", 10, 1, "a2")).images(
+            wider, [("c", 30, 3, 7, "c"), ("c", 31, 4, None, "d")]
+        )
+        return fake.ddl(NAME, "ALTER TABLE orders ADD added INT DEFAULT 5 AFTER id", "alter", 20, adds=[five])
+
+    bench.write(first_read((1, "a"), (2, "b")))
+    bench.crash_before_ledger(batch())
+    bench.write(batch())
+    assert bench.rows() == [(1, 5, "a2"), (2, 5, "b"), (3, 7, "c"), (4, None, "d")]
+    alone = FakeBatch(3).live(NAME)
+    widest = FakeTable(columns=(*wider.columns, ("price", "double")))
+    price = [AddedColumn("price", nullable=False, default="0.5")]
+    bench.write(alone.ddl(NAME, "ALTER TABLE orders ADD price ...", "alter", 5, adds=price, schema=widest))
+    assert {row[-1] for row in bench.rows()} == {0.5}
+    assert bench.writer.inbox.names("signals") == []
+
+
+def test_columns_that_do_not_fit_hold_the_table_and_a_reread_replaces_it(bench: Bench) -> None:
     retyped = FakeTable(columns=(("id", "bigint"), ("item", "int")))
     items = FakeTable("shop.items")
     bench = Bench(bench.spark, Path(bench.lake.path), ("current",))
     bench.write(first_read((1, "a"), (2, "b")))
     batch = live(2, ("c", 10, 3, 3), table=retyped).live(items.name).images(items, [("c", 11, 1, "x")])
-    with pytest.raises(SchemaChangedError, match=r"--resnapshot 'shop\.orders'"):
-        bench.write(batch)
-    assert not DeltaPath(bench.spark, bench.lake.current(items.name)).exists()
-    bench.writer.inbox.write("signals/1.json", {"type": "resnapshot", "tables": ["shop.ord*"]})
     report = bench.write(batch)
     assert report.tables[NAME].state == "stale"
     assert bench.rows() == [(1, "a"), (2, "b")]
     assert bench.rows(items.name) == [(1, "x")]
+    signal = bench.writer.inbox.read("signals/ddl-2-shop%2Eorders.json")
+    assert signal is not None
+    assert signal["tables"] == [NAME]
     again = FakeBatch(3).snapshot(NAME, 3, append=False, first=True, last=True).chunk(retyped, [(1, 1), (3, 3)])
     bench.crash_before_ledger(again)
     report = bench.write(again)
@@ -229,13 +253,24 @@ def test_columns_that_do_not_fit_write_nothing_and_a_reread_replaces_the_table(b
     assert report.tables[NAME].state == "live"
 
 
+def test_a_changelog_that_cannot_hold_a_type_stops_its_table_alone(bench: Bench) -> None:
+    retyped = FakeTable(columns=(("id", "bigint"), ("item", "int")))
+    items = FakeTable("shop.items")
+    bench.write(first_read((1, "a")))
+    report = bench.write(live(2, ("c", 10, 3, 3), table=retyped).live(items.name).images(items, [("c", 11, 1, "x")]))
+    assert (report.tables[NAME].state, report.tables[items.name].state) == ("stopped", "live")
+    assert [op for op, *_ in bench.log()] == ["r"]
+    assert "move that folder away" in report.warnings[0]
+
+
 def test_a_reread_sweeps_what_the_source_no_longer_has(bench: Bench) -> None:
     bench.write(first_read((1, "a"), (2, "b"), (3, "c"), (4, "d")))
     part = FakeBatch(2).snapshot(NAME, 2, append=False, first=True).chunk(ORDERS, [(1, "a"), (2, "B")])
-    bench.write(part.images(ORDERS, [("c", 10, 9, "late")]))
-    assert len(bench.rows()) == 5
-    bench.write(FakeBatch(3).snapshot(NAME, 2, append=False, last=True).chunk(ORDERS, [(3, "c")]))
-    assert bench.rows() == [(1, "a"), (2, "B"), (3, "c"), (9, "late")]
+    bench.write(part.images(ORDERS, [("c", 10, 9, "in a later chunk")]))
+    assert len(bench.rows()) == 4
+    rest = FakeBatch(3).snapshot(NAME, 2, append=False, last=True).chunk(ORDERS, [(3, "c"), (9, "read")])
+    bench.write(rest.images(ORDERS, [("c", 10, 10, "late")]))
+    assert bench.rows() == [(1, "a"), (2, "B"), (3, "c"), (9, "read"), (10, "late")]
 
 
 @pytest.mark.parametrize("whole_table", [False, True])

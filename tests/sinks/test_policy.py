@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import DecodeError, SchemaChangedError
+from headgate.catalog import AddedColumn
+from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Header, build_batch
 from headgate.sinks._policy import Target, Work, plan_table
@@ -17,6 +18,8 @@ RETYPED = FakeTable(columns=(("id", "bigint"), ("item", "int")))
 NARROWER = FakeTable(columns=(("id", "bigint"),))
 REKEYED = FakeTable(key=("id", "item"))
 TARGET = Target(dict(ORDERS.columns), ORDERS.key)
+ADDED = AddedColumn("added")
+ADD = "ALTER TABLE orders ADD added INT AFTER id"
 LIVE = TableState("shop.orders", "live", version=4)
 
 
@@ -29,7 +32,7 @@ def described(fake: FakeBatch) -> Batch:
     header = {"v": 1, "epoch": fake.epoch, "start": "", "gtid": fake.gtid, "server_uuid": "u", "planned_us": 1}
     header.update(tables=fake.header, actions=[])
     rows.append({"_table": None, "_kind": "batch", "_schema": None, "_count": 0, "_text": json.dumps(header)})
-    blank = {"_low": None, "_high": None, "_newest": None, "_truncates": False}
+    blank = {"_low": None, "_high": None, "_newest": None, "_truncates": False, "_partial": False}
     return build_batch([{**blank, **row} for row in rows])
 
 
@@ -77,19 +80,26 @@ def test_a_chunk_to_be_redone_keeps_the_snapshot_open() -> None:
 
 def test_new_columns_are_added() -> None:
     fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(WIDER, [("c", 2, 2, 5, "y")])
-    work = decide(fake)
+    work = decide(fake.ddl("shop.orders", "ALTER TABLE orders ADD added INT AFTER id", "alter", 2, adds=[ADDED]))
     assert work.add_columns == ("added",)
     assert work.definition is not None
     assert [column.name for column in work.definition.columns] == ["id", "added", "item"]
     assert work.state.state == "live"
 
 
-@pytest.mark.parametrize("changed", [RETYPED, NARROWER, REKEYED])
-def test_other_changes_stop_the_pipeline_and_name_the_remedy(changed: FakeTable) -> None:
-    values = [1, "x", 2][: len(changed.columns)] if changed is not RETYPED else [1, 2]
-    fake = FakeBatch(9).images(changed, [("c", 1, *values)])
-    with pytest.raises(SchemaChangedError, match=r"--resnapshot 'shop\.orders'"):
-        decide(fake)
+@pytest.mark.parametrize("changed", [RETYPED, NARROWER, REKEYED, WIDER])
+def test_images_that_no_statement_explains_have_the_table_read_again(changed: FakeTable) -> None:
+    """A change of the table that the log does not hold (``sql_log_bin = 0``)."""
+    values = {"item": "x", "id": 1, "added": 5}
+    row = [2 if changed is RETYPED and name == "item" else values[name] for name, _ in changed.columns]
+    fake = FakeBatch(9).images(changed, [("c", 1, *row)])
+    work = decide(fake)
+    assert (work.apply, work.state.state, work.state.held_epoch) == (False, "stale", 9)
+    assert work.reread is not None
+    assert decide(fake, reread_asked=True).reread is None
+    stopped = decide(fake, strict=True)
+    assert (stopped.apply, stopped.state.state, stopped.reread) == (False, "stopped", None)
+    assert "--resnapshot 'shop.orders'" in str(stopped.state.reason)
 
 
 def test_a_reread_asked_for_holds_the_table_until_it_begins() -> None:
@@ -116,31 +126,141 @@ def test_a_begun_reread_without_rows_keeps_the_hold() -> None:
     assert decide(fake, held).state.held_epoch == 9
 
 
+def test_a_reread_that_found_nothing_ends_the_hold() -> None:
+    held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
+    fake = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True)
+    assert (decide(fake, held).state.state, decide(fake, held).sweep_before) == ("live", 11)
+    redo = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True).redo("shop.orders", {})
+    assert decide(redo, held).state.state == "stale"
+
+
+def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
+    fake = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(RETYPED, [(1, 2)])
+    fake.images(ORDERS, [("c", 1, 1, "x")]).ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5)
+    for before in (LIVE, TableState("shop.orders", "stale", held_epoch=9, reason="r"), None):
+        work = decide(fake, before)
+        assert [part.kind for part in work.parts] == ["chunk"]
+        assert (work.apply, work.replace, work.reread, work.state.state) == (True, True, None, "snapshotting")
+        assert [outcome.done for outcome in work.outcomes] == ["applied"]
+    dropped = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders", {})
+    dropped.ddl("shop.orders", "DROP TABLE orders", "drop", 5)
+    assert decide(dropped).state.state == "stopped"
+
+
+def test_a_table_that_waits_for_its_reading_is_not_asked_for_again() -> None:
+    fake = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None)
+    work = decide(fake.ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5))
+    assert (work.state.state, work.reread) == ("stale", None)
+
+
 def test_an_alter_that_adds_nullable_columns_reads_nothing_again() -> None:
-    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders ADD x INT", "alter", 5, only_adds=True)
-    assert decide(fake).reread is None
+    fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=WIDER)
+    work = decide(fake)
+    assert (work.apply, work.add_columns, work.fills, work.reread) == (True, ("added",), {}, None)
+    assert [(outcome.done, outcome.reason) for outcome in work.outcomes] == [("applied", None)]
 
 
-def test_any_other_alter_reads_again_and_images_that_fit_still_apply() -> None:
-    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders ADD x INT DEFAULT 5", "alter", 5)
-    work = decide(fake.images(WIDER, [("c", 9, 1, 5, "x")]))
-    assert work.reread is not None
-    assert (work.apply, work.add_columns, work.state.state) == (True, ("added",), "live")
+def test_a_literal_default_fills_the_column() -> None:
+    five = AddedColumn("added", nullable=False, default="5")
+    fake = (
+        FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).ddl("shop.orders", ADD, "alter", 5, adds=[five], schema=WIDER)
+    )
+    for target in (TARGET, Target(dict(WIDER.columns), WIDER.key)):  # the second: a replay after a crash
+        work = decide(fake, LIVE, target)
+        assert (work.apply, work.fills, work.reread) == (True, {"added": "5"}, None)
+        assert work.definition is not None
+        assert [column.name for column in work.definition.columns] == ["id", "added", "item"]
 
 
-def test_an_alter_whose_images_do_not_fit_holds_the_table() -> None:
-    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders DROP item", "alter", 5)
-    work = decide(fake.images(NARROWER, [("c", 9, 1)]))
-    assert work.reread is not None
-    assert (work.apply, work.state.state) == (False, "stale")
+def test_a_default_that_is_not_exact_has_the_table_read_again() -> None:
+    half = AddedColumn("added", default="1.5")
+    fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[half], schema=WIDER)
+    work = decide(fake)
+    assert (work.apply, work.state.state, work.reread is not None) == (False, "stale", True)
+    assert [outcome.done for outcome in work.outcomes] == ["re-read"]
+    assert decide(fake, strict=True).state.state == "stopped"
+
+
+@pytest.mark.parametrize("seen", [None, ORDERS, RETYPED, REKEYED])
+def test_columns_nobody_has_seen_are_not_guessed(seen: FakeTable | None) -> None:
+    """The table was altered again, or dropped, before its columns could be looked at."""
+    fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=seen)
+    assert decide(fake).state.state == "stale"
+
+
+def test_columns_of_later_statements_are_left_out() -> None:
+    later = FakeTable(columns=(*WIDER.columns, ("later", "date")))
+    fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=later)
+    assert decide(fake).add_columns == ("added",)
+
+
+def test_an_alter_that_changes_no_row_does_nothing() -> None:
+    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders COMMENT 'x'", "alter", 5, adds=[])
+    work = decide(fake)
+    assert (work.apply, work.state.state, work.reread) == (False, "live", None)
+
+
+def test_any_other_alter_reads_again() -> None:
+    """The images after it are left out until then: rows may have changed that the log does not show."""
+    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders MODIFY item CHAR(5)", "alter", 5)
+    work = decide(fake.images(ORDERS, [("c", 9, 1, "x")]))
+    assert (work.apply, work.state.state, work.reread is not None) == (False, "stale", True)
+    again = decide(FakeBatch(10).ddl("shop.orders", "ALTER TABLE orders MODIFY item CHAR(6)", "alter", 5), work.state)
+    assert (again.state.held_epoch, again.reread is not None) == (10, True)
 
 
 def test_strict_tables_stop_at_an_alter_that_may_change_rows() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders DROP item", "alter", 5)
     work = decide(fake, strict=True)
     assert (work.state.state, work.reread) == ("stopped", None)
-    added = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders ADD x INT", "alter", 5, only_adds=True)
+    assert "ALTER TABLE orders DROP item" in work.warnings[0]
+    still = decide(FakeBatch(10).images(NARROWER, [("c", 1, 1)]), work.state, strict=True)
+    assert (still.apply, still.log, still.warnings) == (False, None, ())
+    added = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=WIDER)
     assert decide(added, strict=True).state.state == "live"
+
+
+def swap(epoch: int) -> FakeBatch:
+    """RENAME TABLE orders TO _orders_old, _orders_new TO orders: as the tools that change tables online end."""
+    text = "RENAME TABLE orders TO _orders_old, _orders_new TO orders"
+    fake = FakeBatch(epoch).ddl("shop.orders", text, "rename", 5, new_name="shop._orders_old")
+    return fake.ddl("shop._orders_new", text, "rename", 5, new_name="shop.orders")
+
+
+def test_a_name_given_to_another_table_is_read_again() -> None:
+    work = decide(swap(9).images(WIDER, [("c", 9, 1, 5, "x")]))
+    assert (work.apply, work.state.state, work.reread is not None) == (False, "stale", True)
+    assert [outcome.done for outcome in work.outcomes] == ["stopped", "re-read"]
+    assert decide(swap(9), strict=True).state.state == "stopped"
+    stopped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
+    given = FakeBatch(9).ddl("shop.copy", "RENAME TABLE copy TO orders", "rename", 5, new_name="shop.orders")
+    assert decide(given, stopped).state.state == "stale"
+
+
+def test_a_batch_names_both_tables_of_a_rename() -> None:
+    assert described(swap(9)).tables() == ["shop._orders_new", "shop._orders_old", "shop.orders"]
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_a_type_that_the_changelog_cannot_hold_stops_the_table(current: bool) -> None:
+    fake = FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)])
+    logged = dict(ORDERS.columns)
+    work = decide(fake, LIVE, TARGET if current else None, logged=logged, current=current)
+    assert (work.apply, work.log, work.state.state, work.reread) == (False, None, "stopped", None)
+    assert "changelog" in str(work.state.reason)
+    later = decide(FakeBatch(10).images(ORDERS, [("c", 1, 1, "x")]), work.state, logged=logged, current=current)
+    assert (later.apply, later.log) == (False, None)
+    again = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True, last=True).chunk(RETYPED, [(1, 2)])
+    freed = decide(again, work.state, logged=None, current=current)
+    assert (freed.state.state, freed.log is not None) == ("live", True)
+
+
+def test_the_changelog_takes_all_columns_of_a_batch() -> None:
+    other = FakeTable(columns=(("id", "bigint"), ("b", "int"), ("c", "int")))
+    fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(other, [("c", 9, 1, 2, 3)])
+    work = decide(fake.ddl("shop.orders", "ALTER ...", "alter", 5))
+    assert work.log is not None
+    assert {column.name for column in work.log.columns} == {"id", "item", "b", "c"}
 
 
 @pytest.mark.parametrize("action", ["drop", "rename"])
@@ -175,20 +295,29 @@ def test_the_last_truncate_counts() -> None:
     assert decide(fake).truncated == (9, 1, 8, 0)
 
 
-def test_a_table_without_a_key_is_stopped_but_logged() -> None:
+def test_a_table_without_a_key_takes_images() -> None:
     keyless = FakeTable(key=())
-    work = decide(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None)
-    assert (work.apply, work.log, work.state.state) == (False, True, "stopped")
-    assert work.state.reason is not None
-    assert "primary key" in work.state.reason
-    alone = decide(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, current=False)
-    assert (alone.log, alone.state.state) == (True, "live")
+    work = decide(FakeBatch(9).live("shop.orders").images(keyless, [("c", 1, 1, "x")]), LIVE, Target(TARGET.types, ()))
+    assert (work.apply, work.exact, work.state.state) == (True, True, "live")
+    taken = FakeTable(columns=(("id", "bigint"), ("_Row_Copy", "string")), key=())
+    work = decide(FakeBatch(9).images(taken, [("c", 1, 1, "x")]), None, None)
+    assert (work.apply, work.state.state) == (False, "stopped")
+
+
+def test_what_is_read_again_is_not_exact() -> None:
+    images = [("c", 1, 1, "x")]
+    waits = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None)
+    assert not decide(waits.images(ORDERS, images)).exact
+    assert not decide(FakeBatch(9).images(ORDERS, images), TableState("shop.orders", "snapshotting")).exact
+    assert not decide(FakeBatch(9).images(ORDERS, images), reread_asked=True).exact
+    altered = FakeBatch(9).images(ORDERS, images).ddl("shop.orders", "ALTER …", "alter", 5)
+    assert not decide(altered).exact
 
 
 def test_a_column_with_one_of_our_names_stops_the_table() -> None:
     taken = FakeTable(columns=(("id", "bigint"), ("_SEQ", "string")))
     work = decide(FakeBatch(9).images(taken, [("c", 1, 1, "x")]), None, None)
-    assert (work.apply, work.log, work.state.state) == (False, False, "stopped")
+    assert (work.apply, work.log, work.state.state) == (False, None, "stopped")
 
 
 def test_a_table_the_header_does_not_mention_keeps_its_state() -> None:
@@ -203,7 +332,7 @@ def test_a_batch_has_exactly_one_header() -> None:
 
 
 def test_a_dropped_database_drops_every_known_table_of_it() -> None:
-    row = DdlRow("shop.*", "DROP DATABASE shop", "drop_database", (1, 1, 1, 0), "g", 0, False)
+    row = DdlRow("shop.*", "DROP DATABASE shop", "drop_database", (1, 1, 1, 0), "g", 0)
     header = Header(1, "", "", "", 0, {}, ())
     batch = Batch(header, {}, [row], [], [])
     batch.name_dropped_tables(["shop.a", "shop.b", "shopping.c"])

@@ -1,7 +1,8 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
 from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE
-from headgate.catalog._ddl import DdlEffect, Statement, parse_statement
+from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, parse_statement
+from headgate.catalog._defaults import existing_value
 from headgate.catalog._information_schema import QueryFunction, TableStats, load_stats, load_tables
 from headgate.catalog._log import table_from_table_map
 from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
@@ -15,6 +16,7 @@ __all__ = [
     "NO_CODE",
     "SINGLE_BYTE",
     "SYSTEM_SCHEMAS",
+    "AddedColumn",
     "Column",
     "DdlEffect",
     "MultiByteTable",
@@ -23,6 +25,7 @@ __all__ = [
     "TableDef",
     "TablePatterns",
     "TableStats",
+    "existing_value",
     "load_stats",
     "load_tables",
     "multi_byte_table",

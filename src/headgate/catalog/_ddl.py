@@ -11,16 +11,34 @@ read as plain text; if a newer one makes a difference to the answer, the answer 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from headgate.catalog._tokens import LexError, Token, tokens
 
-__all__ = ["DdlEffect", "Statement", "parse_statement"]
+__all__ = ["AddedColumn", "DdlEffect", "Statement", "parse_statement"]
 
 Kind: TypeAlias = Literal["ddl", "dml", "transaction", "xa", "ignored", "unknown"]
 Action: TypeAlias = Literal["create", "alter", "drop", "truncate", "rename", "drop_database"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that an ALTER adds, and what the statement says about its value in the rows there are."""
+
+    name: str
+    nullable: bool = True
+    default: str | None = None
+    """A literal without its quotes; None: no DEFAULT, or DEFAULT NULL."""
+    quoted: bool = False
+    """The literal is a string."""
+
+    @property
+    def is_null(self) -> bool:
+        """The rows there are hold NULL."""
+        return self.nullable and self.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +56,9 @@ class DdlEffect:
     """An ALTER that manages partitions or the tablespace."""
     silent_rows: bool = False
     """Rows of this table may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
-    only_adds_nullable: bool = False
-    """It only adds columns which are NULL in every existing row, or plain indexes: rows stay known from the log."""
+    adds: tuple[AddedColumn, ...] | None = None
+    """For ``alter``: the columns it adds, where nothing else changes in any row; ``()`` for an ALTER of indexes,
+    constraints, comments, options or partitions that keeps all rows as they are. None: rows may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +70,6 @@ class Statement:
     """For ``ddl``, in the order in which they happen."""
     starts_transaction: bool = False
     """CREATE TABLE … SELECT: the rows follow in the same transaction (8.0.21 and later)."""
-
-    @property
-    def only_adds_nullable(self) -> bool:
-        """The statement is one ALTER of which its effect says so."""
-        return len(self.effects) == 1 and self.effects[0].only_adds_nullable
 
 
 def _words(text: str) -> frozenset[str]:
@@ -80,8 +94,16 @@ _SILENT = frozenset([("TRUNCATE", "PARTITION"), ("DROP", "PARTITION"), ("EXCHANG
 _PARTITION_VERBS = _words(
     "TRUNCATE DROP EXCHANGE ADD COALESCE REORGANIZE REBUILD ANALYZE CHECK OPTIMIZE REPAIR DISCARD IMPORT"
 )
-_PLAIN_INDEXES = _words("INDEX KEY FULLTEXT SPATIAL")
 _NOT_COLUMNS = _words("INDEX KEY FULLTEXT SPATIAL CONSTRAINT PRIMARY UNIQUE FOREIGN CHECK PARTITION")
+_HARMLESS = _words(
+    "ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE COMMENT COMPRESSION"
+    " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE"
+    " LOCK MAX_ROWS MIN_ROWS ORDER PACK_KEYS PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE"
+    " SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES TABLESPACE WITH WITHOUT"
+)
+"""First words of ALTER TABLE's actions that leave every row as it is. A new character set or collation of the table is
+the default for later columns only (CONVERT TO changes the columns there are)."""
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 
 
 class _Unclear(Exception):
@@ -221,23 +243,23 @@ def _create(at: _Cursor) -> Statement:
         return Statement(
             "ddl", (DdlEffect("create", db, table),), starts_transaction=rest[-2:] == ["START", "TRANSACTION"]
         )
-    unique = at.skip("UNIQUE")
-    at.skip_any("FULLTEXT", "SPATIAL")
+    at.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
     at.expect("INDEX")
-    return _index(at, harmless=not unique)
+    return _index(at)
 
 
-def _index(at: _Cursor, *, harmless: bool) -> Statement:
+def _index(at: _Cursor) -> Statement:
     """After CREATE INDEX or DROP INDEX: ``name [USING …] ON table …``.
 
-    :param harmless: the table's key stays what it is; a unique index may be what stands for a primary key.
+    A unique index may be what stands for a primary key. No row changes with it; that the key is another one then shows
+    in the images.
     """
-    at.name()
+    primary = at.name().upper() == "PRIMARY"
     if at.skip_any("USING", "TYPE"):
         at.name()
     at.expect("ON")
     db, table = at.table()
-    return Statement("ddl", (DdlEffect("alter", db, table, only_adds_nullable=harmless),))
+    return Statement("ddl", (DdlEffect("alter", db, table, adds=None if primary else ()),))
 
 
 def _drop(at: _Cursor) -> Statement:
@@ -257,7 +279,7 @@ def _drop(at: _Cursor) -> Statement:
         at.end()
         return Statement("ddl", tuple(DdlEffect("drop", db, table) for db, table in found))
     if at.skip("INDEX"):
-        return _index(at, harmless=False)
+        return _index(at)
     if at.peek() in _NOT_TABLES or at.skip("SPATIAL", "REFERENCE", "SYSTEM"):
         return Statement("ignored")
     return Statement("unknown")
@@ -309,10 +331,7 @@ def _alter(at: _Cursor) -> Statement:
     if others or renamed is None:
         partition = any(_is_partition(action) for action in others)
         silent = any(_is_silent(action) for action in others)
-        only_adds = renamed is None and _only_adds_nullable(others)
-        effects.append(
-            DdlEffect("alter", db, table, partition=partition, silent_rows=silent, only_adds_nullable=only_adds)
-        )
+        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, adds=_adds(others)))
     effects.extend(exchanged)
     if renamed is not None:
         effects.append(DdlEffect("rename", db, table, *renamed))
@@ -344,40 +363,98 @@ def _is_silent(action: _Cursor) -> bool:
     return (first, action.peek(1)) in _SILENT or (first in ("DISCARD", "IMPORT") and last == "TABLESPACE")
 
 
-def _only_adds_nullable(actions: list[_Cursor]) -> bool:
-    added = 0
+def _adds(actions: list[_Cursor]) -> tuple[AddedColumn, ...] | None:
+    """The columns that these actions add, or None if they may do anything else to rows."""
+    added: list[AddedColumn] = []
     for action in actions:
-        if action.peek() in ("ALGORITHM", "LOCK"):
+        if _leaves_rows(action):
             continue
         if not action.skip("ADD"):
-            return False
-        if action.peek() in _PLAIN_INDEXES:
-            added += 1
-            continue
-        if action.peek() in _NOT_COLUMNS:
-            return False
+            return None
         action.skip("COLUMN")
         definitions = [action.rest()]
         if definitions[0] and definitions[0][0] == Token("symbol", "("):
             definitions = _split(definitions[0][1:-1])
-        if not definitions or not all(_is_null_everywhere(definition) for definition in definitions):
+        columns = [_added(definition) for definition in definitions]
+        known = [column for column in columns if column is not None]
+        if not known or len(known) < len(columns):
+            return None
+        added.extend(known)
+    return tuple(added)
+
+
+def _leaves_rows(action: _Cursor) -> bool:
+    """Whether this action of an ALTER TABLE changes no value, no column and no row."""
+    first, second = action.peek(), action.peek(1)
+    if _is_partition(action):
+        return not _is_silent(action)
+    if first == "ENGINE":  # others may keep no rows at all
+        return action.peek(2 if second == "=" else 1) == "INNODB"
+    if first == "ADD":
+        primary = "PRIMARY" in (second, action.peek(2), action.peek(3))
+        return second in _NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
+    if first == "DROP":
+        if second not in ("INDEX", "KEY", "CHECK", "FOREIGN", "CONSTRAINT"):
             return False
-        added += len(definitions)
-    return added > 0
+        return action.found[-1].text.upper() != "PRIMARY"
+    if first == "RENAME":
+        return second in ("INDEX", "KEY")
+    return first in _HARMLESS or first == "ALTER"
 
 
-def _is_null_everywhere(definition: list[Token]) -> bool:
-    """Whether the column of this definition is NULL in rows that were there before."""
-    words = [token.upper for token in definition]
-    if len(words) < 2 or {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & set(words[1:]):
-        return False
-    if words[0] in _NOT_COLUMNS:
-        return False
-    pairs = list(zip(words, [*words[1:], ""], strict=True))
-    if ("NOT", "NULL") in pairs or any(word == "DEFAULT" and after != "NULL" for word, after in pairs):
-        return False
+def _added(definition: list[Token]) -> AddedColumn | None:
+    """The column of this definition; None where its value in rows that were there before is not a literal."""
+    outer = _outer(definition)
+    words = [token.upper for token in outer]
+    if len(words) < 2 or words[0] in _NOT_COLUMNS or not outer[0].text:
+        return None
+    later = set(words[1:])
+    if {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & later:
+        return None
     # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
-    return words[1] != "TIMESTAMP" or "NULL" in words
+    nulls = [words[place - 1] != "NOT" for place in range(1, len(words)) if words[place] == "NULL"]
+    if words[1] == "TIMESTAMP" and not any(nulls):
+        return None
+    nullable = all(nulls)
+    if "DEFAULT" not in words[1:]:
+        literal: tuple[str | None, bool] | None = (None, False)
+    else:
+        literal = _literal(outer[words.index("DEFAULT", 1) + 1 :])
+    if literal is None:
+        return None
+    # DOUBLE(10,2) rounds, and the column's type as the log describes it does not say so.
+    rounds = words[1] in ("FLOAT", "DOUBLE", "REAL", "FLOAT4", "FLOAT8") and "(" in words
+    if (rounds or "UNIQUE" in later) and not (nullable and literal[0] is None):
+        return None
+    return AddedColumn(outer[0].text, nullable, *literal)
+
+
+def _outer(definition: list[Token]) -> list[Token]:
+    """The tokens outside parentheses; of each pair of those, the opening one."""
+    found, depth = [], 0
+    for token in definition:
+        depth -= token.upper == ")"
+        if depth == 0 and token.upper != ")":
+            found.append(token)
+        depth += token.upper == "("
+    return found
+
+
+def _literal(found: list[Token]) -> tuple[str | None, bool] | None:
+    """The literal after DEFAULT, and whether it is a string; None: it is something else."""
+    if not found or (len(found) > 1 and found[1].kind == "string"):
+        return None
+    if found[0].kind == "string":
+        text = found[0].text
+        return None if set(text) & set("'\"\\") else (text, True)
+    if found[0].upper in ("NULL", "TRUE", "FALSE"):
+        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[found[0].upper], False
+    number = ""
+    for token in found:
+        if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
+            break
+        number += token.text
+    return (number, False) if _NUMBER.fullmatch(number) else None
 
 
 def _split(found: list[Token]) -> list[list[Token]]:

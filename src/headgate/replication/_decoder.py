@@ -37,7 +37,7 @@ from headgate.binlog import (
     parse_query,
     parse_tagged_gtid,
 )
-from headgate.catalog import Statement, TableDef, parse_statement
+from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, parse_statement
 from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
@@ -345,23 +345,23 @@ class LogDecoder:
             raise UnsupportedError(
                 "the log holds a transaction that was rolled back after a non-transactional table was changed", **where
             )
-        for effect in statement.effects:
-            yield from self._effect(effect, text, where, adds=statement.only_adds_nullable)
+        for number, effect in enumerate(statement.effects):
+            yield from self._effect(number, effect, text, where)
 
-    def _effect(self, effect: Any, text: str, where: dict[str, Any], *, adds: bool) -> Iterator[LogBlock | Ddl]:
+    def _effect(self, number: int, effect: DdlEffect, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
         tables = self._options.tables
         new_name = f"{effect.new_db}.{effect.new_table}" if effect.new_table else None
         if effect.action == "drop_database":
             if tables.may_match(effect.db):
-                yield self._ddl("drop_database", text, effect.db, "*", where)
+                yield self._ddl("drop_database", text, effect.db, "*", where, number)
             return
         followed = tables.matches(effect.db, effect.table)
-        if not followed and not (new_name and tables.matches(effect.new_db, effect.new_table)):
+        if not followed and not (new_name and tables.matches(str(effect.new_db), str(effect.new_table))):
             return
         if effect.action == "truncate":
             yield LogBlock([self._truncate(effect.db, effect.table, where)], where["file"])
             return
-        yield self._ddl(effect.action, text, effect.db, effect.table, where, new_name, adds)
+        yield self._ddl(effect.action, text, effect.db, effect.table, where, number, new_name, effect.adds)
 
     def _ddl(
         self,
@@ -370,13 +370,13 @@ class LogDecoder:
         db: str,
         table: str,
         where: dict[str, Any],
+        number: int,
         new_name: str | None = None,
-        adds: bool = False,
+        adds: tuple[AddedColumn, ...] | None = None,
     ) -> Ddl:
         return Ddl(
             text, action, db, table, where["gtid"], self._commit_us(), where["file"], file_number(where["file"]),
-            where["pos"],
-            0, new_name, adds,
+            where["pos"], number, new_name, adds,
         )  # fmt: skip
 
     def _commit_us(self) -> int:

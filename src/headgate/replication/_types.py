@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from headgate.catalog import TableDef
+    from headgate.catalog import AddedColumn, TableDef
     from headgate.gtid import GtidSet
 
 __all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogHint", "LogItem", "RangeEnd", "file_number"]
@@ -59,8 +59,8 @@ class Ddl:
     ordinal: int = 0
     new_name: str | None = None
     """``db.table`` after a RENAME."""
-    only_adds_nullable: bool = False
-    """Whether it does nothing but add columns that are NULL in the rows there are, or plain indexes."""
+    adds: tuple[AddedColumn, ...] | None = None
+    """Of an ``alter``: the columns it adds, where nothing else changes in any row; None: rows may have changed."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.sinks._images import Seq, open_images, summarise
 
@@ -78,6 +79,10 @@ class Definition:
         """Column name → Spark type."""
         return {column.name: column.spark for column in self.columns}
 
+    def column(self, name: str) -> Column:
+        """The column of this name, which must be there."""
+        return next(column for column in self.columns if column.name == name)
+
 
 @dataclass(frozen=True)
 class HeaderTable:
@@ -116,7 +121,9 @@ class DdlRow:
     seq: Seq
     gtid: str | None
     ts: int | None  # original commit time, µs since 1970 UTC
-    only_adds_nullable: bool
+    new_name: str | None = None  # db.table after a RENAME
+    adds: tuple[AddedColumn, ...] | None = None  # of an ALTER that changes nothing else; None: rows may have changed
+    schema: str | None = None  # with ``adds``: what the table looked like when the statement was read, perhaps later
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,8 @@ class Batch:
 
     def tables(self) -> list[str]:
         """Every table that something is said about, sorted."""
-        return sorted({*self.parts, *self.header.tables, *(d.table for d in self.ddl), *(r.table for r in self.redo)})
+        named = {name for ddl in self.ddl for name in (ddl.table, ddl.new_name) if name is not None}
+        return sorted({*self.parts, *self.header.tables, *named, *(redo.table for redo in self.redo)})
 
     def name_dropped_tables(self, known: Iterable[str]) -> None:
         """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
@@ -286,6 +294,7 @@ def _header(value: dict[str, Any]) -> Header:
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
     epoch, file, pos, ordinal = value["seq"]
+    adds = value.get("adds")
     return DdlRow(
         table,
         value["statement"],
@@ -293,5 +302,7 @@ def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
         (epoch, file, pos, ordinal),
         value.get("gtid"),
         value.get("ts"),
-        bool(value.get("only_adds_nullable", False)),
+        value.get("new_name"),
+        None if adds is None else tuple(AddedColumn(**column) for column in adds),
+        value.get("schema"),
     )

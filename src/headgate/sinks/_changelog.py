@@ -4,14 +4,14 @@ Columns: ``_op`` (c, u, d, r, t), ``_seq``, ``_gtid``, ``_ts``, the table's colu
 before-image; null for ``t``), ``_before`` (for ``u`` the before-image). The order of the changes is ``_seq``.
 
 A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing.
-The table's columns only grow: a column that the source drops stays and is null from then on.
+The table's columns only grow: a column that the source drops stays and is null from then on. A type that changes stops
+the table (``_policy``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.errors import SchemaChangedError
 from headgate.lake import PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
 from headgate.sinks._carrier import Definition
 from headgate.sinks._current import _data
@@ -40,13 +40,19 @@ class ChangelogTable:
         """Whether the table is there; ``TargetError`` when the path is not ours."""
         return self.delta.check_ours(self.pipeline, self._owned)
 
+    def types(self) -> dict[str, str] | None:
+        """The table's own columns, name → Spark type; None when there is no changelog yet."""
+        if not self.check():
+            return None
+        return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in _META}
+
     def apply(self, work: Work, frame: DataFrame, epoch: int) -> int | None:
         """Append a batch's changes and return the version the table then has (None: there is no table yet)."""
-        definition = work.definition
-        if definition is not None and work.log:
+        definition = work.log
+        if definition is not None:
             self._prepare(definition)
-            if any(part.images for part in work.parts):
-                rows = changes(_data(frame, list(work.parts)), definition)
+            if any(part.images for part in work.log_parts):
+                rows = changes(_data(frame, list(work.log_parts)), definition)
                 writer = rows.write.format("delta").mode("append")
                 writer = writer.option("txnAppId", f"headgate/{self.pipeline}/{self._owned}")
                 with commit_errors(self.delta.path):
@@ -60,19 +66,12 @@ class ChangelogTable:
             schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, _before struct<{fields}>")
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
             return
-        types = {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in _META}
+        types = self.types() or {}
         added = []
         for column in definition.columns:
             if column.name not in types:
                 added.append(f"{quote_name(column.name)} {column.spark}")
                 added.append(f"`_before`.{quote_name(column.name)} {column.spark}")
-            elif types[column.name] != column.spark:
-                raise SchemaChangedError(
-                    f"column {column.name} changed its type from {types[column.name]} to {column.spark}, which the "
-                    f"changelog at {self.delta.path} cannot hold; move that folder away to begin a new one",
-                    table=self.table,
-                    column=column.name,
-                )
         if added:
             with commit_errors(self.delta.path):
                 self.delta.spark.sql(f"ALTER TABLE {self.delta.sql} ADD COLUMNS ({', '.join(added)})")

@@ -1,8 +1,10 @@
 """``current``: one Delta table per source table, one row per key, equal to the source as of the batch's E.
 
+Tables without a key have an argument of their own: ``_keyless``. What follows is about the others.
+
 What a batch does to a table, in this order, each step one Delta commit:
 
-1. create it, or replace it (a re-read whose columns changed), or add columns;
+1. create it, or replace it (a re-read whose columns changed), or add columns and fill them in rows of older epochs;
 2. delete what a TRUNCATE cleared: rows whose ``_seq`` is below the statement's;
 3. append the chunks of a first read, under Delta's transaction marker (application, epoch);
 4. MERGE the last image of each key, guarded by ``_seq``;
@@ -21,12 +23,14 @@ of ranges that had not been read when the batch began: images and chunks of one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
 from headgate.sinks._carrier import Definition, Part, sortable
-from headgate.sinks._expand import SEQ_DDL, images, last_images, spark_schema, table_ddl
+from headgate.sinks._expand import ONE_TASK_IMAGES, SEQ_DDL, images, last_images, spark_schema, table_ddl
 from headgate.sinks._images import Seq
+from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._policy import Target, Work
 
 if TYPE_CHECKING:
@@ -56,30 +60,33 @@ class CurrentTable:
 
         if not self.delta.check_ours(self.pipeline, self.table):
             return None
-        types = {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in OWN}
-        since = self.delta.property(SINCE)
         key = tuple(json.loads(self.delta.property(KEY) or "[]"))
+        own = own_columns(key)
+        types = {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in own}
+        since = self.delta.property(SINCE)
         return Target(types, key, int(since) if since else None)
 
     def apply(self, work: Work, frame: DataFrame, epoch: int) -> int:
         """Do all of a batch's work on the table and return the version it then has."""
         definition = work.definition
         if work.apply and definition is not None:
-            self._prepare(work, definition)
+            self._prepare(work, definition, epoch)
         if work.truncated is not None and self.delta.exists():
             self._delete(f"_seq < {_seq_literal(work.truncated)}")
-        if work.apply and definition is not None:
+        if work.apply and definition is not None and not definition.key:
+            self._count(work, definition, frame)
+        elif work.apply and definition is not None:
             chunks = [part for part in work.parts if part.kind == "chunk" and work.append_chunks]
             merged = [part for part in work.parts if part not in chunks]
             if any(part.images for part in chunks):
                 self._append(_data(frame, chunks), definition, epoch)
             if any(part.images for part in merged):
-                self._merge(_data(frame, merged), definition, merged, work.truncated)
+                self._merge(_data(frame, merged), definition, merged, work)
         if work.sweep_before is not None and self.delta.exists():
             self._delete(f"_seq.epoch < {work.sweep_before}")
         return self.delta.version()
 
-    def _prepare(self, work: Work, definition: Definition) -> None:
+    def _prepare(self, work: Work, definition: Definition, epoch: int) -> None:
         import json
 
         if work.replace or not self.delta.exists():
@@ -92,10 +99,14 @@ class CurrentTable:
             }
             if work.state.since_epoch is not None or work.append_chunks:
                 properties[SINCE] = str(work.state.since_epoch or 0)
-            schema = spark_schema(f"{table_ddl(definition)}, {OWN_DDL}")
+            own = OWN_DDL if definition.key else f"{OWN_DDL}, {ROW_DDL}"
+            schema = spark_schema(f"{table_ddl(definition)}, {own}")
             self.delta.create(schema, properties, replace=work.replace)
-        elif work.add_columns:
+            return
+        if work.add_columns:
             self._add_columns(definition, work.add_columns)
+        if work.fills:
+            self._fill(definition, work.fills, epoch)
 
     def _add_columns(self, definition: Definition, names: tuple[str, ...]) -> None:
         order = [column.name for column in definition.columns]
@@ -107,6 +118,32 @@ class CurrentTable:
         with commit_errors(self.delta.path):
             self.delta.spark.sql(f"ALTER TABLE {self.delta.sql} ADD COLUMNS ({', '.join(parts)})")
 
+    def _fill(self, definition: Definition, fills: Mapping[str, str], epoch: int) -> None:
+        """Set added columns to their defaults in all rows of earlier batches; those of this one bring them along."""
+        from delta.tables import DeltaTable
+
+        values: dict[str, str | Column] = {
+            quote_name(name): f"CAST('{text}' AS {definition.types[name]})" for name, text in fills.items()
+        }
+        with commit_errors(self.delta.path):
+            DeltaTable.forPath(self.delta.spark, self.delta.path).update(f"_seq.epoch < {epoch}", values)
+
+    def _count(self, work: Work, definition: Definition, frame: DataFrame) -> None:
+        """A batch of a table without a key; see ``_keyless``."""
+        columns = [column.name for column in definition.columns]
+        chunks = [part for part in work.parts if part.kind == "chunk"]
+        if chunks:
+            overwrite(self.delta, images(_data(frame, chunks), definition), columns)
+            return
+        rows = images(_data(frame, list(work.parts)), definition).where("_op <> 't'")
+        before = None if work.replace else work.state.version
+        if work.truncated is not None:
+            before = None
+            rows = rows.where(f"_seq > {_seq_literal(work.truncated)}")
+        if sum(part.images for part in work.parts) <= ONE_TASK_IMAGES:
+            rows = rows.coalesce(1)
+        apply_changes(self.delta, rows, columns, before=before, exact=work.exact, table=self.table)
+
     def _append(self, data: DataFrame, definition: Definition, epoch: int) -> None:
         columns = [*(column.name for column in definition.columns), *OWN]
         rows = images(data, definition).select(*[quote_name(name) for name in columns])
@@ -115,11 +152,11 @@ class CurrentTable:
         with commit_errors(self.delta.path):
             writer.save(self.delta.path)
 
-    def _merge(self, data: DataFrame, definition: Definition, parts: list[Part], truncated: Seq | None) -> None:
+    def _merge(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
         from delta.tables import DeltaTable
 
         count = sum(part.images for part in parts)
-        source = last_images(data, definition, count, truncated)
+        source = last_images(data, definition, count, work.truncated, work.fills)
         columns = [*(column.name for column in definition.columns), *OWN]
         values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in columns}
         condition = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in definition.key)
@@ -140,6 +177,11 @@ class CurrentTable:
 
         with commit_errors(self.delta.path):
             DeltaTable.forPath(self.delta.spark, self.delta.path).delete(condition)
+
+
+def own_columns(key: Sequence[str]) -> tuple[str, ...]:
+    """The columns that headgate adds to a current table with this key."""
+    return OWN if key else (*OWN, *ROW)
 
 
 def _data(frame: DataFrame, parts: list[Part]) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,12 +44,17 @@ def images(data: DataFrame, definition: Definition) -> DataFrame:
     return data.mapInArrow(expand, ddl)
 
 
-def last_images(data: DataFrame, definition: Definition, count: int, truncated: Seq | None) -> DataFrame:
-    """The last image of each key, once."""
+def last_images(
+    data: DataFrame, definition: Definition, count: int, truncated: Seq | None, fills: Mapping[str, str]
+) -> DataFrame:
+    """The last image of each key, once.
+
+    :param fills: values of columns in images from before they were added.
+    """
     ddl = f"{_META_DDL}, {table_ddl(definition)}"
     if count <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated), ddl)
-    folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated), ddl)
+        return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
+    folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
     return _last(folded, definition.key)
 
 
@@ -68,19 +73,19 @@ def changes(data: DataFrame, definition: Definition) -> DataFrame:
     return data.mapInArrow(expand, full_ddl)
 
 
-def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None) -> Expand:
+def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = [align(part, schema) for batch in batches for part in open_images(batch.column(0))]
+        parts = [align(part, schema, fills) for batch in batches for part in open_images(batch.column(0))]
         yield from fold(pa.Table.from_batches(parts, schema), key, truncated).to_batches()
 
     return run
 
 
-def _fold_each(schema: pa.Schema, key: Sequence[str], truncated: Seq | None) -> Expand:
+def _fold_each(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for part in open_images(batch.column(0)):
-                yield from fold(pa.Table.from_batches([align(part, schema)]), key, truncated).to_batches()
+                yield from fold(pa.Table.from_batches([align(part, schema, fills)]), key, truncated).to_batches()
 
     return run
 

@@ -13,7 +13,7 @@ images before it are void. A ``t`` image that the caller did not announce is an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,20 @@ def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
             yield from reader
 
 
-def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null."""
+def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:
+    """``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null.
+
+    :param fills: values of missing columns, as text.
+    """
     arrays = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)
         if index < 0:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
+            text = fills.get(field.name) if fills else None
+            if text is None:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+            else:
+                arrays.append(pa.repeat(pa.scalar(text).cast(field.type), batch.num_rows))
             continue
         column = batch.column(index)
         arrays.append(column if column.type.equals(field.type) else column.cast(field.type))

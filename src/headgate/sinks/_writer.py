@@ -44,7 +44,7 @@ from headgate.sinks._carrier import Batch, read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._expand import SEQ_DDL, spark_schema
-from headgate.sinks._policy import Target, Work, plan_table
+from headgate.sinks._policy import Outcome, Target, Work, plan_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +55,7 @@ log = logging.getLogger("headgate")
 
 _HISTORY_DDL = (
     "epoch bigint, db string, table string, action string, statement string, "
-    f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
+    f"_seq {SEQ_DDL}, _gtid string, _ts timestamp, outcome string, reason string"
 )
 
 
@@ -132,7 +132,7 @@ class BatchWriter:
             batch.name_dropped_tables(self.ledger.tables())
             works = self._plan(frame.sparkSession, batch)
             states = self._write_tables(frame, batch, works)
-            self._write_history(batch)
+            self._write_history(batch, works)
             self._ask(batch, works)
             if self.after_tables is not None:
                 self.after_tables(batch)
@@ -161,19 +161,23 @@ class BatchWriter:
             self.check_targets(spark, [table])
             target: Target | None = None
             current = "current" in self.modes
-            if current and table in batch.parts:
+            if current and (table in batch.parts or any(ddl.table == table and ddl.adds for ddl in batch.ddl)):
                 target = self._current(spark, table).describe()
-            reread_asked = asked is not None and asked.matches(*split_table(table))
+            changelog = "changelog" in self.modes
+            logged = self._changelog(spark, table).types() if changelog and table in batch.parts else None
             work = plan_table(
                 table,
                 batch,
                 known,
                 target,
-                reread_asked=reread_asked,
+                logged=logged,
+                reread_asked=asked is not None and asked.matches(*split_table(table)),
                 current=current,
+                changelog=changelog,
                 strict=table in self._strict,
             )
-            if current and work.truncated is None and any(part.truncates for part in work.parts):
+            truncated = any(ddl.table == table and ddl.action == "truncate" for ddl in batch.ddl)
+            if not truncated and any(part.truncates for part in batch.parts.get(table, ())):
                 raise DecodeError("a truncate image without its statement in the batch", table=table)
             works.append(work)
         return works
@@ -188,7 +192,11 @@ class BatchWriter:
 
     def _write_tables(self, frame: DataFrame, batch: Batch, works: list[Work]) -> dict[str, TableState]:
         states = self.ledger.tables()
-        busy = [work for work in works if work.parts or work.truncated or work.sweep_before is not None]
+        busy = [
+            work
+            for work in works
+            if work.parts or work.log_parts or work.apply or work.truncated or work.sweep_before is not None
+        ]
         idle = [work for work in works if work not in busy]
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             done = list(pool.map(lambda work: self._write_table(frame, batch, work), busy))
@@ -199,7 +207,7 @@ class BatchWriter:
     def _write_table(self, frame: DataFrame, batch: Batch, work: Work) -> TableState:
         state = work.state
         spark = frame.sparkSession
-        if "current" in self.modes and not (state.held and work.truncated is None):
+        if "current" in self.modes and not state.held:
             version = self._current(spark, work.table).apply(work, frame, batch.header.epoch)
             state = replace(state, version=version if version >= 0 else None)
         if "changelog" in self.modes:
@@ -207,8 +215,13 @@ class BatchWriter:
             state = replace(state, changelog_version=logged)
         return state
 
-    def _write_history(self, batch: Batch) -> None:
-        if not batch.ddl:
+    def _write_history(self, batch: Batch, works: list[Work]) -> None:
+        """One row for each statement and table: what it was and what came of it."""
+        outcomes = [(work.table, outcome) for work in works for outcome in work.outcomes]
+        told = {id(outcome.ddl) for _, outcome in outcomes}
+        unknown = [ddl for ddl in batch.ddl if id(ddl) not in told]
+        outcomes += [(ddl.table, Outcome(ddl, "ignored", "no such table here")) for ddl in unknown]
+        if not outcomes:
             return
         if not self._has_history:
             self._history.create(
@@ -216,14 +229,16 @@ class BatchWriter:
             )
             self._has_history = True
         rows = []
-        for ddl in batch.ddl:
-            db, _, name = ddl.table.partition(".")
+        for table, outcome in sorted(outcomes, key=lambda found: found[1].ddl.seq):
+            ddl = outcome.ddl
             when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, timezone.utc)
-            rows.append((batch.header.epoch, db, name, ddl.action, ddl.statement, ddl.seq, ddl.gtid, when))
-            log.info("%s: %s", ddl.table, " ".join(ddl.statement.split()))
+            what = (*split_table(table), ddl.action, ddl.statement)
+            rows.append((batch.header.epoch, *what, ddl.seq, ddl.gtid, when, outcome.done, outcome.reason))
+            log.info("%s: %s: %s", table, outcome.done, " ".join(ddl.statement.split()))
         writer = (
             self._history.spark.createDataFrame(rows, _HISTORY_DDL).coalesce(1).write.format("delta").mode("append")
         )
+        writer = writer.option("mergeSchema", "true")  # earlier versions had no outcome
         writer = writer.option("txnAppId", f"headgate/{self.pipeline}/_headgate.schema_history")
         with commit_errors(self._history.path):
             writer.option("txnVersion", batch.header.epoch).save(self._history.path)

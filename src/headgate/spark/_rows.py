@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -177,7 +178,7 @@ def carrier_rows(
                 image = _with_columns(settings, image)
             yield from gathered.add(image)
         elif isinstance(item, Ddl):
-            yield _ddl_row(item, task.epoch)
+            yield _ddl_row(settings, item, task.epoch)
         elif isinstance(item, Redo):
             silent.discard(item.chunk.table)
             yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())
@@ -191,9 +192,8 @@ def carrier_rows(
 
 def _empty_table(settings: ConnectionSettings, name: str) -> Iterator[pa.RecordBatch]:
     """A chunk of no rows, so that the sinks learn what an empty table looks like."""
-    with Connection.open(settings) as connection:
-        found = [table for table in load_tables(connection.query, exact_patterns([name])) if table.full_name == name]
-    for table in found:
+    table = _table_now(settings, name)
+    if table is not None:
         schema = canonical_schema(table, TableCodec(table).fields)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
@@ -253,13 +253,32 @@ def _row(table: str | None, kind: str, schema: str | None, count: int, data: Any
     return pa.RecordBatch.from_arrays([*texts, pa.array([count], pa.int64()), column], schema=CARRIER)
 
 
-def _ddl_row(ddl: Ddl, epoch: int) -> pa.RecordBatch:
+def _ddl_row(settings: ConnectionSettings, ddl: Ddl, epoch: int) -> pa.RecordBatch:
+    name = f"{ddl.db}.{ddl.table}"
     value = {
         "statement": ddl.statement, "action": ddl.action, "seq": [epoch, ddl.file_number, ddl.pos, ddl.ordinal],
         "gtid": ddl.gtid, "ts": ddl.ts_us, "db": ddl.db, "table": ddl.table, "new_name": ddl.new_name,
-        "only_adds_nullable": ddl.only_adds_nullable,
+        "adds": None if ddl.adds is None else [asdict(column) for column in ddl.adds],
+        "schema": _schema_now(settings, name) if ddl.adds else None,
     }  # fmt: skip
-    return _row(f"{ddl.db}.{ddl.table}", "ddl", None, 1, json.dumps(value).encode())
+    return _row(name, "ddl", None, 1, json.dumps(value).encode())
+
+
+def _schema_now(settings: ConnectionSettings, name: str) -> str | None:
+    """What a table looks like now, for sinks that add columns before a row with them comes; None: it is gone, or has
+    a column that cannot be read.
+    """
+    table = _table_now(settings, name)
+    try:
+        return None if table is None else schema_json(table, pa.schema(TableCodec(table).fields))
+    except UnsupportedError:
+        return None
+
+
+def _table_now(settings: ConnectionSettings, name: str) -> TableDef | None:
+    with Connection.open(settings) as connection:
+        found = load_tables(connection.query, exact_patterns([name]))
+    return next((table for table in found if table.full_name == name), None)
 
 
 def _truncate_row(image: ImageBatch) -> pa.RecordBatch:
@@ -270,23 +289,21 @@ def _truncate_row(image: ImageBatch) -> pa.RecordBatch:
         "statement": f"TRUNCATE TABLE `{table.db}`.`{table.name}`", "action": "truncate",
         "seq": [seq["epoch"], seq["file"], seq["pos"], seq["ordinal"]], "gtid": cells["_gtid"],
         "ts": pc.cast(image.batch.column(3), pa.int64())[0].as_py(), "db": table.db, "table": table.name,
-        "new_name": None, "only_adds_nullable": False,
+        "new_name": None, "adds": None, "schema": None,
     }  # fmt: skip
     return _row(table.full_name, "ddl", None, 1, json.dumps(value).encode())
 
 
 def _with_columns(settings: ConnectionSettings, image: ImageBatch) -> ImageBatch:
     """A ``t`` image with the columns that its table has now, all null; as it is if the table is gone."""
-    name = image.table.full_name
-    with Connection.open(settings) as connection:
-        found = [table for table in load_tables(connection.query, exact_patterns([name])) if table.full_name == name]
-    if not found:
+    table = _table_now(settings, image.table.full_name)
+    if table is None:
         return image
-    fields = TableCodec(found[0]).fields
+    fields = TableCodec(table).fields
     count = image.batch.num_rows
     nulls = [pa.nulls(count, field.type) for field in fields]
-    schema = canonical_schema(found[0], fields)
-    return ImageBatch(found[0], pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
+    schema = canonical_schema(table, fields)
+    return ImageBatch(table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
 
 
 _SCHEMAS: dict[str, str] = {}
@@ -415,8 +432,7 @@ def find_table(settings: ConnectionSettings, name: str) -> TableDef:
 
     :raises ConfigError: it does not exist, or cannot be seen.
     """
-    with Connection.open(settings) as connection:
-        for table in load_tables(connection.query, exact_patterns([name])):
-            if table.full_name == name:
-                return table
+    table = _table_now(settings, name)
+    if table is not None:
+        return table
     raise ConfigError(f"no table {name}: check the name (letter case counts) and that the user may SELECT from it")
