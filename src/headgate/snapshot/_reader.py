@@ -109,8 +109,8 @@ Temporals: TypeAlias = Literal["arrow", "text"]
 ZeroDates: TypeAlias = Literal["error", "null"]
 WindowPolicy: TypeAlias = Literal["rewind", "keep"]
 
-_BATCH_ROWS = 1 << 16
-"""Rows of an emitted batch, at most."""
+_BATCH_ROWS = 1 << 14
+"""Rows of an emitted batch, at most: what stays in a core's cache on its way to the next process."""
 _SELECT_SECONDS = 600
 """How long a chunk's SELECT may run: DDL, and behind it everything else, waits for it."""
 _NO_SUCH_TABLE = frozenset({1049, 1054, 1146, 1412})
