@@ -18,6 +18,7 @@ itself; retry loops look only at the marker)::
     │   ├── ChecksumError           Definite
     │   └── UnsupportedError        Definite   known, but not supported (yet): names table, column, type or statement
     ├── SchemaChangedError          Definite   a table's definition does not fit what was planned
+    ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and nobody knows them any more
     ├── PositionError
     │   ├── BinlogPurgedError       Definite   the log no longer holds what is needed
     │   ├── HistoryRewrittenError   Definite   the same GTIDs name other transactions
@@ -59,6 +60,7 @@ __all__ = [
     "OffsetFormatError",
     "PositionError",
     "ProtocolError",
+    "SchemaAmbiguousError",
     "SchemaChangedError",
     "ServerBehindError",
     "ServerError",
@@ -180,6 +182,15 @@ class UnsupportedError(DecodeError):
 
 class SchemaChangedError(HeadgateError, Definite):
     """A table's definition does not fit what was planned or what the target holds."""
+
+
+class SchemaAmbiguousError(HeadgateError, Definite):
+    """The log does not name a table's columns (``binlog_row_metadata=MINIMAL``) and they cannot be told any more.
+
+    Fields: ``reason``.
+    """
+
+    known_fields = (*HeadgateError.known_fields, "reason")
 
 
 class PositionError(HeadgateError):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headgate.binlog import TableMap
-from headgate.catalog import Column, table_from_table_map
-from headgate.errors import ServerSettingError, UnsupportedError
+from headgate.catalog import Column, TableDef, fit_table, table_from_table_map
+from headgate.errors import SchemaAmbiguousError, UnsupportedError
 
 
 def table_map(*columns: tuple[int, int], **fields: Any) -> TableMap:
@@ -67,11 +67,66 @@ def test_keys_visibility_and_signs() -> None:
     assert table_from_table_map(table_map((8, 0), primary_key=(1,))).key == (), "a key on a hidden column"
 
 
-def test_minimal_metadata_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ServerSettingError, match="SET GLOBAL binlog_row_metadata = FULL") as found:
+def test_a_map_without_names_alone_says_too_little() -> None:
+    with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as found:
         table_from_table_map(table_map((3, 0), names=None))
-    assert (found.value.setting, found.value.expected, found.value.actual) == ("binlog_row_metadata", "FULL", "MINIMAL")
-    assert found.value.table == "d.t"
+    assert (found.value.table, found.value.reason) == ("d.t", "there is no server to ask for them")
+
+
+KNOWN = TableDef(
+    "d",
+    "t",
+    (
+        Column("id", "bigint", nullable=False, unsigned=True),
+        Column("e", "enum", members=("x", "y"), charset="latin1", collation="latin1_swedish_ci"),
+        Column("v", "varchar", length=40, charset="utf8mb4", collation="utf8mb4_bin", visible=False),
+        Column("p", "geometry", detail="point"),
+        Column("x", "decimal", precision=10, scale=2, generated=True),
+    ),
+    key=(0,),
+)
+NAMELESS: dict[str, Any] = {
+    "table_id": 7, "db": "d", "table": "t", "types": bytes([8, 254, 15, 255, 246]),
+    "metas": (0, 247 | 1 << 8, 40, 4, 10 | 2 << 8), "nullable": (False, True, True, True, True),
+    "unsigned": (True, False, False, False, False), "charsets": (0, 0, 46, 0, 0), "geometry_types": (1,),
+}  # fmt: skip
+
+
+def test_a_definition_that_fits_a_map_without_names() -> None:
+    assert fit_table(TableMap(**NAMELESS), KNOWN) is KNOWN
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"types": bytes([8, 254, 15, 255]), "metas": (0, 503, 40, 4)}, "the log has 4 columns, .* has 5"),
+        ({"types": bytes([3, 254, 15, 255, 246])}, "column 1 is int unsigned NOT NULL in the log, bigint unsigned"),
+        ({"unsigned": (False,) * 5}, "column 1 is bigint NOT NULL in the log, bigint unsigned NOT NULL in"),
+        ({"nullable": (True,) * 5}, "column 1 is bigint unsigned in the log"),
+        ({"metas": (0, 247 | 2 << 8, 40, 4, 522)}, "column e has another number of members"),
+        ({"types": bytes([8, 254, 15, 255, 246]), "metas": (0, 248 | 1 << 8, 40, 4, 522)}, "column 2 is set"),
+        ({"metas": (0, 503, 44, 4, 522)}, r"column 3 is varchar\(11\) COLLATE utf8mb4_bin in the log"),
+        ({"charsets": (0, 0, 45, 0, 0)}, r"column 3 is varchar\(10\) COLLATE utf8mb4_general_ci in the log"),
+        ({"charsets": (0, 0, 63, 0, 0)}, r"column 3 is varbinary\(40\) in the log"),
+        ({"geometry_types": (3,)}, r"column 4 is geometry \(polygon\) in the log, geometry \(point\) in"),
+        ({"metas": (0, 503, 40, 4, 10 | 3 << 8)}, r"column 5 is decimal\(10,3\) in the log, decimal\(10,2\) in"),
+    ],
+)
+def test_a_definition_that_does_not(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SchemaAmbiguousError, match=reason):
+        fit_table(TableMap(**{**NAMELESS, **change}), KNOWN)
+
+
+@pytest.mark.parametrize(("charset", "fits"), [("latin1", True), ("utf8mb3", True), ("utf8mb4", False)])
+def test_a_member_that_information_schema_may_show_wrongly(charset: str, fits: bool) -> None:
+    column = Column("s", "set", members=("?", "y"), charset=charset, collation=f"{charset}_bin")
+    known = TableDef("d", "t", (column,))
+    table_map_ = table_map((254, 248 | 1 << 8), names=None)
+    if fits:
+        assert fit_table(table_map_, known) is known
+    else:
+        with pytest.raises(SchemaAmbiguousError, match="column s with"):
+            fit_table(table_map_, known)
 
 
 @pytest.mark.parametrize("code", [7, 11, 12, 6, 200])

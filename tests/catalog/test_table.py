@@ -32,7 +32,13 @@ def test_names() -> None:
 @pytest.mark.parametrize("field", [field.name for field in fields(Column)])
 def test_fingerprint_and_equality_look_at_the_same(field: str) -> None:
     changed = replace(TABLE, columns=(replace(ID, **{field: CHANGED.get(field, True)}), NAME))
-    assert (changed == TABLE) is (changed.fingerprint == TABLE.fingerprint) is (field == "generated")
+    assert (changed == TABLE) is (changed.fingerprint == TABLE.fingerprint) is (field in ("generated", "detail"))
+
+
+def test_without_some_columns() -> None:
+    assert TABLE.without(["Name", "other"]) == TableDef("shop", "orders", (ID,), (0,))
+    assert TABLE.without(["ID"]) == TABLE, "the key stays"
+    assert TABLE.with_key(["name"]).without(["id"]) == TableDef("shop", "orders", (NAME,), (0,))
 
 
 def test_fingerprints_see_name_and_key() -> None:

@@ -107,7 +107,7 @@ def test_all_that_is_wrong_is_told_at_once_and_the_remedies_mend_it() -> None:
         )
         code, rows = check(server.url, "--server-ids", "1-9")
         assert code == 1
-        mild = {"binlog_expire_logs_seconds", "max_allowed_packet", "binlog_row_image"}
+        mild = {"binlog_expire_logs_seconds", "max_allowed_packet", "binlog_row_image", "binlog_row_metadata"}
         settings = set(BAD) - mild
         expected = settings | {"server ids in use", "engine of shop.old"}
         assert failed(rows) - {"foreign keys of shop.b"} == expected

@@ -24,6 +24,7 @@ from headgate.binlog._scan import (
     Scanner,
     Stop,
     Transactions,
+    other_statements,
 )
 from headgate.binlog._walk import RowWalker, WalkedRows, assign_ordinals, note_counts
 from headgate.binlog.codes import EVENT_NAMES
@@ -60,6 +61,7 @@ __all__ = [
     "decimal_size",
     "log_layout",
     "note_counts",
+    "other_statements",
     "parse_query",
     "parse_table_map",
     "parse_tagged_gtid",

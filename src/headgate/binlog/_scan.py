@@ -25,7 +25,7 @@ from headgate.binlog import codes as c
 from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
 from headgate.errors import DecodeError
 
-__all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions"]
+__all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
 
 _HEADER: Final = c.HEADER_SIZE
 
@@ -325,13 +325,32 @@ def _scan(
     return i, _DONE
 
 
+@njit(cache=True, nogil=True)
+def _other_statements(buf: Any, e_start: Any, e_end: Any, begin: Any, commit: Any, out: Any) -> Any:
+    found = 0
+    for i in range(e_start.shape[0]):
+        p, end = e_start[i], e_end[i]
+        if buf[p + 4] == _QUERY and not _query_is(buf, p, end, begin) and not _query_is(buf, p, end, commit):
+            out[found] = i
+            found += 1
+    return found
+
+
+def other_statements(segment: Segment) -> list[int]:
+    """The places of all QUERY events in a segment but BEGIN and COMMIT, of whatever transactions."""
+    out = np.empty(len(segment.start), np.int64)
+    found = _other_statements(segment.buf, segment.start, segment.end, _BEGIN, _COMMIT, out)
+    return list(out[:found].tolist())
+
+
 class _TableIndex:
     """Table maps seen so far: table id → slot, with the map's bytes, so that a repeated one costs a comparison."""
 
     def __init__(self) -> None:
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Start over: every table has to be put again."""
         self.key = np.full(256, -1, np.int64)
         self.value = np.zeros(256, np.int64)
         self.slot = np.zeros(64, np.int64)
@@ -346,7 +365,7 @@ class _TableIndex:
         if self._count >= 1 << 14:
             # Table ids are never used again once a table was flushed: start over rather than grow for ever. What is
             # still in use comes back with its next table map (each statement brings its own).
-            self._forget()
+            self.forget()
         while self._used + len(body) + 8 > len(self.pool):
             self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
         if self._count == len(self.slot):
@@ -473,6 +492,10 @@ class Scanner:
     def register_table(self, table_id: int, body: bytes, slot: int) -> None:
         """Settle an unknown table map. ``body``: the event's body behind table id and flags."""
         self._tables.put(table_id, body, slot)
+
+    def forget_tables(self) -> None:
+        """Stop at every table's next map again, known or not."""
+        self._tables.forget()
 
     def slot_of(self, table_id: int) -> int | None:
         """The slot that a table id was last mapped to; ``None`` if it is not known."""

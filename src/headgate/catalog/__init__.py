@@ -3,8 +3,15 @@
 from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE
 from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, parse_statement
 from headgate.catalog._defaults import existing_value
-from headgate.catalog._information_schema import QueryFunction, TableStats, load_stats, load_tables
-from headgate.catalog._log import table_from_table_map
+from headgate.catalog._information_schema import (
+    NamedTable,
+    QueryFunction,
+    TableStats,
+    load_stats,
+    load_table,
+    load_tables,
+)
+from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
 from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
 from headgate.catalog._table import Column, TableDef
@@ -20,13 +27,17 @@ __all__ = [
     "Column",
     "DdlEffect",
     "MultiByteTable",
+    "NamedTable",
     "QueryFunction",
     "Statement",
     "TableDef",
     "TablePatterns",
     "TableStats",
+    "ambiguous",
     "existing_value",
+    "fit_table",
     "load_stats",
+    "load_table",
     "load_tables",
     "multi_byte_table",
     "parse_statement",

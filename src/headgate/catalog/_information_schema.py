@@ -17,14 +17,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headgate.catalog._charsets import normalise
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
 from headgate.catalog._table import Column, TableDef
 from headgate.errors import UnsupportedError
 
-__all__ = ["QueryFunction", "TableStats", "load_stats", "load_tables"]
+__all__ = ["NamedTable", "QueryFunction", "TableStats", "load_stats", "load_table", "load_tables"]
 
 
 class QueryFunction(Protocol):
@@ -44,6 +44,14 @@ class TableStats:
     """The engine's estimate, 0 if it has none. InnoDB's may be far off."""
     data_bytes: int
     """Bytes of the clustered index or data file, 0 if unknown."""
+
+
+class NamedTable(NamedTuple):
+    """One table as information_schema has it."""
+
+    table: TableDef
+    has_primary_key: bool
+    """The key is the PRIMARY KEY, which no change of other indexes can move."""
 
 
 _COLUMNS = (
@@ -67,20 +75,43 @@ def load_tables(query: QueryFunction, patterns: TablePatterns) -> list[TableDef]
 
     :raises UnsupportedError: a column's type is not known.
     """
-    _show_generated_primary_keys(query)
     names = _base_tables(query, patterns)
     where, args = _where(patterns)
+    return [found.table for found in _load(query, list(names), where, args)]
+
+
+def load_table(query: QueryFunction, db: str, name: str) -> NamedTable | None:
+    """One base table's definition; None: there is none, or the account may not see it.
+
+    :raises UnsupportedError: a column's type is not known.
+    """
+    where, args = "TABLE_SCHEMA = %s AND TABLE_NAME = %s", (db, name)
+    rows = query(_TABLES.format(where=where), args)
+    found = _load(query, [(str(row[0]), str(row[1])) for row in rows], where, args)
+    return next((one for one in found if (one.table.db, one.table.name) == (db, name)), None)
+
+
+def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: tuple[str, ...]) -> list[NamedTable]:
+    """The tables ``names``, which are among those that ``where`` chooses."""
+    _show_generated_primary_keys(query)
+    wanted = set(names)
     columns: dict[tuple[str, str], list[Column]] = defaultdict(list)
     primary: dict[tuple[str, str], set[str]] = defaultdict(set)
     for db, table, *rest, key in query(_COLUMNS.format(where=where), args):
-        if (db, table) in names:
+        if (db, table) in wanted:
             columns[db, table].append(_column(f"{db}.{table}", rest))
             if key == "PRI":
                 primary[db, table].add(rest[0])
     keys: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     for db, table, *rest in query(_KEYS.format(where=where, visible=_visible_expression(query)), args):
         keys[db, table].append(tuple(rest))
-    return [TableDef(*name, tuple(columns[name])).with_key(_choose_key(keys[name], primary[name])) for name in names]
+    return [
+        NamedTable(
+            TableDef(*name, tuple(columns[name])).with_key(_choose_key(keys[name], primary[name])),
+            any(part[0] == "PRIMARY" for part in keys[name]),
+        )
+        for name in names
+    ]
 
 
 def load_stats(query: QueryFunction, patterns: TablePatterns) -> dict[str, TableStats]:
@@ -170,7 +201,14 @@ def _column(table: str, row: list[Any]) -> Column:
         members=_members(text) if kind in ("enum", "set") else (),
         visible="INVISIBLE" not in extra,
         generated="VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra,
+        detail=_detail(kind, text),
     )
+
+
+def _detail(kind: str, text: str) -> str:
+    if kind in _GEOMETRIES:
+        return "geometrycollection" if kind == "geomcollection" else kind
+    return text.removeprefix("vector(").removesuffix(")") if kind == "vector" else ""
 
 
 _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)

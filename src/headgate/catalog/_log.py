@@ -1,5 +1,10 @@
 """Table definitions from the log: a TABLE_MAP event with ``binlog_row_metadata=FULL`` describes its table completely.
 
+With ``MINIMAL``, the server's default, it has of each column the type with its lengths, whether it may be NULL, the
+sign of numbers, the collation of text, the kind of geometries and the dimension of vectors, but not names, ENUM and SET
+members with their character set, visibility, or the key. :func:`fit_table` holds a definition from elsewhere against
+all that it has. That the rest is the definition's too is for the caller to prove.
+
 The key it names is the PRIMARY KEY or, without one, the UNIQUE NOT NULL key that MySQL takes in its place; any other is
 put in with ``TableDef.with_key``. Not in the log is whether a column is generated (no part of equality).
 
@@ -8,16 +13,17 @@ Sources: MySQL source ``sql/log_event.cc`` (``Table_map_log_event``), ``include/
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.catalog._charsets import COLLATIONS, decode_text, normalise
 from headgate.catalog._table import Column, TableDef
-from headgate.errors import ServerSettingError, UnsupportedError
+from headgate.errors import SchemaAmbiguousError, UnsupportedError
 
 if TYPE_CHECKING:
     from headgate.binlog import TableMap
 
-__all__ = ["table_from_table_map"]
+__all__ = ["ambiguous", "fit_table", "table_from_table_map"]
 
 _BINARY_COLLATION = 63
 
@@ -41,23 +47,77 @@ _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "floa
 def table_from_table_map(table_map: TableMap) -> TableDef:
     """The table that a TABLE_MAP event describes; the key is what MySQL takes as primary, or ().
 
-    :raises ServerSettingError: the event has no column names (``binlog_row_metadata=MINIMAL``).
+    :raises SchemaAmbiguousError: the event has no column names (``binlog_row_metadata=MINIMAL``).
     :raises UnsupportedError: a column type or collation that is not known.
     """
     if table_map.names is None:
-        raise ServerSettingError(
-            f"the log does not name the columns of {_name(table_map)}: it was written with binlog_row_metadata=MINIMAL;"
-            " run SET GLOBAL binlog_row_metadata = FULL and start from a position after that",
-            setting="binlog_row_metadata",
-            expected="FULL",
-            actual="MINIMAL",
-            table=_name(table_map),
-        )
+        raise ambiguous(_name(table_map), "there is no server to ask for them")
     columns = tuple(_column(table_map, index, name) for index, name in enumerate(table_map.names))
     key = tuple(table_map.primary_key or ())
     if any(index >= len(columns) for index in key):
         key = ()  # on a hidden column, that of a functional index: no row image holds it
     return TableDef(table_map.db, table_map.table, columns, key)
+
+
+def fit_table(table_map: TableMap, known: TableDef) -> TableDef:
+    """``known`` itself, if nothing in a TABLE_MAP event without names speaks against it.
+
+    :raises SchemaAmbiguousError: something does.
+    :raises UnsupportedError: a column type or collation that is not known.
+    """
+    table = _name(table_map)
+    if len(known.columns) != len(table_map.types):
+        counts = f"the log has {len(table_map.types)} columns, information_schema has {len(known.columns)}"
+        raise ambiguous(table, counts)
+    for index, column in enumerate(known.columns):
+        told = _column(table_map, index, column.name)
+        listed = column.type in ("enum", "set")
+        if listed:
+            told = replace(told, charset=column.charset, collation=column.collation, members=column.members)
+        told = replace(told, visible=column.visible)
+        if told != column or (told.detail and column.detail and told.detail != column.detail):
+            here, there = _described(told), _described(column)
+            raise ambiguous(table, f"column {index + 1} is {here} in the log, {there} in information_schema")
+        if listed:
+            _check_members(table_map, index, column)
+    return known
+
+
+def ambiguous(table: str, reason: str) -> SchemaAmbiguousError:
+    """The error for a table whose columns the log does not name and nobody else knows.
+
+    :param reason: why they cannot be told, as half a sentence.
+    """
+    return SchemaAmbiguousError(
+        f"the log does not name the columns of {table} (binlog_row_metadata=MINIMAL), and they cannot be told: {reason}"
+        f"; run SET GLOBAL binlog_row_metadata = 'FULL'; and then headgate run --resnapshot '{table}'",
+        table=table, reason=reason,
+    )  # fmt: skip
+
+
+def _described(column: Column) -> str:
+    null = "" if column.nullable else " NOT NULL"
+    collation = f" COLLATE {column.collation}" if column.collation else ""
+    detail = f" ({column.detail})" if column.detail else ""
+    return f"{column.mysql}{detail}{collation}{null}"
+
+
+_WIDE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+"""Character sets with characters above U+FFFF, which information_schema shows as ``?``."""
+
+
+def _check_members(table_map: TableMap, index: int, column: Column) -> None:
+    """The log stores an ENUM in 1 or 2 bytes and a SET in 1, 2, 3, 4 or 8, by the number of members."""
+    from headgate.binlog import real_type
+
+    count = len(column.members)
+    enum_size, set_size = 1 if count < 256 else 2, (count + 7) // 8 if count <= 32 else 8
+    size = enum_size if column.type == "enum" else set_size
+    table = _name(table_map)
+    if real_type(table_map.types[index], table_map.metas[index])[1] != size:
+        raise ambiguous(table, f"column {column.name} has another number of members in the log")
+    if column.charset in _WIDE and any("?" in member for member in column.members):
+        raise ambiguous(table, f"information_schema may show a member of column {column.name} with ? for a character")
 
 
 def _name(table_map: TableMap) -> str:
@@ -88,7 +148,26 @@ def _column(table_map: TableMap, index: int, name: str) -> Column:
             for member in (table_map.members[index] if table_map.members is not None else ())
         ),
         visible=table_map.visible is None or table_map.visible[index],
+        detail=_detail(table_map, index, kind),
     )
+
+
+_GEOMETRIES = (
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
+)  # fmt: skip
+"""By number (``Field::geometry_type``)."""
+
+
+def _detail(table_map: TableMap, index: int, kind: str) -> str:
+    """Geometry types and dimensions are given in the order of the columns that have one."""
+    given = {"geometry": table_map.geometry_types, "vector": table_map.dimensions}.get(kind)
+    place = table_map.types[:index].count(table_map.types[index])
+    if given is None or place >= len(given):
+        return ""
+    number = given[place]
+    if kind == "vector":
+        return str(number)
+    return _GEOMETRIES[number] if number < len(_GEOMETRIES) else ""
 
 
 def _charset(table_map: TableMap, index: int, name: str) -> tuple[str | None, str | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.errors import SchemaChangedError
@@ -35,6 +35,8 @@ class Column:
     visible: bool = True
     generated: bool = field(default=False, compare=False)
     """Known from information_schema only, so no part of equality or fingerprint."""
+    detail: str = field(default="", compare=False)
+    """geometry: the type as declared (``point``); vector: its dimension; else ``""``. No part of equality either."""
 
     @property
     def mysql(self) -> str:
@@ -85,6 +87,12 @@ class TableDef:
         :raises SchemaChangedError: the table has no column of that name.
         """
         return replace(self, key=tuple(self.index(name) for name in names))
+
+    def without(self, names: Collection[str]) -> TableDef:
+        """The same table without some columns; those of the key stay whatever is said. Unknown names are ignored."""
+        gone = {name.lower() for name in names} - {name.lower() for name in self.key_names}
+        rest = tuple(column for column in self.columns if column.name.lower() not in gone)
+        return replace(self, columns=rest, key=()).with_key(self.key_names)
 
 
 def _canonical(column: Column) -> list[object]:

@@ -7,7 +7,7 @@ they give. A try that is refused changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
 from headgate.errors import AccessError, ServerError
@@ -77,9 +77,18 @@ def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
         yield Prerequisite("server_id", "not 0", "0", "fail", "SET PERSIST server_id = 1;")
     yield _must(facts, "binlog_format", "ROW")
     yield _must(facts, "binlog_row_image", "FULL", status="warn")
-    yield _must(facts, "binlog_row_metadata", "FULL")
+    yield _row_metadata(facts)
     yield _must(facts, "binlog_row_value_options", "''")
     yield _must(facts, "binlog_order_commits", "ON")
+
+
+def _row_metadata(facts: ServerFacts) -> Prerequisite:
+    """A log without column names can be followed, with the definitions of now, as long as they are the log's."""
+    row = _must(facts, "binlog_row_metadata", "FULL", status="warn")
+    if row.status == "ok":
+        return row
+    risk = "with MINIMAL, a table that is altered before its log was read stops, unless columns are only added"
+    return replace(row, expected=f"FULL ({risk})")
 
 
 def _gtids(facts: ServerFacts) -> Iterator[Prerequisite]:

@@ -14,7 +14,17 @@ from headgate.replication._meta import (
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
-from headgate.replication._types import Ddl, Idle, ImageBatch, LogBlock, LogHint, LogItem, RangeEnd, file_number
+from headgate.replication._types import (
+    Ddl,
+    Idle,
+    ImageBatch,
+    LogBlock,
+    LogHint,
+    LogItem,
+    RangeEnd,
+    Stopped,
+    file_number,
+)
 
 __all__ = [
     "ABSENT_FIELD",
@@ -31,6 +41,7 @@ __all__ = [
     "LogHint",
     "LogItem",
     "RangeEnd",
+    "Stopped",
     "WindowReader",
     "canonical_schema",
     "commit_time",

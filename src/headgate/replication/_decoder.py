@@ -42,8 +42,8 @@ from headgate.errors import DecodeError, HeadgateError, ServerSettingError, Unsu
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
 from headgate.replication._partial import DefaultsOf, PartialImages
-from headgate.replication._tables import DecodeOptions, Slot, TableSlots
-from headgate.replication._types import Ddl, ImageBatch, LogBlock, file_number
+from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
 
 __all__ = ["LogDecoder"]
 
@@ -61,6 +61,7 @@ class LogDecoder:
     :param key_of: key columns of tables without a primary key.
     :param skip: a transaction and the number of its changes that were handed out before a reconnect.
     :param defaults_of: defaults of columns that partial row images of inserts leave out.
+    :param definition_of: definitions of tables whose columns the log does not name.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class LogDecoder:
         inside: bool = True,
         skip: tuple[str, int] | None = None,
         defaults_of: DefaultsOf | None = None,
+        definition_of: DefinitionOf | None = None,
     ) -> None:
         sid, first, last = wanted.as_arrays()
         self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside))
         self._wanted, self._inside = wanted, inside
         self._options = options
-        self._tables = TableSlots(options, key_of)
+        self._tables = TableSlots(options, key_of, definition_of)
+        self._file = ""
         self._partial = PartialImages(defaults_of)
         self._received = GtidSetBuilder()
         self._skip = skip
@@ -106,8 +109,12 @@ class LogDecoder:
             handed_out = max(handed_out, self._skip[1])
         return name, handed_out
 
-    def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl]:
+    def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl | Stopped]:
         """Everything in the segment. The segment must be decoded before its buffer is used again."""
+        if segment.file != self._file:
+            self._file = segment.file
+            if self._tables.nameless:
+                self._scanner.forget_tables()
         first = 0
         while True:
             stop = self._scanner.scan(segment, first)
@@ -238,10 +245,10 @@ class LogDecoder:
 
     # --- events that the scanner does not settle ------------------------------------------------------------------
 
-    def _settle(self, segment: Segment, stop: Stop) -> Iterator[LogBlock | Ddl]:
+    def _settle(self, segment: Segment, stop: Stop) -> Iterator[LogBlock | Ddl | Stopped]:
         body = segment.buf[int(segment.start[stop.place]) + _HEADER : int(segment.end[stop.place])].tobytes()
         if stop.kind == codes.TABLE_MAP:
-            self._scanner.register_table(*self._register(segment, stop, body))
+            yield from self._table_map(segment, stop, body)
         elif stop.kind == codes.QUERY:
             yield from self._query(segment, stop, body)
         elif stop.kind == codes.GTID_TAGGED:
@@ -255,13 +262,18 @@ class LogDecoder:
         else:
             self._refuse(segment, stop)
 
-    def _register(self, segment: Segment, stop: Stop, body: bytes) -> tuple[int, bytes, int]:
+    def _table_map(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[Stopped]:
+        pos = int(segment.pos[stop.place])
         try:
-            return self._tables.register(body)
+            table_id, rest, slot = self._tables.register(body, segment.file, pos)
         except HeadgateError as error:
             error.fields.setdefault("file", segment.file)
-            error.fields.setdefault("pos", int(segment.pos[stop.place]))
+            error.fields.setdefault("pos", pos)
             raise
+        self._scanner.register_table(table_id, rest, slot)
+        found = self._tables.slots[slot]
+        if found.stopped is not None:
+            yield Stopped(found.name, found.stopped.message, self._gtid() or "", segment.file, pos)
 
     def _where(self, segment: Segment, stop: Stop) -> dict[str, Any]:
         return {"file": segment.file, "pos": int(segment.pos[stop.place]), "gtid": self._gtid()}

@@ -20,16 +20,17 @@ from functools import partial
 from typing import Final
 
 from headgate.binlog import Segment, codes
-from headgate.catalog import TablePatterns, load_tables
+from headgate.catalog import TablePatterns, load_table
 from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Transient
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._defaults import column_defaults
+from headgate.replication._definitions import Definitions
 from headgate.replication._dump import Dump, open_dump, open_file_dump
 from headgate.replication._partial import DefaultsOf
 from headgate.replication._tables import DecodeOptions
-from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, file_number
+from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, Stopped, file_number
 
 __all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
 
@@ -64,8 +65,8 @@ def _key_lookup(settings: ConnectionSettings) -> Callable[[str, str], Sequence[s
 
     def key_of(db: str, table: str) -> Sequence[str]:
         with Connection.open(settings) as connection:
-            found = load_tables(connection.query, TablePatterns([f"{db}.{table}"]))
-        return [definition.columns[i].name for definition in found for i in definition.key]
+            found = load_table(connection.query, db, table)
+        return () if found is None else found.table.key_names
 
     return key_of
 
@@ -87,26 +88,35 @@ def read_range(
     images: str = "all",
     temporals: str = "arrow",
     zero_dates: str = "error",
-) -> Iterator[LogBlock | Ddl | RangeEnd]:
+    ambiguous: str = "raise",
+) -> Iterator[LogBlock | Ddl | Stopped | RangeEnd]:
     """Exactly the transactions ``wanted``, then a ``RangeEnd``.
 
     :param executed: what the server had executed when the range was planned (contains ``wanted``).
     :param server_uuid: the server it was planned on; ``None``: any that has executed it.
     :param hint: where a reader stood when everything before ``wanted`` was read.
+    :param ambiguous: tables whose columns nobody knows: ``raise``, or ``stop``: a ``Stopped`` in place of their images.
     :raises BinlogPurgedError: the log no longer holds it.
     :raises IncompleteReadError: it did not arrive in full, after several tries.
+    :raises SchemaAmbiguousError: the log does not name the columns of a table, and nobody knows them any more.
     """
-    options = DecodeOptions(tables, epoch, images, temporals, zero_dates)
+    options = DecodeOptions(tables, epoch, images, temporals, zero_dates, ambiguous)
     remaining, skip, back_off = wanted, None, _BackOff()
+    definitions = Definitions(settings)
     end: tuple[str, int] | None = None
     uuid = server_uuid or ""
     while remaining:
         decoder = LogDecoder(
-            remaining, options, _key_lookup(settings), skip=skip, defaults_of=_default_lookup(settings)
-        )
+            remaining, options, _key_lookup(settings), skip=skip, defaults_of=_default_lookup(settings),
+            definition_of=definitions.at,
+        )  # fmt: skip
         try:
-            with open_dump(settings, wanted=remaining, executed=executed, server_uuid=server_uuid, hint=hint) as dump:
+            with (
+                definitions,
+                open_dump(settings, wanted=remaining, executed=executed, server_uuid=server_uuid, hint=hint) as dump,
+            ):
                 uuid = uuid or dump.server_uuid
+                definitions.server_uuid = dump.server_uuid
                 yield from _decode(dump, decoder, remaining.count())
         except HeadgateError as error:
             if not isinstance(error, Transient):
@@ -127,7 +137,7 @@ def read_range(
     yield RangeEnd(uuid, file, pos, executed)
 
 
-def _decode(dump: Dump, decoder: LogDecoder, count: int | None) -> Iterator[LogBlock | Ddl]:
+def _decode(dump: Dump, decoder: LogDecoder, count: int | None) -> Iterator[LogBlock | Ddl | Stopped]:
     """Decode until ``count`` transactions have been received, or the dump ends."""
     for item in dump.items():
         if isinstance(item, Segment):
@@ -158,7 +168,7 @@ class WindowReader:
         self._settings = settings
         self._had = had
         self._server_uuid = server_uuid
-        self._options = DecodeOptions(tables, 0, images, temporals, zero_dates)
+        self._options = DecodeOptions(tables, 0, images, temporals, zero_dates, "stop")
         self._hint = hint
         self._reached = ("", 0)
 
@@ -167,23 +177,29 @@ class WindowReader:
         """``had`` and everything read since."""
         return self._had
 
-    def read_to(self, file: str, pos: int) -> Iterator[LogBlock | Ddl]:
+    def read_to(self, file: str, pos: int) -> Iterator[LogBlock | Ddl | Stopped]:
         """Everything up to at least ``(file, pos)`` (a position of the server's own SHOW BINARY LOG STATUS).
 
         :raises IncompleteReadError: the server did not read its log that far, after several tries.
         """
         target = (file_number(file), pos)
         back_off, skip = _BackOff(), None
+        definitions = Definitions(self._settings)
         while (file_number(self._reached[0]), self._reached[1]) < target:
             decoder = LogDecoder(
                 self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip,
-                defaults_of=_default_lookup(self._settings),
+                defaults_of=_default_lookup(self._settings), definition_of=definitions.at,
             )  # fmt: skip
             failure: HeadgateError = IncompleteReadError("the log ended before the window's end", file=file, pos=pos)
             try:
-                with open_dump(
-                    self._settings, had=self._had, executed=self._had, server_uuid=self._server_uuid, hint=self._hint
-                ) as dump:
+                with (
+                    definitions,
+                    open_dump(
+                        self._settings, had=self._had, executed=self._had, server_uuid=self._server_uuid,
+                        hint=self._hint,
+                    ) as dump,
+                ):  # fmt: skip
+                    definitions.server_uuid = dump.server_uuid
                     yield from _decode(dump, decoder, None)
                     if decoder.unfinished() is None:
                         self._reached = (dump.file, dump.pos)
@@ -221,15 +237,21 @@ def follow(
     options = DecodeOptions(tables, epoch, images, temporals, zero_dates)
     identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
     back_off, skip = _BackOff(), None
+    definitions = Definitions(settings)
     while True:
         decoder = LogDecoder(
-            had, options, _key_lookup(settings), inside=False, skip=skip, defaults_of=_default_lookup(settings)
-        )
+            had, options, _key_lookup(settings), inside=False, skip=skip, defaults_of=_default_lookup(settings),
+            definition_of=definitions.at,
+        )  # fmt: skip
         failure: HeadgateError = IncompleteReadError("the server ended the dump")
         try:
-            with open_dump(
-                settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS
-            ) as dump:
+            with (
+                definitions,
+                open_dump(
+                    settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS
+                ) as dump,
+            ):
+                definitions.server_uuid = dump.server_uuid
                 for item in _follow_items(dump, decoder, had):
                     back_off.progress()
                     yield item

@@ -2,6 +2,11 @@
 
 A *slot* is one table definition: its walk and, if the table is followed, its codecs. Table ids change whenever the
 server opens a table anew; the bytes behind the id do not, so a slot is found again by them.
+
+The bytes of a map without column names (``binlog_row_metadata=MINIMAL``) do not tell one definition from another, so
+for such a table ``definition_of`` is asked at each map that is not known by its id. Ids are counted up with each change
+of a definition, and begin again only when the server starts, which begins a new file: so at a new file the ids of such
+tables are forgotten (:attr:`TableSlots.nameless` says whether there are any).
 """
 
 from __future__ import annotations
@@ -15,10 +20,14 @@ import pyarrow as pa
 from headgate.binlog import RowWalker, TableMap, parse_table_map
 from headgate.catalog import TableDef, TablePatterns, table_from_table_map
 from headgate.columns import TableCodec
-from headgate.errors import DecodeError, HeadgateError
+from headgate.errors import DecodeError, HeadgateError, SchemaAmbiguousError
 from headgate.replication._meta import canonical_schema
 
-__all__ = ["DecodeOptions", "Slot", "TableSlots"]
+__all__ = ["DecodeOptions", "DefinitionOf", "Slot", "TableSlots"]
+
+DefinitionOf = Callable[[TableMap, str, int], TableDef]
+"""The definition of a table at an event without column names, which begins at this position of this file.
+SchemaAmbiguousError: nobody knows it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class DecodeOptions:
     """``all``, or ``keys``: without before-images whose key did not change."""
     temporals: str = "arrow"
     zero_dates: str = "error"
+    ambiguous: str = "raise"
+    """Followed tables whose columns nobody knows: ``raise``, or ``stop``: their images are left out, and said to be."""
 
 
 @dataclass
@@ -44,6 +55,8 @@ class Slot:
     """None if the table is not followed."""
     codec: TableCodec | None = None
     schema: pa.Schema | None = None
+    stopped: SchemaAmbiguousError | None = None
+    """Why a followed table is not decoded."""
 
     @property
     def name(self) -> str:
@@ -55,32 +68,66 @@ class TableSlots:
     """Slots of one dump.
 
     :param key_of: names of the key columns of a table without a primary key (from information_schema), () for none.
+    :param definition_of: ``None``: nobody can be asked.
     """
 
-    def __init__(self, options: DecodeOptions, key_of: Callable[[str, str], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        options: DecodeOptions,
+        key_of: Callable[[str, str], Sequence[str]],
+        definition_of: DefinitionOf | None = None,
+    ) -> None:
         self.slots: list[Slot] = []
+        self.nameless = False
+        """Whether a followed table's map had no column names."""
         self._options = options
         self._key_of = key_of
+        self._definition_of = definition_of
         self._known: dict[bytes, int] = {}
 
-    def register(self, event: bytes) -> tuple[int, bytes, int]:
+    def register(self, event: bytes, file: str, pos: int) -> tuple[int, bytes, int]:
         """``(table id, body behind id and flags, slot)`` of a TABLE_MAP event's body.
 
         :raises UnsupportedError: a followed table has a column of a type that cannot be decoded.
+        :raises SchemaAmbiguousError: nobody knows the columns of a followed table.
         """
         body = event[8:]
         table_id = int.from_bytes(event[:6], "little")
         slot = self._known.get(body)
-        if slot is None:
-            slot = self._known[body] = len(self.slots)
-            self.slots.append(self._make(parse_table_map(event)))
+        if slot is None or self._is_nameless(self.slots[slot]):
+            slot = self._known[body] = self._find(parse_table_map(event), slot, file, pos)
         return table_id, body, slot
 
-    def _make(self, table_map: TableMap) -> Slot:
+    def _is_nameless(self, slot: Slot) -> bool:
+        return slot.map.names is None and (slot.table is not None or slot.stopped is not None)
+
+    def _find(self, table_map: TableMap, before: int | None, file: str, pos: int) -> int:
+        """The slot of a map. ``before``: the slot that equal bytes had when the table was open last."""
         if not self._options.tables.matches(table_map.db, table_map.table):
-            return self._uncoded(table_map)
-        table = table_from_table_map(table_map)
-        if not table.key:
+            return self._add(self._uncoded(table_map))
+        if table_map.names is not None:
+            return self._add(self._coded(table_map, table_from_table_map(table_map)))
+        self.nameless = True
+        try:
+            if self._definition_of is None:
+                return self._add(self._coded(table_map, table_from_table_map(table_map)))
+            table = self._definition_of(table_map, file, pos)
+        except SchemaAmbiguousError as error:
+            if self._options.ambiguous == "raise":
+                raise
+            slot = self._uncoded(table_map)
+            slot.stopped = error
+            return self._add(slot)
+        if before is not None and self.slots[before].table == table:
+            return before
+        return self._add(self._coded(table_map, table))
+
+    def _add(self, slot: Slot) -> int:
+        self.slots.append(slot)
+        return len(self.slots) - 1
+
+    def _coded(self, table_map: TableMap, table: TableDef) -> Slot:
+        if not table.key and table_map.names is not None:
             names = self._key_of(table_map.db, table_map.table)
             if names and set(names) <= {column.name for column in table.columns}:
                 table = table.with_key(names)

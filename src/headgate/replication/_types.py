@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headgate.catalog import AddedColumn, TableDef
     from headgate.gtid import GtidSet
 
-__all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogHint", "LogItem", "RangeEnd", "file_number"]
+__all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogHint", "LogItem", "RangeEnd", "Stopped", "file_number"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,19 @@ class Ddl:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """Images of a followed table that are left out, because nobody knows its columns; others follow without a word."""
+
+    table: str
+    """``db.table``"""
+    reason: str
+    """What happened, and what to do."""
+    gtid: str
+    file: str
+    pos: int
+
+
+@dataclass(frozen=True)
 class RangeEnd:
     """Where the reader stood when it had everything up to ``gtid``; a hint for whoever goes on."""
 
@@ -80,7 +93,7 @@ class Idle:
     gtid: GtidSet
 
 
-LogItem: TypeAlias = LogBlock | Ddl | RangeEnd | Idle
+LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle
 
 
 def file_number(name: str) -> int:

@@ -30,6 +30,7 @@ from headgate.replication import (
     LogBlock,
     LogHint,
     RangeEnd,
+    Stopped,
     canonical_schema,
     read_range,
 )
@@ -74,16 +75,25 @@ NO_WINDOWS: Windows = {"*": "rewind"}
 
 
 def read_task(
-    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates, windows: Windows = NO_WINDOWS
-) -> Iterator[ImageBatch | Ddl | Redo | RangeEnd]:
-    """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing."""
+    settings: ConnectionSettings,
+    task: Task,
+    *,
+    images: Images,
+    zero_dates: ZeroDates,
+    windows: Windows = NO_WINDOWS,
+    ambiguous: Literal["raise", "stop"] = "raise",
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | RangeEnd]:
+    """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing.
+
+    :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
+    """
     executed = GtidSet.parse(task.executed)
     if task.log is not None:
         unread = {item.table: item for item in task.log.unread}
         for item in read_range(
             settings, GtidSet.parse(task.log.wanted), executed=executed, server_uuid=task.server_uuid,
             tables=TablePatterns(task.patterns), epoch=task.epoch, hint=_hint(task.log.hint), images=images,
-            zero_dates=zero_dates,
+            zero_dates=zero_dates, ambiguous=ambiguous,
         ):  # fmt: skip
             if isinstance(item, LogBlock):
                 for image in item.images:
@@ -179,6 +189,8 @@ def carrier_rows(
             yield from gathered.add(image)
         elif isinstance(item, Ddl):
             yield _ddl_row(settings, item, task.epoch)
+        elif isinstance(item, Stopped):
+            yield _row(item.table, "stop", None, 0, json.dumps({"reason": item.reason, "gtid": item.gtid}).encode())
         elif isinstance(item, Redo):
             silent.discard(item.chunk.table)
             yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())

@@ -1,0 +1,226 @@
+"""``binlog_row_metadata=MINIMAL``, the server's default: names come from information_schema, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headgate.catalog import TablePatterns
+from headgate.errors import SchemaAmbiguousError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.replication import Idle, LogBlock, Stopped, follow, read_range
+from headgate.testing import MySQLServer
+from tests.integration.test_catalog_parity import ALL_TYPES
+
+pytestmark = pytest.mark.needs_own_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MySQLServer]:
+    with MySQLServer.start({"binlog_row_metadata": "MINIMAL"}) as server:
+        yield server
+
+
+class Log:
+    """A database of its own, and the log since the last mark."""
+
+    def __init__(self, server: MySQLServer, db: str) -> None:
+        self.server, self.db = server, db
+        self.settings = ConnectionSettings.from_url(server.url)
+        server.execute(f"CREATE DATABASE {db}")
+        self.start = GtidSet.parse(server.gtid_executed)
+
+    def do(self, *statements: str) -> None:
+        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def mark(self) -> None:
+        self.start = GtidSet.parse(self.server.gtid_executed)
+
+    def items(self, **options: Any) -> list[Any]:
+        with Connection.open(self.settings) as connection:
+            end = gtid_executed(connection)
+        return list(
+            read_range(
+                self.settings, end - self.start, executed=end, server_uuid=None,
+                tables=TablePatterns([f"{self.db}.*"]), epoch=1, **options,
+            )
+        )  # fmt: skip
+
+    def rows(self, **options: Any) -> list[dict[str, Any]]:
+        """The images since the mark: the table's columns and ``_op``."""
+        return plain(self.items(**options))
+
+
+def plain(items: list[Any]) -> list[dict[str, Any]]:
+    rows = [
+        row for item in items if isinstance(item, LogBlock) for image in item.images for row in image.batch.to_pylist()
+    ]
+    rows.sort(key=lambda row: tuple(row["_seq"].values()))
+    return [{name: value for name, value in row.items() if name not in ("_seq", "_gtid", "_ts")} for row in rows]
+
+
+@pytest.fixture
+def log(server: MySQLServer, request: pytest.FixtureRequest) -> Iterator[Log]:
+    db = "d" + str(abs(hash(request.node.name)) % 10**8)
+    yield Log(server, db)
+    server.execute(f"DROP DATABASE {db}")
+
+
+def test_every_type_has_the_definition_that_full_metadata_give(log: Log) -> None:
+    log.do(f"CREATE TABLE t ({ALL_TYPES})")
+    log.mark()
+    log.do("INSERT INTO t (a, d) VALUES (1, 2)")
+    minimal = [image for item in log.items() if isinstance(item, LogBlock) for image in item.images]
+    log.do("SET GLOBAL binlog_row_metadata = FULL")
+    log.mark()
+    log.do("INSERT INTO t (a, d) VALUES (2, 2)", "SET GLOBAL binlog_row_metadata = MINIMAL")
+    full = [image for item in log.items() if isinstance(item, LogBlock) for image in item.images]
+    assert minimal[0].table == full[0].table
+    assert minimal[0].table.fingerprint == full[0].table.fingerprint
+    assert minimal[0].batch.schema == full[0].batch.schema
+
+
+def test_metadata_switched_in_the_stream(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, e ENUM('x', 'y'))", "INSERT INTO t VALUES (1, 'x')")
+    for number, kind in enumerate(("FULL", "MINIMAL", "FULL", "MINIMAL"), 2):
+        log.do(f"SET GLOBAL binlog_row_metadata = {kind}", f"INSERT INTO t VALUES ({number}, 'y')")
+    log.do("UPDATE t SET e = 'x' WHERE id = 2")
+    assert [(row["_op"], row["id"], row["e"]) for row in log.rows()] == [
+        ("c", 1, "x"), ("c", 2, "y"), ("c", 3, "y"), ("c", 4, "y"), ("c", 5, "y"), ("b", 2, "y"), ("u", 2, "x"),
+    ]  # fmt: skip
+
+
+def test_a_stream_that_keeps_up_follows_alters(log: Log) -> None:
+    """Columns of one type in another order: the map's bytes never change, only the names behind them do."""
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, f1 INT, f2 INT)", "INSERT INTO t VALUES (1, 10, 20)")
+    stream = follow(log.settings, log.start, tables=TablePatterns([f"{log.db}.*"]))
+    met: list[Any] = []
+
+    def caught_up() -> list[dict[str, Any]]:
+        met.clear()
+        goal = GtidSet.parse(log.server.gtid_executed)
+        for item in stream:
+            met.append(item)
+            if isinstance(item, Idle) and goal <= item.gtid:
+                return plain(met)
+        raise AssertionError("the stream ended")
+
+    assert caught_up() == [{"_op": "c", "id": 1, "f1": 10, "f2": 20}]
+    log.do("ALTER TABLE t RENAME COLUMN f1 TO f9, RENAME COLUMN f2 TO f1")
+    log.do("ALTER TABLE t RENAME COLUMN f9 TO f2", "INSERT INTO t VALUES (2, 10, 20)")
+    assert caught_up() == [{"_op": "c", "id": 2, "f2": 10, "f1": 20}]
+    log.do("ALTER TABLE t ADD COLUMN f0 INT FIRST, DROP COLUMN f1", "INSERT INTO t VALUES (7, 3, 30)")
+    assert caught_up() == [{"_op": "c", "f0": 7, "id": 3, "f2": 30}]
+    log.do("RENAME TABLE t TO u", "CREATE TABLE t (x INT PRIMARY KEY, y INT, z INT)")
+    log.do("INSERT INTO t VALUES (4, 5, 6)", "INSERT INTO u VALUES (8, 4, 40)")
+    assert caught_up() == [{"_op": "c", "x": 4, "y": 5, "z": 6}, {"_op": "c", "f0": 8, "id": 4, "f2": 40}]
+    stream.close()  # type: ignore[attr-defined]
+
+
+def test_change_f1_f3_f2_f1_f3_f2_same_types(log: Log) -> None:
+    """The names are swapped before the log is read: nothing in the events tells, so the table is not decoded."""
+    log.do(
+        "CREATE TABLE t (id INT PRIMARY KEY, f1 INT, f2 INT, f3 INT)", "CREATE TABLE other (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1, 1, 2, 3)",
+        "ALTER TABLE t CHANGE f1 f3 INT, CHANGE f2 f1 INT, CHANGE f3 f2 INT",
+        "INSERT INTO t VALUES (2, 1, 2, 3)", "INSERT INTO other VALUES (1)",
+    )  # fmt: skip
+    with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as found:
+        log.rows()
+    assert found.value.table == f"{log.db}.t"
+    assert "CHANGE f1 f3" in found.value.message
+    assert f"--resnapshot '{log.db}.t'" in found.value.message
+    items = log.items(ambiguous="stop")
+    (stopped,) = [item for item in items if isinstance(item, Stopped)]
+    assert (stopped.table, stopped.reason) == (f"{log.db}.t", found.value.message)
+    assert plain(items) == [{"_op": "c", "id": 2, "f3": 1, "f1": 2, "f2": 3}, {"_op": "c", "id": 1}]
+
+
+def test_add_column_first_and_insert(log: Log) -> None:
+    """What ALTER only adds can be taken away again, so the rows before it are told exactly, though read later."""
+    log.do(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 10)",
+        "ALTER TABLE t ADD COLUMN z INT FIRST", "INSERT INTO t VALUES (5, 2, 20)",
+        "ALTER TABLE t ADD COLUMN y VARCHAR(3) DEFAULT 'k' AFTER z, ADD INDEX (a)",
+        "INSERT INTO t VALUES (6, 'q', 3, 30)",
+    )  # fmt: skip
+    assert log.rows() == [
+        {"_op": "c", "id": 1, "a": 10},
+        {"_op": "c", "z": 5, "id": 2, "a": 20},
+        {"_op": "c", "z": 6, "y": "q", "id": 3, "a": 30},
+    ]
+
+
+def test_add_column_first_under_which_nothing_can_be_told(log: Log) -> None:
+    log.do(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (1, 10)",
+        "ALTER TABLE t ADD COLUMN z INT FIRST, DROP COLUMN a", "INSERT INTO t VALUES (20, 2)",
+    )  # fmt: skip
+    with pytest.raises(SchemaAmbiguousError, match="ADD COLUMN z INT FIRST, DROP COLUMN a"):
+        log.rows()
+    assert plain(log.items(ambiguous="stop")) == [{"_op": "c", "z": 20, "id": 2}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: log.do("ALTER TABLE t MODIFY e ENUM('y', 'x')"),
+        lambda log: log.do("DROP TABLE t"),
+        lambda log: log.do("DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY, e ENUM('x', 'y'))"),
+        lambda log: log.do("RENAME TABLE t TO gone, u TO t"),
+        lambda log: log.do("ALTER TABLE u RENAME TO v", "RENAME TABLE t TO u, v TO t"),
+        lambda log: log.do("DROP TABLE u", "CREATE TABLE u LIKE t", "ALTER TABLE t RENAME x", "RENAME TABLE u TO t"),
+        lambda log: log.do("SET sql_mode = 'ANSI_QUOTES'", f'ALTER TABLE "{log.db}"."t" /* " */ RENAME COLUMN e TO f'),
+    ],
+)  # fmt: skip
+def test_what_makes_a_table_ambiguous(log: Log, change: Callable[[Log], None]) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('x', 'y'))", "CREATE TABLE u LIKE t")
+    log.mark()
+    log.do("INSERT INTO t VALUES (1, 'x')")
+    change(log)
+    with pytest.raises(SchemaAmbiguousError, match="later change of the table"):
+        log.rows()
+
+
+def test_what_does_not(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE k (a INT NOT NULL, b INT NOT NULL, UNIQUE (b))")
+    log.mark()
+    log.do("INSERT INTO t VALUES (1, 2)", "INSERT INTO k VALUES (3, 4)", "TRUNCATE TABLE t", "TRUNCATE TABLE k")
+    log.do("CREATE TABLE u LIKE t", "ALTER TABLE u RENAME COLUMN v TO w", "DROP TABLE u", "CREATE INDEX i ON t (v)")
+    log.do("CREATE VIEW w AS SELECT * FROM t", "ANALYZE TABLE t", "FLUSH TABLES", "INSERT INTO t VALUES (5, 6)")
+    rows = [row for row in log.rows() if row["_op"] == "c"]
+    assert rows == [{"_op": "c", "id": 1, "v": 2}, {"_op": "c", "a": 3, "b": 4}, {"_op": "c", "id": 5, "v": 6}]
+
+
+def test_an_alter_that_was_not_logged_is_seen_by_its_types(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE p (id INT PRIMARY KEY, v POINT)")
+    log.do("INSERT INTO t VALUES (1, 2)", "INSERT INTO p VALUES (1, NULL)")
+    log.do("SET sql_log_bin = 0", "ALTER TABLE t MODIFY v INT UNSIGNED", "ALTER TABLE p MODIFY v POLYGON")
+    reasons = sorted(item.reason for item in log.items(ambiguous="stop") if isinstance(item, Stopped))
+    assert "column 2 is geometry (point) in the log, geometry (polygon) in information_schema" in reasons[0]
+    assert "column 2 is int in the log, int unsigned in information_schema" in reasons[1]
+
+
+def test_an_account_that_may_not_see_the_table(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    log.do("CREATE USER IF NOT EXISTS reader", "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader")
+    log.settings = ConnectionSettings.from_url(log.server.url.replace("root@", "reader@"))
+    with pytest.raises(SchemaAmbiguousError, match="the account may not SELECT from it"):
+        log.rows()
+    log.do(f"GRANT SELECT ON {log.db}.* TO reader")
+    assert log.rows() == [{"_op": "c", "id": 1}]
+
+
+def test_members_that_information_schema_cannot_show(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a', '\U0001f600') CHARACTER SET utf8mb4)")
+    log.do("CREATE TABLE u (id INT PRIMARY KEY, e ENUM('a', '?') CHARACTER SET latin1)")
+    log.do("INSERT INTO t VALUES (1, 2)", "INSERT INTO u VALUES (1, 2)")
+    items = log.items(ambiguous="stop")
+    (stopped,) = [item for item in items if isinstance(item, Stopped)]
+    assert "may show a member of column e with ?" in stopped.reason
+    assert plain(items) == [{"_op": "c", "id": 1, "e": "?"}]
