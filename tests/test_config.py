@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate._policies import DEFAULT, Policies
 from headgate.config import load_config, parse_config
 from headgate.errors import ConfigError
 from tools import generate_configuration
@@ -70,6 +71,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('mode = "current"', 'mode = "history"', r'target\.mode.*"current", "changelog"'),
         ('path = "./lake"', "", r"target\.path is missing"),
         ('path = "./lake"', 'catalog = "lake"', "not supported yet"),
+        ('schema_changes = "strict"', 'time = "days"', r"tables\.shop\.orders\.time.*'microseconds'"),
         ("strict", "loose", r"tables\.shop\.orders\.schema_changes"),
         ('name = "shop"', "name =", "not TOML"),
     ],
@@ -101,13 +103,22 @@ def test_policies_of_a_table() -> None:
 
 def test_the_window_of_a_table_is_its_own_or_the_sources() -> None:
     config = parse_config(GOOD)
-    assert config.window("shop.orders") == config.source.window == "rewind"
+    assert config.policies().of("shop.orders").window == config.source.window == "rewind"
     changed = parse_config(
         GOOD.replace("[source]", '[source]\nwindow = "keep"') + '[tables."a.b"]\nwindow = "rewind"\n'
     )
-    assert [changed.window(table) for table in ("shop.orders", "a.b", "a.c")] == ["keep", "rewind", "keep"]
+    policies = changed.policies()
+    assert [policies.of(table).window for table in ("shop.orders", "a.b", "a.c")] == ["keep", "rewind", "keep"]
     with pytest.raises(ConfigError, match="rewind"):
         parse_config(GOOD.replace("[source]", '[source]\nwindow = "drop"'))
+
+
+def test_policies_of_values() -> None:
+    given = GOOD.replace("[target]", 'bit = "binary"\nzero_dates = "null"\n[target]') + 'zero_dates = "text"\n'
+    policies = parse_config(given).policies()
+    assert policies.of("shop.orders") == Policies(zero_dates="text", bit="binary")
+    assert policies.of("shop.items") == Policies(zero_dates="null", bit="binary")
+    assert parse_config(GOOD).policies() == DEFAULT
 
 
 def test_the_page_says_what_the_models_say() -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headgate._policies import POLICY_VALUES, Policies
 from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, Column
 from headgate.columns import codec_for
+from headgate.errors import UnsupportedError
 
 TARGET = Path(__file__).parents[1] / "docs" / "types.md"
 
@@ -31,6 +33,12 @@ COLUMNS = [
     Column("c", "json"), Column("c", "geometry"), Column("c", "vector"),
 ]  # fmt: skip
 """One column of each type; where the Arrow type depends on a number, one on each side of the border."""
+
+POLICIES = {
+    "zero_dates": ("date", "datetime(6)", "timestamp(6)"), "wide_decimals": ("decimal(65,30)",), "time": ("time(6)",),
+    "bit": ("bit(63)", "bit(64)"),
+}  # fmt: skip
+"""The types that each policy is about."""
 
 _SPARK = {
     "int8": "TINYINT", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
@@ -50,6 +58,14 @@ Unsigned columns take the next wider signed type, because Spark has no unsigned 
 | MySQL | Arrow | Spark | with `temporals = "text"` |
 |---|---|---|---|
 """
+POLICY_HEAD = """
+## Policies
+
+For a pipeline in `[source]`, for one table in `[tables."db.table"]`; for the Spark source as options. What each value
+means stands in [configuration.md](configuration.md).
+
+| policy | value | types |
+|---|---|---|"""
 CHARSETS = """## Character sets
 
 Every character set of the server becomes UTF-8 on both roads. `utf8mb4`, `utf8mb3` and `ascii` are copied after a
@@ -86,18 +102,38 @@ def family(name: str) -> str:
     return f"## {title.rstrip('.')}\n{body}\n"
 
 
+def policy_rows() -> list[str]:
+    """Each policy's values, and what the types it is about become."""
+    columns = {column.mysql: column for column in COLUMNS}
+    rows = []
+    for policy, names in POLICIES.items():
+        values = POLICY_VALUES[policy]
+        for value in values:
+            kinds = []
+            for name in names:
+                try:
+                    codec = codec_for(columns[name], table="d.t", policies=Policies.make({policy: value}, {}))
+                    kinds.append(f"`{name}` → `{spark_type(codec.arrow_type)}`")
+                except UnsupportedError:
+                    kinds.append(f"`{name}`: refused")
+            default = " (default)" if value == values[0] else ""
+            rows.append(f"| `{policy}` | `{value}`{default} | {', '.join(kinds)} |")
+    return rows
+
+
 def render() -> str:
     """The page."""
     rows = []
     for column in COLUMNS:
         arrow = codec_for(column, table="d.t").arrow_type
-        text = codec_for(column, table="d.t", temporals="text").arrow_type
+        text = codec_for(column, table="d.t", policies=Policies(temporals="text")).arrow_type
         rows.append(
             f"| `{column.mysql}` | `{arrow}` | `{spark_type(arrow)}` | {'' if text == arrow else f'`{text}`'} |"
         )
     single, multi = (", ".join(f"`{name}`" for name in sorted(names)) for names in (SINGLE_BYTE, MULTI_BYTE))
     charsets = CHARSETS.format(single=single, multi=multi)
-    sections = [HEAD + "\n".join(rows) + "\n", *(family(name) for name in _FAMILIES), charsets]
+    head = HEAD + "\n".join([*rows, POLICY_HEAD, *policy_rows()]) + "\n"
+    sections = [head, *(family(name) for name in _FAMILIES), charsets]
     return "\n".join(sections)
 
 

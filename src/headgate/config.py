@@ -30,18 +30,18 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from headgate._policies import POLICY_VALUES, Bit, Policies, Time, WideDecimals, Window, ZeroDates
 from headgate.errors import ConfigError
 
 __all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "load_config", "parse_config"]
 
 Mode = Literal["current", "changelog"]
-ZeroDates = Literal["error", "null"]
-Window = Literal["rewind", "keep"]
 
 _MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
 _SERVER_ID_LIMIT: Final = 1 << 32
 """MySQL's server ids are 32-bit and 0 is nobody's."""
+_AS_IN_SOURCE: Final = "as in `[source]`, for this table"
 _URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
 
 
@@ -74,7 +74,9 @@ class SourceConfig(_Model):
         600, ge=0, le=86_400, description="seconds to try again when the server cannot be reached or is behind"
     )
     zero_dates: ZeroDates = Field(
-        "error", description="what dates that Spark cannot hold become: `error` stops, `null` makes them NULL"
+        "error",
+        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"
+        " in a key), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's form",
     )
     window: Window = Field(
         "rewind",
@@ -82,6 +84,11 @@ class SourceConfig(_Model):
         " its batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
         " follow bring them up to date",
     )
+    wide_decimals: WideDecimals = Field(
+        "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"
+    )
+    time: Time = Field("text", description="TIME: MySQL's `text`, or `microseconds` as a bigint")
+    bit: Bit = Field("integer", description="BIT(n): an `integer`, or `binary`: its (n + 7) / 8 bytes, big-endian")
 
     @field_validator("url")
     @classmethod
@@ -170,7 +177,11 @@ class TableConfig(_Model):
         "evolve",
         description="`evolve`: an ALTER that may change rows reads the table again; `strict`: it stops the table",
     )
-    window: Window | None = Field(None, description="as in `[source]`, for this table")
+    window: Window | None = Field(None, description=_AS_IN_SOURCE)
+    zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
+    wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
+    time: Time | None = Field(None, description=_AS_IN_SOURCE)
+    bit: Bit | None = Field(None, description=_AS_IN_SOURCE)
 
 
 class PipelineConfig(_Model):
@@ -187,10 +198,12 @@ class PipelineConfig(_Model):
     )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 
-    def window(self, table: str) -> Window:
-        """The window policy of ``db.table``."""
-        policy = self.tables.get(table)
-        return self.source.window if policy is None or policy.window is None else policy.window
+    def policies(self) -> Policies:
+        """What values become, for all tables and for those with policies of their own."""
+        tables = {
+            name: table.model_dump(include=set(POLICY_VALUES), exclude_none=True) for name, table in self.tables.items()
+        }
+        return Policies.make(self.source.model_dump(include=set(POLICY_VALUES)), tables)
 
     @field_validator("spark", mode="before")
     @classmethod

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
+from headgate._policies import POLICY_VALUES
 from headgate.config import PipelineConfig
 from headgate.errors import (
     AccessError,
@@ -304,7 +305,7 @@ def check_source(config: PipelineConfig) -> list[str]:
 def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
     """Partial row images fail nothing by themselves, but chunks with ``window = "rewind"`` need whole ones."""
     partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
-    rewound = [table for table in tables if config.window(table) == "rewind"]
+    rewound = [table for table in tables if config.policies().of(table).window == "rewind"]
     if not partial or not rewound:
         return []
     remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
@@ -366,8 +367,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "slots": str(slots),
         "poll_ms": str(source.poll_ms),
         "retry_seconds": str(source.retry_seconds),
-        "zero_dates": source.zero_dates,
-        "window": json.dumps({"*": source.window, **{table: config.window(table) for table in config.tables}}),
+        **_policy_options(config),
         "epoch": str(epoch),
         "images": "all" if changelog else "keys",
         # A changelog wants every change, also those of rows the snapshot has yet to read; then chunks are merged.
@@ -389,7 +389,7 @@ def read_source(spark: SparkSession, config: PipelineConfig) -> Callable[[str, s
     from headgate.spark import register
 
     register(spark)
-    keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "zero_dates", "retry_seconds")
+    keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *POLICY_VALUES)
     lake = Lake.at(config.target.path or "")
     given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
     options = {"meta": "false", **{name: given[name] for name in keep if name in given}}
@@ -398,6 +398,11 @@ def read_source(spark: SparkSession, config: PipelineConfig) -> Callable[[str, s
         return spark.read.format("mysql-cdc").options(**options).option("table", table).option("as_of", gtid).load()
 
     return read
+
+
+def _policy_options(config: PipelineConfig) -> dict[str, str]:
+    values = config.policies().as_options()
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate._cells import ABSENT, Cells, RowBlock
+from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.columns import codec_for
 
@@ -41,7 +42,8 @@ def cells(*values: object) -> Cells:
 
 def decode(column: Column, road: str, *values: object, **options: Any) -> list[Any]:
     """The values that ``from_log`` or ``from_text`` gives; the array is validated."""
-    codec = codec_for(column, table="d.t", **options)
+    key = options.pop("key", False)
+    codec = codec_for(column, table="d.t", key=key, policies=Policies(**options))
     array: pa.Array = getattr(codec, f"from_{road}")(cells(*values))
     assert array.type == codec.arrow_type
     array.validate(full=True)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate._policies import Policies
 from headgate.catalog import Column
+from headgate.columns import codec_for
 from headgate.errors import DecodeError, UnsupportedError
 from tests.columns.cells import decode
 
@@ -69,3 +71,13 @@ def test_a_group_above_999999999_is_refused(precision: int) -> None:
 def test_an_impossible_shape() -> None:
     with pytest.raises(UnsupportedError, match=r"decimal\(70,2\)"):
         decode(Column("c", "decimal", precision=70, scale=2), "log")
+
+
+def test_wide_decimals_can_be_refused() -> None:
+    for precision in (39, 65):
+        with pytest.raises(UnsupportedError, match='wide_decimals = "text"') as found:
+            codec_for(
+                Column("c", "decimal", precision=precision), table="d.t", policies=Policies(wide_decimals="error")
+            )
+        assert (found.value.table, found.value.column) == ("d.t", "c")
+    codec_for(Column("c", "decimal", precision=38), table="d.t", policies=Policies(wide_decimals="error"))

@@ -60,3 +60,16 @@ def test_bits(precision: int, data: st.DataObject) -> None:
 def test_years() -> None:
     assert decode(Column("c", "year"), "log", b"\0", b"\x01", b"\xff", None) == [0, 1901, 2155, None]
     assert decode(Column("c", "year"), "text", b"0000", b"1901", b"2155", None) == [0, 1901, 2155, None]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)), st.integers(1, 64))
+def test_bits_as_bytes(values: list[int], width: int) -> None:
+    size = (width + 7) // 8
+    cut = [(value % 2**width).to_bytes(size, "big") for value in values]
+    for road in ("log", "text"):
+        assert decode(Column("c", "bit", precision=width), road, *cut, None, bit="binary") == [*cut, None]
+
+
+def test_bits_as_bytes_have_their_length() -> None:
+    with pytest.raises(DecodeError, match="2 bytes"):
+        decode(Column("c", "bit", precision=9), "log", b"\x01", bit="binary")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, codec_for
 from headgate.errors import UnsupportedError
@@ -29,7 +30,7 @@ def test_fields_and_select_list() -> None:
         pa.field("note", pa.string()),
     )  # fmt: skip
     assert all(field.nullable for field in codec.fields)
-    assert TableCodec(TABLE, temporals="text").fields[2].type == pa.string()
+    assert TableCodec(TABLE, Policies(temporals="text")).fields[2].type == pa.string()
 
 
 def test_all_columns_or_the_wanted_ones() -> None:
@@ -44,3 +45,14 @@ def test_an_unknown_type_is_named() -> None:
     with pytest.raises(UnsupportedError, match="hologram") as found:
         codec_for(Column("c", "hologram"), table="d.t")
     assert (found.value.table, found.value.column) == ("d.t", "c")
+
+
+def test_policies_of_a_table_are_found_where_its_codecs_are_made() -> None:
+    policies = Policies.make({"zero_dates": "null"}, {"d.t": {"time": "microseconds"}, "d.u": {"zero_dates": "text"}})
+    columns = (Column("a", "date"), Column("b", "time"))
+    kinds = {
+        name: [field.type for field in TableCodec(TableDef("d", name, columns), policies).fields] for name in "tuv"
+    }
+    assert kinds == {
+        "t": [pa.date32(), pa.int64()], "u": [pa.string(), pa.string()], "v": [pa.date32(), pa.string()]
+    }  # fmt: skip

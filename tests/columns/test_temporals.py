@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.errors import DecodeError, UnsupportedError
 from tests.columns.cells import decode
@@ -120,6 +121,11 @@ def test_dates_that_arrow_cannot_hold(kind: str, road: str, value: bytes) -> Non
         decode(Column("c", kind), road, None, value)
     assert (found.value.table, found.value.column) == ("d.t", "c")
     assert decode(Column("c", kind), road, None, value, zero_dates="null") == [None, None]
+    with pytest.raises(DecodeError, match="key"):
+        decode(Column("c", kind), road, value, zero_dates="null", key=True)
+    (text,) = decode(Column("c", kind), road, value, zero_dates="text", key=True)
+    assert isinstance(text, str)
+    assert road == "log" or text.encode() == value
 
 
 @pytest.mark.parametrize(
@@ -144,8 +150,45 @@ def test_nulls_for_zero_dates_leave_the_block_as_it_is() -> None:
     from tests.columns.cells import cells
 
     given_cells = cells(b"0000-00-00", b"2024-01-01")
-    codec_for(Column("c", "date"), table="d.t", zero_dates="null").from_text(given_cells)
+    codec_for(Column("c", "date"), table="d.t", policies=Policies(zero_dates="null")).from_text(given_cells)
     assert given_cells.valid.tolist() == [1, 1]
+
+
+TIMES = st.integers(-3_020_399_999_999, 3_020_399_999_999)
+
+
+def time_text(micros: int, digits: int) -> bytes:
+    seconds, part = divmod(abs(micros), 10**6)
+    text = f"{'-' if micros < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return (text + (f".{part:06}"[: digits + 1] if digits else "")).encode()
+
+
+@given(st.lists(TIMES), st.integers(0, 6))
+def test_times_as_microseconds(values: list[int], digits: int) -> None:
+    unit = 10 ** (6 - digits)
+    rounded = [value // unit * unit for value in values]
+    column = Column("c", "time", scale=digits)
+    size = 3 + (digits + 1) // 2
+    packed = []
+    for value in rounded:
+        seconds, part = divmod(abs(value), 10**6)
+        clock = seconds // 3600 << 12 | seconds // 60 % 60 << 6 | seconds % 60
+        number = clock << 8 * (size - 3) | part // 10 ** (6 - 2 * (size - 3))
+        packed.append(((1 << 8 * size - 1) + (number if value >= 0 else -number)).to_bytes(size, "big"))
+    assert decode(column, "log", *packed, None, time="microseconds") == [*rounded, None]
+    texts = [time_text(value, digits) for value in rounded]
+    assert decode(column, "text", *texts, None, time="microseconds") == [*rounded, None]
+    assert decode(column, "log", *packed) == [text.decode() for text in texts]
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"-", b"1:00:00", b"00:60:00", b"00:00:60", b"00-00:00", b"0x:00:00", b"00:00:00.1", b"1234:00:00"]
+)
+def test_text_that_is_no_time(value: bytes) -> None:
+    with pytest.raises(DecodeError, match="time"):
+        decode(Column("c", "time"), "text", b"00:00:00", value, time="microseconds")
+    with pytest.raises(DecodeError, match="time"):
+        decode(Column("c", "time", scale=2), "text", value + b".1x", time="microseconds")
 
 
 def test_more_than_six_fraction_digits() -> None:

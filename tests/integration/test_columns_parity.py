@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate._policies import Policies
 from headgate.catalog import SINGLE_BYTE, TablePatterns, load_tables, table_from_table_map
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
@@ -46,7 +47,7 @@ class Case:
             table_map, log = read_table(connection, start, name)
         table = table_from_table_map(table_map)
         assert load_tables(self.server.query, TablePatterns([f"{self.db}.t"])) == [table]
-        codec = TableCodec(table, **options)
+        codec = TableCodec(table, Policies(**options))
         names = [field.name for field in codec.fields]
         from_log = codec.from_log(log)
         with Connection.open(ConnectionSettings.from_url(self.server.url)) as reader:
@@ -271,6 +272,52 @@ def test_zero_dates_become_null_or_text_or_an_error(case: Case) -> None:
     with pytest.raises(DecodeError, match="zero_dates") as found:
         case.roads(ZERO_DDL, ZERO_ROWS)
     assert found.value.column == "a"
+
+
+def test_zero_dates_as_text_keep_every_part(case: Case) -> None:
+    case.check(
+        ZERO_DDL,
+        ZERO_ROWS,
+        {
+            "a": ["0000-00-00", "2023-01-00"],
+            "b": ["0000-00-00 00:00:00", "2023-02-00 01:02:03"],
+            "b3": ["2023-00-01 01:02:03.400", "2023-02-01 00:00:00.000"],
+            "c": ["0000-00-00 00:00:00", "2023-02-01 00:00:00"],
+            "c6": ["0000-00-00 00:00:00.000000", "2023-02-01 00:00:00.000000"],
+        },
+        zero_dates="text",
+    )
+
+
+def test_times_as_microseconds(case: Case) -> None:
+    case.check(
+        "t0 time, t1 time(1), t3 time(3), t6 time(6)",
+        [
+            "INSERT INTO {t} VALUES (1, '-838:59:59', '-00:00:00.1', '838:59:58.999', '-00:59:59.065536')",
+            "INSERT INTO {t} VALUES (2, '838:59:59', '-838:59:58.9', '-01:00:00', '838:59:58.999999')",
+            "INSERT INTO {t} VALUES (3, '00:00:01', '00:00:00', '-00:00:00.001', '-00:00:00.000001')",
+            "INSERT INTO {t} (id) VALUES (4)",
+        ],
+        {
+            "t0": [-3_020_399_000_000, 3_020_399_000_000, 1_000_000, None],
+            "t1": [-100_000, -3_020_398_900_000, 0, None],
+            "t3": [3_020_398_999_000, -3_600_000_000, -1000, None],
+            "t6": [-3_599_065_536, 3_020_398_999_999, -1, None],
+        },
+        time="microseconds",
+    )
+
+
+def test_bits_as_bytes(case: Case) -> None:
+    case.check(
+        "b1 bit(1), b9 bit(9), b64 bit(64)",
+        ["INSERT INTO {t} VALUES (1, 1, 257, 18446744073709551615), (2, 0, 1, 1), (3, NULL, NULL, NULL)"],
+        {
+            "b1": [b"\x01", b"\0", None], "b9": [b"\x01\x01", b"\0\x01", None],
+            "b64": [b"\xff" * 8, bytes(7) + b"\x01", None],
+        },
+        bit="binary",
+    )  # fmt: skip
 
 
 def test_impossible_days(case: Case) -> None:

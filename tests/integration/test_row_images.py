@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from headgate._policies import Policies
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import UnsupportedError
@@ -163,7 +164,7 @@ def test_columns_without_a_default_hold_the_zero_of_their_type(session: Session)
     session.do("SET SESSION binlog_row_image = 'MINIMAL'")
     session.mark()
     session.do("INSERT INTO t (id) VALUES (1)", "SET SESSION binlog_row_image = 'FULL'", "DELETE FROM t")
-    first, second = session.read(temporals="text")
+    first, second = session.read(policies=Policies(temporals="text"))
     assert {**first, "_op": "d"} == second
     assert (first["_absent"], first["e"], first["bin"], first["j"]) == (None, "x", b"\0\0\0", "null")
 
@@ -300,7 +301,7 @@ class Chunks:
         self.write(15, **writing)
         for item in read_chunks(
             self.session.settings, chunks, executed=self.executed, server_uuid=self.session.server.server_uuid,
-            epoch=1, planned_us=0, windows={"*": window},  # type: ignore[dict-item]
+            epoch=1, planned_us=0, policies=Policies(window=window),  # type: ignore[arg-type]
         ):  # fmt: skip
             found.append(item)
             self.write(15, **writing)

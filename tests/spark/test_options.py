@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from headgate._policies import DEFAULT, Policies
 from headgate.errors import ConfigError
 from headgate.spark._options import OPTION_NAMES, Options
 
@@ -26,9 +27,10 @@ def test_json_list_of_tables_may_hold_commas() -> None:
 
 
 def test_windows_for_all_tables_or_by_table() -> None:
-    assert Options.parse(BASE).windows == {"*": "rewind"}
-    assert Options.parse({**BASE, "window": "KEEP"}).windows == {"*": "keep"}
-    assert Options.parse({**BASE, "window": '{"a.b": "keep"}'}).windows == {"*": "rewind", "a.b": "keep"}
+    assert Options.parse(BASE).policies.window == "rewind"
+    assert Options.parse({**BASE, "window": "KEEP"}).policies.window == "keep"
+    by_table = Options.parse({**BASE, "window": '{"a.b": "keep"}'}).policies
+    assert (by_table.of("a.b").window, by_table.of("a.c").window) == ("keep", "rewind")
 
 
 def test_one_table_is_meant_exactly() -> None:
@@ -58,9 +60,9 @@ def test_one_table_is_meant_exactly() -> None:
         ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
         ({"secret_env": "A", "secret_file": "b"}, "keep the one"),
         ({"server_ids": "a-b"}, "5400-5499"),
-        ({"window": "drop"}, "expected rewind, keep or a JSON object"),
-        ({"window": '{"a.b": "drop"}'}, "expected rewind, keep or a JSON object"),
-        ({"window": '{"a.b"'}, "expected rewind, keep or a JSON object"),
+        ({"window": "drop"}, "expected rewind or keep, or by table"),
+        ({"window": '{"a.b": "drop"}'}, "expected rewind or keep, or by table"),
+        ({"window": '{"a.b"'}, "expected rewind or keep, or by table"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:
@@ -89,6 +91,21 @@ def test_settings_name_the_secret() -> None:
     assert Options.parse({**BASE, "secret_env": "X"}).settings().secret.env == "X"
     url = "mysql://u@h/?password_env=Y"
     assert Options.parse({**BASE, "url": url}).settings().secret.env == "Y"
+
+
+def test_policies_are_for_all_tables_or_by_table() -> None:
+    options = Options.parse({**BASE, "zero_dates": '{"shop.a": "TEXT", "*": "null"}', "time": "Microseconds"})
+    assert options.policies == Policies.make(
+        {"zero_dates": "null", "time": "microseconds"}, {"shop.a": {"zero_dates": "text"}}
+    )
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert Options.parse(BASE).policies == DEFAULT
+
+
+@pytest.mark.parametrize("given", ["never", "{", "[]", '{"shop.a": "never"}', "{}", '{"*": null}'])
+def test_a_policy_that_does_not_exist(given: str) -> None:
+    with pytest.raises(ConfigError, match=r'option "zero_dates" is .* expected error or null or text, or by table'):
+        Options.parse({**BASE, "zero_dates": given})
 
 
 def test_every_option_is_lower_case() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate._policies import DEFAULT
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, UnsupportedError
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema
@@ -183,5 +184,5 @@ def test_column_that_the_query_does_not_know_stops_it() -> None:
 def test_table_with_a_column_named_like_ours_is_refused() -> None:
     table = TableDef("d", "t", (Column("id", "int"), Column("_SEQ", "int")), key=(0,))
     with pytest.raises(SchemaChangedError, match="_SEQ"):
-        _rows.typed_fields(table, "error", meta=True)
-    assert [field.name for field in _rows.typed_fields(definition("d.t"), "error", meta=False)] == ["id", "v"]
+        _rows.typed_fields(table, DEFAULT, meta=True)
+    assert [field.name for field in _rows.typed_fields(definition("d.t"), DEFAULT, meta=False)] == ["id", "v"]

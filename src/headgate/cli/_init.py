@@ -137,7 +137,7 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         f"tables = [{', '.join(map(_quoted, chosen))}]",
         '# server_ids = "5400-5499"                 # ids for reading the log; bounded reads need none',
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
-        '# zero_dates = "error"                      # or "null": what dates that Spark cannot hold become',
+        '# zero_dates = "error"                      # or "null", "text": what dates that Spark cannot hold become',
     ]
     return "\n".join(lines) + "\n"
 

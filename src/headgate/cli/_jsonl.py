@@ -6,7 +6,7 @@ row or value. Keys of a line: ``op, db, table, gtid, file, pos, ordinal, ts, bef
 
 Columns that a partial row image leaves out are left out of ``before`` and ``after`` too.
 
-The batches must have been decoded with ``temporals="text"`` and ``images="all"``.
+The batches must have been decoded with ``Policies(temporals="text")`` and ``images="all"``.
 """
 
 from __future__ import annotations

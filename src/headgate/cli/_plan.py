@@ -68,7 +68,7 @@ def _columns(config: PipelineConfig, table: TableDef) -> Table:
 
 def _arrow_type(config: PipelineConfig, table: TableDef, column: Column) -> str:
     try:
-        codec = codec_for(column, table=table.full_name, zero_dates=config.source.zero_dates)
+        codec = codec_for(column, table=table.full_name, policies=config.policies().of(table.full_name))
     except UnsupportedError as error:
         return f"not supported: {error.message}"
     return str(codec.arrow_type)

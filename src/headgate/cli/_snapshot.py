@@ -195,11 +195,13 @@ class _Reading:
             progress = advance(progress, chunk)
 
     def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
+        from headgate._policies import Policies
         from headgate.snapshot import Redo, read_chunks
 
         found = read_chunks(
             self._settings, chunks, executed=self.executed, server_uuid=self._server_uuid, epoch=0,
-            planned_us=self._planned_us, first_ordinal=self._ordinal, temporals="text", truncate="redo",
+            planned_us=self._planned_us, first_ordinal=self._ordinal, policies=Policies(temporals="text"),
+            truncate="redo",
         )  # fmt: skip
         for item in found:
             if isinstance(item, Redo):

@@ -64,15 +64,17 @@ def command(
         uuid = check_log(connection).server_uuid
         had, executed = start_of(connection, start)
 
+    from headgate._policies import Policies
     from headgate.replication import follow, read_range
 
+    policies = Policies(temporals="text")
     items: Iterable[LogItem]
     if until_current:
         items = read_range(
-            settings, executed - had, executed=executed, server_uuid=uuid, tables=patterns, epoch=0, temporals="text"
+            settings, executed - had, executed=executed, server_uuid=uuid, tables=patterns, epoch=0, policies=policies
         )
     else:
-        items = follow(settings, had, tables=patterns, temporals="text")
+        items = follow(settings, had, tables=patterns, policies=policies)
     for lines in _lines(items, output):
         write_lines(lines)
 

@@ -1,6 +1,6 @@
 """Columns: wire values to Arrow, one codec a column, for the log and for result sets."""
 
 from headgate.columns._codec import Codec
-from headgate.columns._table import TableCodec, Temporals, ZeroDates, codec_for
+from headgate.columns._table import TableCodec, codec_for
 
-__all__ = ["Codec", "TableCodec", "Temporals", "ZeroDates", "codec_for"]
+__all__ = ["Codec", "TableCodec", "codec_for"]

@@ -7,6 +7,8 @@
 Packed: the digits before and after the point in groups of 9, each 4 bytes, big-endian; what is left over (1 to 8 digits
 in 1 to 4 bytes) stands outermost on either side. The first bit is inverted, and all bits are for a negative value.
 
+``wide_decimals="error"`` refuses tables with a column of more than 38 digits instead.
+
 Source: MySQL source ``strings/decimal.cc`` (``decimal2bin``).
 """
 

@@ -7,7 +7,7 @@
 | YEAR | one byte: years since 1900; 0 = 0000 | four digits |
 
 Unsigned columns get the next wider signed type, because Spark has no unsigned ones; BIGINT UNSIGNED and BIT(64) get
-decimal128(20,0).
+decimal128(20,0). With ``bit="binary"`` a BIT(n) of any n is its (n + 7) / 8 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate._memory import u8, u16, u32, u64
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 
-__all__ = ["BitCodec", "IntegerCodec", "YearCodec", "parse_digits"]
+__all__ = ["BitBytesCodec", "BitCodec", "IntegerCodec", "YearCodec", "parse_digits"]
 
 _WIDTHS = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 _BITS = {1: 8, 2: 16, 3: 24, 4: 32, 8: 64}
@@ -161,6 +161,20 @@ class BitCodec(BaseCodec):
         numbers = np.zeros((len(cells.valid), 2 if self._wide else 1), np.int64)
         _bits_from_bytes(cells.buf, cells.offset, cells.length, cells.valid, numbers[:, 0])
         return self.array(cells, numbers)
+
+    from_text = from_log
+
+
+class BitBytesCodec(BaseCodec):
+    """BIT(n) as binary: (n + 7) // 8 bytes, big-endian."""
+
+    arrow_type = pa.binary()
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        self.check_lengths(cells, (self.column.precision + 7) // 8)
+        offsets, data = self.gathered(cells)
+        return self.array(cells, offsets, data[: offsets[-1]])
 
     from_text = from_log
 

@@ -3,49 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
 from headgate._cells import RowBlock
+from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns._codec import Codec
 from headgate.columns._decimals import DecimalCodec, LongDecimalCodec
 from headgate.columns._floats import FloatCodec
-from headgate.columns._integers import BitCodec, IntegerCodec, YearCodec
+from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, YearCodec
 from headgate.columns._json import JsonCodec
 from headgate.columns._members import EnumCodec, SetCodec
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
-from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec
+from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
 from headgate.errors import UnsupportedError
 
-__all__ = ["TableCodec", "Temporals", "ZeroDates", "codec_for"]
-
-Temporals: TypeAlias = Literal["arrow", "text"]
-"""``text``: dates and times as MySQL's text instead of Arrow's types."""
-ZeroDates: TypeAlias = Literal["error", "null"]
-"""What a date that Arrow cannot hold becomes; nothing to say where temporals are text."""
+__all__ = ["TableCodec", "codec_for"]
 
 _SIMPLE: dict[str, Callable[[Column, str], Codec]] = {
     "tinyint": IntegerCodec, "smallint": IntegerCodec, "mediumint": IntegerCodec, "int": IntegerCodec,
-    "bigint": IntegerCodec, "float": FloatCodec, "double": FloatCodec, "bit": BitCodec, "year": YearCodec,
+    "bigint": IntegerCodec, "float": FloatCodec, "double": FloatCodec, "year": YearCodec,
     "binary": FixedBytesCodec, "varbinary": BytesCodec, "tinyblob": BytesCodec,
     "blob": BytesCodec, "mediumblob": BytesCodec, "longblob": BytesCodec, "enum": EnumCodec, "set": SetCodec,
     "json": JsonCodec, "geometry": GeometryCodec, "vector": VectorCodec,
 }  # fmt: skip
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
 _MAX_ARROW_DIGITS = 38
 """Precision of Spark's and Delta's widest decimal (and of decimal128)."""
 
 
-def codec_for(
-    column: Column, *, table: str, temporals: Temporals = "arrow", zero_dates: ZeroDates = "error", key: bool = False
-) -> Codec:
+def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: bool = False) -> Codec:
     """The codec of one column of ``table`` (``db.table``, for errors).
 
+    :param policies: the table's own (``Policies.of``).
     :param key: the column is part of the table's key, so its values must be told apart by their Arrow values.
-    :raises UnsupportedError: a type or character set without a codec; names table, column and type.
+    :raises UnsupportedError: a type or character set without a codec, or one that a policy refuses; names table,
+        column and type.
     """
     kind = column.type
     if not _is_possible(column):
@@ -54,15 +50,36 @@ def codec_for(
         return TextCodec(column, table, key=key)
     if kind in _SIMPLE:
         return _SIMPLE[kind](column, table)
+    if kind == "bit":
+        return (BitBytesCodec if policies.bit == "binary" else BitCodec)(column, table)
     if kind == "decimal":
-        return (DecimalCodec if column.precision <= _MAX_ARROW_DIGITS else LongDecimalCodec)(column, table)
-    if kind == "time" or (temporals == "text" and kind in ("date", "datetime", "timestamp")):
-        return TemporalTextCodec(column, table)
-    if kind == "date":
-        return DateCodec(column, table, zero_dates)
-    if kind in ("datetime", "timestamp"):
-        return DatetimeCodec(column, table, zero_dates)
+        return _decimal(column, table, policies)
+    if kind in _TEMPORALS:
+        return _temporal(column, table, policies, key)
     raise UnsupportedError(f"column type {column.mysql} is not supported", table=table, column=column.name)
+
+
+def _decimal(column: Column, table: str, policies: Policies) -> Codec:
+    if column.precision <= _MAX_ARROW_DIGITS:
+        return DecimalCodec(column, table)
+    if policies.wide_decimals == "error":
+        raise UnsupportedError(
+            f"{column.mysql} has more than the {_MAX_ARROW_DIGITS} digits of Spark's decimals; "
+            'set wide_decimals = "text" to read it as text, make the column narrower, or leave the table out',
+            table=table,
+            column=column.name,
+        )
+    return LongDecimalCodec(column, table)
+
+
+def _temporal(column: Column, table: str, policies: Policies, key: bool) -> Codec:
+    if column.type == "time":
+        as_text = policies.temporals == "text" or policies.time == "text"
+        return TemporalTextCodec(column, table) if as_text else TimeCodec(column, table)
+    if policies.temporals == "text" or policies.zero_dates == "text":
+        return TemporalTextCodec(column, table)
+    nulls = policies.zero_dates == "null" and not key
+    return (DateCodec if column.type == "date" else DatetimeCodec)(column, table, nulls=nulls)
 
 
 def _is_possible(column: Column) -> bool:
@@ -79,13 +96,15 @@ def _is_possible(column: Column) -> bool:
 class TableCodec:
     """The codecs of all columns of a table definition.
 
+    :param policies: of all tables; those of this one are found here.
     :raises UnsupportedError: see :func:`codec_for`.
     """
 
-    def __init__(self, table: TableDef, *, temporals: Temporals = "arrow", zero_dates: ZeroDates = "error") -> None:
+    def __init__(self, table: TableDef, policies: Policies = DEFAULT) -> None:
         self.table = table
+        own = policies.of(table.full_name)
         self.codecs: tuple[Codec, ...] = tuple(
-            codec_for(column, table=table.full_name, temporals=temporals, zero_dates=zero_dates, key=index in table.key)
+            codec_for(column, table=table.full_name, policies=own, key=index in table.key)
             for index, column in enumerate(table.columns)
         )
         self.fields: tuple[pa.Field, ...] = tuple(

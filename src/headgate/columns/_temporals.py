@@ -12,9 +12,10 @@ DATETIME: first bit set, year · 13 + month 17 bits, day 5, hour 5, minute 6, se
 plus half of what the bytes can hold. The fraction takes (f + 1) // 2 bytes, in units of 10⁻², 10⁻⁴ or 10⁻⁶ seconds.
 (MySQL source ``mysys/my_time.cc``, ``my_datetime_packed_from_binary`` and its kin.)
 
-As Arrow: date32, timestamp[us], timestamp[us, UTC], string (Spark reads no durations). A date with a zero month or day,
-or a day its month does not have (sql_mode ALLOW_INVALID_DATES), is none that Arrow can hold: an error, or null
-(``zero_dates="null"``). As text: everything as MySQL prints it.
+As Arrow: date32, timestamp[us], timestamp[us, UTC]; TIME is a string (Spark reads no durations), or with
+``time="microseconds"`` int64. A date with a zero month or day, or a day its month does not have (sql_mode
+ALLOW_INVALID_DATES), is none that Arrow can hold: an error, null (``zero_dates="null"``; in a key still an error,
+because keys must be told apart), or the column is text (``zero_dates="text"``). As text: everything as MySQL prints it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headgate._memory import u8, u16, u32, u64
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 
-__all__ = ["DateCodec", "DatetimeCodec", "TemporalTextCodec", "put_clock", "put_date", "put_digits"]
+__all__ = ["DateCodec", "DatetimeCodec", "TemporalTextCodec", "TimeCodec", "put_clock", "put_date", "put_digits"]
 
 _DATE, _DATETIME, _TIMESTAMP, _TIME = 0, 1, 2, 3
 _KINDS = {"date": _DATE, "datetime": _DATETIME, "timestamp": _TIMESTAMP, "time": _TIME}
@@ -247,9 +248,9 @@ def _datetimes_from_text(buf: Any, offset: Any, length: Any, valid: Any, digits:
 class _ArrowTemporalCodec(BaseCodec):
     """What DATE and DATETIME codecs share: zero dates."""
 
-    def __init__(self, column: Column, table: str, zero_dates: str) -> None:
+    def __init__(self, column: Column, table: str, *, nulls: bool = False) -> None:
         super().__init__(column, table)
-        self._nulls = zero_dates == "null"
+        self._nulls = nulls
 
     def _cells(self, cells: Cells) -> Cells:
         """The kernels write into ``valid`` when zero dates become null: not into the caller's."""
@@ -262,7 +263,8 @@ class _ArrowTemporalCodec(BaseCodec):
             raise self.undecodable(cells, -2 - bad, f"a {self.column.mysql}")
         raise self.error(
             f"row {bad} of a block holds a zero or impossible date in a {self.column.mysql} column, which Arrow cannot "
-            'hold; set zero_dates = "null" (in [source], or as the option) to read such dates as null'
+            'hold; set zero_dates = "text" to read dates as text, or "null" to read such ones as null, but not in a '
+            'key (in [source] or [tables."db.table"], or as the option)'
         )
 
 
@@ -290,8 +292,8 @@ class DateCodec(_ArrowTemporalCodec):
 class DatetimeCodec(_ArrowTemporalCodec):
     """DATETIME as timestamp[us], TIMESTAMP as timestamp[us, UTC]."""
 
-    def __init__(self, column: Column, table: str, zero_dates: str) -> None:
-        super().__init__(column, table, zero_dates)
+    def __init__(self, column: Column, table: str, *, nulls: bool = False) -> None:
+        super().__init__(column, table, nulls=nulls)
         is_datetime = column.type == "datetime"
         self.arrow_type = pa.timestamp("us") if is_datetime else pa.timestamp("us", tz="UTC")
         self._kernel = _datetimes_from_log if is_datetime else _timestamps_from_log
@@ -454,3 +456,85 @@ class TemporalTextCodec(BaseCodec):
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
         return self.strings(cells, *self.gathered(cells))
+
+
+@njit(cache=True, nogil=True)
+def _times_from_log(buf: Any, offset: Any, valid: Any, fraction_bytes: int, out: Any) -> None:
+    """Microseconds to ``out``, negative for times below zero."""
+    size = 3 + fraction_bytes
+    bias = np.int64(1) << (8 * size - 1)
+    unit = 1000000 if fraction_bytes == 0 else 10000 if fraction_bytes == 1 else 100 if fraction_bytes == 2 else 1
+    for i in range(len(valid)):
+        micros = np.int64(0)
+        if valid[i] == 1:
+            packed = np.int64(0)
+            for k in range(size):
+                packed = packed << 8 | u8(buf, offset[i] + k)
+            packed -= bias
+            value = abs(packed)
+            clock = value >> 8 * fraction_bytes
+            seconds = (clock >> 12 & 1023) * 3600 + (clock >> 6 & 63) * 60 + (clock & 63)
+            micros = seconds * 1000000
+            if fraction_bytes:
+                micros += (value & ((np.int64(1) << 8 * fraction_bytes) - 1)) * unit
+            if packed < 0:
+                micros = -micros
+        out[i] = micros
+
+
+@njit(cache=True, nogil=True)
+def _times_from_text(buf: Any, offset: Any, length: Any, valid: Any, digits: int, out: Any) -> int:
+    """Microseconds of ``[-]HH[H]:MM:SS[.f]`` to ``out``; the first row that is not that, or -1."""
+    for i in range(len(valid)):
+        micros = np.int64(0)
+        if valid[i] == 1:
+            at, end = offset[i], offset[i] + length[i]
+            negative = at < end and u8(buf, at) == 45
+            at += negative
+            clock = end - (digits + 1 if digits else 0)
+            if clock - at < 8 or clock - at > 9:
+                return i
+            hour = np.int64(0)
+            for k in range(at, clock - 6):
+                digit = u8(buf, k) - 48
+                if digit < 0 or digit > 9:
+                    return i
+                hour = hour * 10 + digit
+            minute, second = _two(buf, clock - 5), _two(buf, clock - 2)
+            if minute > 59 or second > 59 or u8(buf, clock - 6) != 58 or u8(buf, clock - 3) != 58:
+                return i
+            part = np.int64(0)
+            if digits and u8(buf, clock) != 46:
+                return i
+            for k in range(6):
+                digit = u8(buf, clock + 1 + k) - 48 if k < digits else 0
+                if digit < 0 or digit > 9:
+                    return i
+                part = part * 10 + digit
+            micros = (hour * 3600 + minute * 60 + second) * 1000000 + part
+            if negative:
+                micros = -micros
+        out[i] = micros
+    return -1
+
+
+class TimeCodec(BaseCodec):
+    """TIME as int64 microseconds, ±3,020,399,000,000 at most."""
+
+    arrow_type = pa.int64()
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        fraction_bytes = (self.column.scale + 1) // 2
+        self.check_lengths(cells, _BASE_BYTES["time"] + fraction_bytes)
+        out = np.empty(len(cells.valid), np.int64)
+        _times_from_log(cells.buf, cells.offset, cells.valid, fraction_bytes, out)
+        return self.array(cells, out)
+
+    def from_text(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        out = np.empty(len(cells.valid), np.int64)
+        bad = _times_from_text(cells.buf, cells.offset, cells.length, cells.valid, self.column.scale, out)
+        if bad >= 0:
+            raise self.undecodable(cells, bad, f"a {self.column.mysql}")
+        return self.array(cells, out)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from headgate._policies import DEFAULT, Policies
 from headgate.binlog import Segment, codes
 from headgate.catalog import TablePatterns, load_table
 from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Transient
@@ -86,8 +87,7 @@ def read_range(
     epoch: int,
     hint: LogHint | None = None,
     images: str = "all",
-    temporals: str = "arrow",
-    zero_dates: str = "error",
+    policies: Policies = DEFAULT,
     ambiguous: str = "raise",
 ) -> Iterator[LogBlock | Ddl | Stopped | RangeEnd]:
     """Exactly the transactions ``wanted``, then a ``RangeEnd``.
@@ -100,7 +100,7 @@ def read_range(
     :raises IncompleteReadError: it did not arrive in full, after several tries.
     :raises SchemaAmbiguousError: the log does not name the columns of a table, and nobody knows them any more.
     """
-    options = DecodeOptions(tables, epoch, images, temporals, zero_dates, ambiguous)
+    options = DecodeOptions(tables, epoch, images, policies, ambiguous)
     remaining, skip, back_off = wanted, None, _BackOff()
     definitions = Definitions(settings)
     end: tuple[str, int] | None = None
@@ -162,13 +162,12 @@ class WindowReader:
         tables: TablePatterns,
         hint: LogHint | None = None,
         images: str = "all",
-        temporals: str = "arrow",
-        zero_dates: str = "error",
+        policies: Policies = DEFAULT,
     ) -> None:
         self._settings = settings
         self._had = had
         self._server_uuid = server_uuid
-        self._options = DecodeOptions(tables, 0, images, temporals, zero_dates, "stop")
+        self._options = DecodeOptions(tables, 0, images, policies, "stop")
         self._hint = hint
         self._reached = ("", 0)
 
@@ -225,8 +224,7 @@ def follow(
     tables: TablePatterns,
     epoch: int = 0,
     images: str = "all",
-    temporals: str = "arrow",
-    zero_dates: str = "error",
+    policies: Policies = DEFAULT,
     server_id: int | None = None,
 ) -> Iterator[LogItem]:
     """Everything outside ``had`` as it is committed, for ever; ``Idle`` whenever the log's end was reached.
@@ -234,7 +232,7 @@ def follow(
     :param server_id: 1 to 2³²−1; by default a random one above 2³¹, where nobody's servers are.
     :raises BinlogPurgedError: the log no longer holds what comes after ``had``.
     """
-    options = DecodeOptions(tables, epoch, images, temporals, zero_dates)
+    options = DecodeOptions(tables, epoch, images, policies)
     identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
     back_off, skip = _BackOff(), None
     definitions = Definitions(settings)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate._policies import DEFAULT, Policies
 from headgate.binlog import RowWalker, TableMap, parse_table_map
 from headgate.catalog import TableDef, TablePatterns, table_from_table_map
 from headgate.columns import TableCodec
@@ -38,8 +39,7 @@ class DecodeOptions:
     epoch: int = 0
     images: str = "all"
     """``all``, or ``keys``: without before-images whose key did not change."""
-    temporals: str = "arrow"
-    zero_dates: str = "error"
+    policies: Policies = DEFAULT
     ambiguous: str = "raise"
     """Followed tables whose columns nobody knows: ``raise``, or ``stop``: their images are left out, and said to be."""
 
@@ -131,7 +131,7 @@ class TableSlots:
             names = self._key_of(table_map.db, table_map.table)
             if names and set(names) <= {column.name for column in table.columns}:
                 table = table.with_key(names)
-        codec = TableCodec(table, temporals=self._options.temporals, zero_dates=self._options.zero_dates)  # type: ignore[arg-type]
+        codec = TableCodec(table, self._options.policies)
         walker = RowWalker(table_map.types, table_map.metas, key=table.key, keys_only=self._options.images == "keys")
         return Slot(table_map, walker, table, codec, canonical_schema(table, codec.fields))
 

@@ -1,7 +1,8 @@
 """Is a key inside ``(lo, hi]``? Natively where Arrow's order is MySQL's, else by asking MySQL.
 
 Native: integers, YEAR, BIT, DECIMAL up to 38 digits, FLOAT, DOUBLE, ENUM and SET by number, DATE, DATETIME, TIMESTAMP,
-binary strings. Not native: character types (their collation decides), TIME, longer decimals, bounds with a zero date.
+TIME as microseconds, binary strings. Not native: character types (their collation decides), TIME as text, longer
+decimals, bounds with a zero date.
 
 MySQL is asked with a JSON_TABLE whose columns have the key's types and collations, and with the very condition that
 the chunk's SELECT has, so that both decide alike.
@@ -10,6 +11,7 @@ the chunk's SELECT has, so that both decide alike.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -80,7 +82,7 @@ def _ordered(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return pa.chunked_array([_numbers(column, values)])
     if kind in INTEGERS or kind in FLOATS or kind in BINARIES or kind in ("year", "bit"):
         return values
-    if kind in ("date", "datetime", "timestamp"):
+    if kind in ("date", "datetime", "timestamp") or (kind == "time" and pa.types.is_integer(values.type)):
         return values
     if kind == "decimal" and pa.types.is_decimal(values.type):
         return values
@@ -106,6 +108,10 @@ def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None
         return pa.scalar(bytes.fromhex(literal[2:-1]), kind)
     if column.type in FLOATS:
         return pa.scalar(float(literal), kind)
+    if column.type == "bit" and pa.types.is_binary(kind):
+        return pa.scalar(int(literal).to_bytes((column.precision + 7) // 8, "big"), kind)
+    if column.type == "time" and pa.types.is_integer(kind):
+        return pa.scalar(_time_micros(literal[1:-1]), kind)
     if column.type not in TEMPORALS:
         return pa.scalar(Decimal(literal) if pa.types.is_decimal(kind) else int(literal), kind)
     text = literal[1:-1]
@@ -178,6 +184,10 @@ def _json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
     found: list[Any] = values.to_pylist()
     if kind in BINARIES:
         return [value.hex() for value in found]
+    if kind == "bit" and pa.types.is_binary(values.type):
+        return [int.from_bytes(value, "big") for value in found]
+    if kind == "time" and pa.types.is_integer(values.type):
+        return [_time_text(value) for value in found]
     if kind == "decimal" or kind in TEMPORALS:
         return [_text(value) for value in found]
     return [int(value) if isinstance(value, Decimal) else value for value in found]
@@ -187,6 +197,27 @@ def _text(value: Any) -> str:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(" ")
     return value.isoformat() if isinstance(value, date) else str(value)
+
+
+_TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
+
+
+def _time_micros(text: str) -> int:
+    """Microseconds of MySQL's text of a TIME."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time")
+    sign, hour, minute, second, fraction = found.groups(default="")
+    seconds = (int(hour) * 60 + int(minute)) * 60 + int(second)
+    micros = seconds * 1_000_000 + int(fraction.ljust(6, "0"))
+    return -micros if sign else micros
+
+
+def _time_text(micros: int) -> str:
+    """The other way round, with six digits of fraction."""
+    seconds, part = divmod(abs(micros), 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    return f"{'-' if micros < 0 else ''}{minutes // 60:02}:{minutes % 60:02}:{second:02}.{part:06}"
 
 
 def _documents(values: list[list[Any]]) -> Iterator[tuple[int, str]]:

@@ -39,7 +39,7 @@ Rows that are kept
 ==================
 
 Where before-images leave columns out (``binlog_row_image`` MINIMAL or NOBLOB) a row cannot be turned back. With
-``windows[table] = "keep"`` none is: the chunk holds the rows as its SELECT found them, which is the range as of some
+``Policies.window = "keep"`` none is: the chunk holds the rows as its SELECT found them, which is the range as of some
 R ⊇ E, between E and the end of W. What follows in the log after E is applied to them again. An insert or a whole image
 sets the row anew; a partial update sets the columns that it changed, and every column that some change between E and R
 set is set again by that same change, so after the last of them the row is what it was at R. An update or delete of a
@@ -62,14 +62,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._policies import DEFAULT, Policies
 from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables
 from headgate.columns import TableCodec
 from headgate.errors import (
@@ -104,10 +105,6 @@ from headgate.snapshot._ranges import in_range
 from headgate.snapshot._window import Window
 
 __all__ = ["Redo", "check_server", "exact_patterns", "read_chunks"]
-
-Temporals: TypeAlias = Literal["arrow", "text"]
-ZeroDates: TypeAlias = Literal["error", "null"]
-WindowPolicy: TypeAlias = Literal["rewind", "keep"]
 
 _BATCH_ROWS = 1 << 14
 """Rows of an emitted batch, at most: what stays in a core's cache on its way to the next process."""
@@ -152,10 +149,8 @@ def read_chunks(
     planned_us: int,
     hint: LogHint | None = None,
     first_ordinal: int = 0,
-    temporals: Temporals = "arrow",
-    zero_dates: ZeroDates = "error",
+    policies: Policies = DEFAULT,
     truncate: Literal["keep", "redo"] = "keep",
-    windows: Mapping[str, WindowPolicy] | None = None,
 ) -> Iterator[ImageBatch | Redo]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -165,7 +160,6 @@ def read_chunks(
     :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
     :param hint: where a reader stood when its set was E, or less.
     :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
-    :param windows: ``rewind`` or ``keep`` by ``db.table``; ``*`` is all others. By default everything is rewound.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
@@ -175,8 +169,8 @@ def read_chunks(
         return
     with Connection.open(settings) as connection:
         check_server(connection, executed, server_uuid)
-        log = _TaskLog(settings, chunks, executed, server_uuid, hint, temporals, zero_dates)
-        task = _Task(connection, log, temporals, zero_dates, truncate, windows or {})
+        log = _TaskLog(settings, chunks, executed, server_uuid, hint, policies)
+        task = _Task(connection, log, policies, truncate)
         stamp = _Stamp(epoch, planned_us, first_ordinal)
         for chunk in chunks:
             try:
@@ -217,8 +211,7 @@ class _TaskLog:
         executed: GtidSet,
         server_uuid: str,
         hint: LogHint | None,
-        temporals: Temporals,
-        zero_dates: ZeroDates,
+        policies: Policies,
     ) -> None:
         self._names = {chunk.table for chunk in chunks}
         # All images: a rewind needs the before-images of updates that leave the key alone, too.
@@ -229,8 +222,7 @@ class _TaskLog:
             tables=exact_patterns(self._names),
             hint=hint,
             images="all",
-            temporals=temporals,
-            zero_dates=zero_dates,
+            policies=policies,
         )
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
         self.ddl: dict[str, str] = {}
@@ -310,17 +302,13 @@ class _Task:
         self,
         connection: Connection,
         log: _TaskLog,
-        temporals: Temporals,
-        zero_dates: ZeroDates,
+        policies: Policies,
         truncate: Literal["keep", "redo"],
-        policies: Mapping[str, WindowPolicy],
     ) -> None:
         self._connection = connection
         self._log = log
-        self._temporals = temporals
-        self._zero_dates = zero_dates
-        self._truncate = truncate
         self._policies = policies
+        self._truncate = truncate
         self._windows: dict[str, Window] = {}
         self._tables: dict[str, TableDef] = {}
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -331,7 +319,7 @@ class _Task:
         :raises _Again: it must be read at another E.
         """
         table = self._define(chunk)
-        codec = TableCodec(table, temporals=self._temporals, zero_dates=self._zero_dates)
+        codec = TableCodec(table, self._policies)
         rows = self._select(chunk, table, codec)
         if self._load(chunk.table) != table:
             raise _Again("the table's definition changed while it was read")
@@ -397,7 +385,7 @@ class _Task:
             if chunk.table in self._log.touched:
                 raise _Again("a table without a key was written while it was read")
             return rows
-        if self._policies.get(chunk.table, self._policies.get("*")) == "keep":
+        if self._policies.of(chunk.table).window == "keep":
             self._check_kept(chunk, table)
             return rows
         window = self._windows.get(chunk.table)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
+from headgate._policies import DEFAULT, POLICY_VALUES, Policies
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
@@ -26,6 +27,7 @@ __all__ = ["OPTION_NAMES", "Options"]
 _HELP = {
     "append": 'carrier: leave out changes of key ranges that the first snapshot has yet to read ("true")',
     "as_of": "batch reads: the GTID set to read the tables at; default: everything executed now",
+    "bit": '"integer" (default) or "binary": BIT; by table as zero_dates',
     "chunk_rows": "rows of a snapshot chunk (250000)",
     "control_path": "folder of JSON files by which sinks and commands reach the planner",
     "end": "batch reads of changes: the GTID set at which they end; default: everything executed now",
@@ -43,13 +45,14 @@ _HELP = {
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
     "url": "mysql://user@host:3306/?tls=required, without a password",
-    "window": 'rows that change while a chunk is read: "rewind" (default), "keep", or JSON: {"*": …, "db.t": …}',
-    "zero_dates": '"error" (default) or "null": dates that Spark cannot hold',
+    "time": '"text" (default) or "microseconds" (bigint): TIME; by table as zero_dates',
+    "wide_decimals": '"text" (default) or "error": DECIMAL of more than 38 digits; by table as zero_dates',
+    "window": 'rows that change while a chunk is read: "rewind" (default) or "keep"; by table as zero_dates',
+    "zero_dates": '"error" (default), "null" or "text" (dates become strings): dates that Spark cannot hold; '
+    'by table as a JSON object: {"*": …, "db.t": …}',
 }
 OPTION_NAMES = tuple(sorted(_HELP))
 """Every option, in lower case as Spark hands them over."""
-
-Window = Literal["rewind", "keep"]
 
 _PASSWORD_NAMES = frozenset({"password", "passwd", "pwd", "secret", "pass"})
 _SERVER_IDS = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?")
@@ -71,7 +74,7 @@ class Options:
     slots: int = field(default_factory=lambda: os.cpu_count() or 1)
     max_rows_per_batch: int | None = None
     images: Literal["all", "keys"] = "all"
-    zero_dates: Literal["error", "null"] = "error"
+    policies: Policies = DEFAULT
     poll_seconds: float = 0.5
     retry_seconds: float = 600.0
     start: str | None = None
@@ -80,8 +83,6 @@ class Options:
     as_of: str | None = None
     epoch: int = 0
     meta: bool = True
-    windows: Mapping[str, Window] = field(default_factory=lambda: {"*": "rewind"})
-    """By ``db.table``; ``*`` is all others."""
     append: bool = True
 
     @classmethod
@@ -109,14 +110,13 @@ class Options:
             slots=_number(values, "slots", os.cpu_count() or 1, 1),
             max_rows_per_batch=_number(values, "max_rows_per_batch", 0, 0) or None,
             images=_choice(values, "images", "all" if table is None else "keys", ("all", "keys")),  # type: ignore[arg-type]
-            zero_dates=_choice(values, "zero_dates", "error", ("error", "null")),  # type: ignore[arg-type]
+            policies=_policies(values),
             poll_seconds=_number(values, "poll_ms", 500, 1) / 1000,
             retry_seconds=float(_number(values, "retry_seconds", 600, 0)),
             start=_start(values.get("start")),
             end=_gtids(values, "end"),
             as_of=_gtids(values, "as_of"),
             epoch=_number(values, "epoch", 0, 0),
-            windows=_windows(values),
             meta=_choice(values, "meta", "true", ("true", "false")) == "true",
             append=_choice(values, "append", "true", ("true", "false")) == "true",
         )
@@ -216,17 +216,24 @@ def _choice(values: Mapping[str, str], name: str, default: str, allowed: tuple[s
     return value
 
 
-def _windows(values: Mapping[str, str]) -> Mapping[str, Window]:
-    text = values.get("window", "rewind").strip()
-    try:
-        given = json.loads(text) if text.startswith("{") else {"*": text.lower()}
-    except ValueError:
-        given = {}
-    if not given or any(value not in ("rewind", "keep") for value in given.values()):
-        raise ConfigError(
-            f'option "window" is {text!r}; expected rewind, keep or a JSON object: {{"*": "rewind", "db.t": "keep"}}'
-        )
-    return {"*": "rewind", **given}
+def _policies(values: Mapping[str, str]) -> Policies:
+    """The policies' options: a value for all tables, or ``{"*": value, "db.table": value}``."""
+    default: dict[str, str] = {}
+    tables: dict[str, dict[str, str]] = {}
+    for name, allowed in POLICY_VALUES.items():
+        text = values.get(name, allowed[0]).strip()
+        try:
+            given = json.loads(text) if text.startswith("{") else {"*": text}
+        except ValueError:
+            given = {}
+        if not given or any(str(value).lower() not in allowed for value in given.values()):
+            example = f'{{"*": "{allowed[0]}", "db.t": "{allowed[1]}"}}'
+            raise ConfigError(f'option "{name}" is {text!r}; expected {" or ".join(allowed)}, or by table: {example}')
+        chosen = {table: value.lower() for table, value in given.items()}
+        default[name] = chosen.pop("*", allowed[0])
+        for table, value in chosen.items():
+            tables.setdefault(table, {})[name] = value
+    return Policies.make(default, tables)
 
 
 def _server_ids(text: str | None) -> str | None:

@@ -7,7 +7,7 @@ the log is in ``_seq`` and is kept inside a batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._policies import Policies
 from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError, UnsupportedError
@@ -69,9 +70,6 @@ _ALL_BYTES = 128 << 20
 """Over all tables: bounds a task's memory."""
 
 Images = Literal["all", "keys"]
-ZeroDates = Literal["error", "null"]
-Windows = Mapping[str, Literal["rewind", "keep"]]
-NO_WINDOWS: Windows = {"*": "rewind"}
 
 
 def read_task(
@@ -79,8 +77,7 @@ def read_task(
     task: Task,
     *,
     images: Images,
-    zero_dates: ZeroDates,
-    windows: Windows = NO_WINDOWS,
+    policies: Policies,
     ambiguous: Literal["raise", "stop"] = "raise",
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing.
@@ -93,7 +90,7 @@ def read_task(
         for item in read_range(
             settings, GtidSet.parse(task.log.wanted), executed=executed, server_uuid=task.server_uuid,
             tables=TablePatterns(task.patterns), epoch=task.epoch, hint=_hint(task.log.hint), images=images,
-            zero_dates=zero_dates, ambiguous=ambiguous,
+            policies=policies, ambiguous=ambiguous,
         ):  # fmt: skip
             if isinstance(item, LogBlock):
                 for image in item.images:
@@ -104,8 +101,7 @@ def read_task(
                 yield item
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
-        planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, zero_dates=zero_dates,
-        windows=windows,
+        planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
     )  # fmt: skip
 
 
@@ -172,23 +168,23 @@ def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
 
 
 def carrier_rows(
-    settings: ConnectionSettings, task: Task, *, images: Images, zero_dates: ZeroDates, windows: Windows = NO_WINDOWS
+    settings: ConnectionSettings, task: Task, *, images: Images, policies: Policies
 ) -> Iterator[pa.RecordBatch]:
     """A task's carrier rows."""
     if task.header is not None:
         yield _row(None, "batch", None, 0, task.header.encode())
     gathered = _Gatherer("chunk" if task.log is None else "rows")
     silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
-    for item in read_task(settings, task, images=images, zero_dates=zero_dates, windows=windows):
+    for item in read_task(settings, task, images=images, policies=policies):
         if isinstance(item, ImageBatch):
             image = item
             silent.discard(image.table.full_name)
             if not image.table.columns:
                 yield _truncate_row(image)
-                image = _with_columns(settings, image)
+                image = _with_columns(settings, image, policies)
             yield from gathered.add(image)
         elif isinstance(item, Ddl):
-            yield _ddl_row(settings, item, task.epoch)
+            yield _ddl_row(settings, item, task.epoch, policies)
         elif isinstance(item, Stopped):
             yield _row(item.table, "stop", None, 0, json.dumps({"reason": item.reason, "gtid": item.gtid}).encode())
         elif isinstance(item, Redo):
@@ -199,14 +195,14 @@ def carrier_rows(
             yield _row(None, "end", None, 0, json.dumps(value).encode())
     yield from gathered.rest()
     for name in sorted(silent):
-        yield from _empty_table(settings, name)
+        yield from _empty_table(settings, name, policies)
 
 
-def _empty_table(settings: ConnectionSettings, name: str) -> Iterator[pa.RecordBatch]:
+def _empty_table(settings: ConnectionSettings, name: str, policies: Policies) -> Iterator[pa.RecordBatch]:
     """A chunk of no rows, so that the sinks learn what an empty table looks like."""
     table = _table_now(settings, name)
     if table is not None:
-        schema = canonical_schema(table, TableCodec(table).fields)
+        schema = canonical_schema(table, TableCodec(table, policies).fields)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema))
@@ -265,24 +261,24 @@ def _row(table: str | None, kind: str, schema: str | None, count: int, data: Any
     return pa.RecordBatch.from_arrays([*texts, pa.array([count], pa.int64()), column], schema=CARRIER)
 
 
-def _ddl_row(settings: ConnectionSettings, ddl: Ddl, epoch: int) -> pa.RecordBatch:
+def _ddl_row(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> pa.RecordBatch:
     name = f"{ddl.db}.{ddl.table}"
     value = {
         "statement": ddl.statement, "action": ddl.action, "seq": [epoch, ddl.file_number, ddl.pos, ddl.ordinal],
         "gtid": ddl.gtid, "ts": ddl.ts_us, "db": ddl.db, "table": ddl.table, "new_name": ddl.new_name,
         "adds": None if ddl.adds is None else [asdict(column) for column in ddl.adds],
-        "schema": _schema_now(settings, name) if ddl.adds else None,
+        "schema": _schema_now(settings, name, policies) if ddl.adds else None,
     }  # fmt: skip
     return _row(name, "ddl", None, 1, json.dumps(value).encode())
 
 
-def _schema_now(settings: ConnectionSettings, name: str) -> str | None:
+def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
     """What a table looks like now, for sinks that add columns before a row with them comes; None: it is gone, or has
     a column that cannot be read.
     """
     table = _table_now(settings, name)
     try:
-        return None if table is None else schema_json(table, pa.schema(TableCodec(table).fields))
+        return None if table is None else schema_json(table, pa.schema(TableCodec(table, policies).fields))
     except UnsupportedError:
         return None
 
@@ -306,24 +302,26 @@ def _truncate_row(image: ImageBatch) -> pa.RecordBatch:
     return _row(table.full_name, "ddl", None, 1, json.dumps(value).encode())
 
 
-def _with_columns(settings: ConnectionSettings, image: ImageBatch) -> ImageBatch:
+def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Policies) -> ImageBatch:
     """A ``t`` image with the columns that its table has now, all null; as it is if the table is gone."""
     table = _table_now(settings, image.table.full_name)
     if table is None:
         return image
-    fields = TableCodec(table).fields
+    fields = TableCodec(table, policies).fields
     count = image.batch.num_rows
     nulls = [pa.nulls(count, field.type) for field in fields]
     schema = canonical_schema(table, fields)
     return ImageBatch(table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
 
 
-_SCHEMAS: dict[str, str] = {}
+_SCHEMAS: dict[tuple[str, tuple[pa.DataType, ...]], str] = {}
+"""By fingerprint and Arrow types: one process may serve queries with different policies."""
 
 
 def schema_json(table: TableDef, schema: pa.Schema) -> str:
     """The carrier's ``_schema`` of a canonical record batch."""
-    known = _SCHEMAS.get(table.fingerprint)
+    which = table.fingerprint, tuple(schema.types)
+    known = _SCHEMAS.get(which)
     if known is not None:
         return known
     columns = [
@@ -336,7 +334,7 @@ def schema_json(table: TableDef, schema: pa.Schema) -> str:
     text = json.dumps(value, sort_keys=True)
     if len(_SCHEMAS) >= 10_000:
         _SCHEMAS.clear()
-    _SCHEMAS[table.fingerprint] = text
+    _SCHEMAS[which] = text
     return text
 
 
@@ -350,12 +348,12 @@ def spark_type(kind: pa.DataType) -> str:
 # --- one table, typed
 
 
-def typed_fields(table: TableDef, zero_dates: ZeroDates, *, meta: bool) -> list[pa.Field]:
+def typed_fields(table: TableDef, policies: Policies, *, meta: bool) -> list[pa.Field]:
     """The columns of typed rows.
 
     :raises SchemaChangedError: a column of the table has the name of a meta column.
     """
-    columns = list(TableCodec(table, zero_dates=zero_dates).fields)
+    columns = list(TableCodec(table, policies).fields)
     taken = [field.name for field in columns if field.name.lower() in META]
     if taken:
         raise SchemaChangedError(
@@ -371,14 +369,7 @@ def typed_fields(table: TableDef, zero_dates: ZeroDates, *, meta: bool) -> list[
 
 
 def typed_rows(
-    settings: ConnectionSettings,
-    task: Task,
-    table: str,
-    schema: pa.Schema,
-    *,
-    images: Images,
-    zero_dates: ZeroDates,
-    windows: Windows = NO_WINDOWS,
+    settings: ConnectionSettings, task: Task, table: str, schema: pa.Schema, *, images: Images, policies: Policies
 ) -> Iterator[pa.RecordBatch]:
     """A task's rows of one table, in exactly ``schema``.
 
@@ -387,7 +378,7 @@ def typed_rows(
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
-    for item in read_task(settings, task, images=images, zero_dates=zero_dates, windows=windows):
+    for item in read_task(settings, task, images=images, policies=policies):
         if isinstance(item, Redo):
             raise ChunkRetryError(
                 f"a chunk cannot be read exactly: {item.reason}; start the query again with a new checkpoint",

@@ -57,7 +57,7 @@ class MySQLCDCDataSource(DataSource):
         from headgate.spark._rows import find_table, typed_fields
 
         table = find_table(self._parsed.settings(), self._parsed.table)
-        fields = typed_fields(table, self._parsed.zero_dates, meta=self._parsed.meta)
+        fields = typed_fields(table, self._parsed.policies, meta=self._parsed.meta)
         return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -93,17 +93,12 @@ class _Reading:
 
         options, settings = self._parsed, self._parsed.settings()
         if options.table is None:
-            yield from carrier_rows(
-                settings, task, images=options.images, zero_dates=options.zero_dates, windows=options.windows
-            )
+            yield from carrier_rows(settings, task, images=options.images, policies=options.policies)
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        yield from typed_rows(
-            settings, task, options.table, schema, images=options.images, zero_dates=options.zero_dates,
-            windows=options.windows,
-        )  # fmt: skip
+        yield from typed_rows(settings, task, options.table, schema, images=options.images, policies=options.policies)
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
