@@ -54,7 +54,9 @@ def test_a_rotate_event_to_nowhere_is_refused() -> None:
 
 def test_a_query_event() -> None:
     query = parse_query(body_of(BinlogWriter().query("ALTER TABLE `t` ADD x INT", "shop", sql_mode=4)))
-    assert query == ("shop", "ALTER TABLE `t` ADD x INT", 4)
+    assert query == ("shop", b"ALTER TABLE `t` ADD x INT", 4, 255)
+    query = parse_query(body_of(BinlogWriter().query("ы".encode("cp1251"), collation=51)))
+    assert query == ("", b"\xfb", 0, 51)
 
 
 def test_a_tagged_gtid_event() -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.errors import SchemaAmbiguousError
-from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.replication import Idle, LogBlock, Stopped, follow, read_range
+from headgate.mysql import ConnectionSettings
+from headgate.replication import LogBlock, Stopped
 from headgate.testing import MySQLServer
+from tests.integration.changes import Log, plain
 from tests.integration.test_catalog_parity import ALL_TYPES
 
 pytestmark = pytest.mark.needs_own_server
@@ -22,46 +20,6 @@ pytestmark = pytest.mark.needs_own_server
 def server() -> Iterator[MySQLServer]:
     with MySQLServer.start({"binlog_row_metadata": "MINIMAL"}) as server:
         yield server
-
-
-class Log:
-    """A database of its own, and the log since the last mark."""
-
-    def __init__(self, server: MySQLServer, db: str) -> None:
-        self.server, self.db = server, db
-        self.settings = ConnectionSettings.from_url(server.url)
-        server.execute(f"CREATE DATABASE {db}")
-        self.start = GtidSet.parse(server.gtid_executed)
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def mark(self) -> None:
-        self.start = GtidSet.parse(self.server.gtid_executed)
-
-    def items(self, **options: Any) -> list[Any]:
-        with Connection.open(self.settings) as connection:
-            end = gtid_executed(connection)
-        return list(
-            read_range(
-                self.settings, end - self.start, executed=end, server_uuid=None,
-                tables=TablePatterns([f"{self.db}.*"]), epoch=1, **options,
-            )
-        )  # fmt: skip
-
-    def rows(self, **options: Any) -> list[dict[str, Any]]:
-        """The images since the mark: the table's columns and ``_op``."""
-        return plain(self.items(**options))
-
-
-def plain(items: list[Any]) -> list[dict[str, Any]]:
-    rows = [
-        row for item in items if isinstance(item, LogBlock) for image in item.images for row in image.batch.to_pylist()
-    ]
-    rows.sort(key=lambda row: tuple(row["_seq"].values()))
-    return [{name: value for name, value in row.items() if name not in ("_seq", "_gtid", "_ts")} for row in rows]
 
 
 @pytest.fixture
@@ -98,28 +56,17 @@ def test_metadata_switched_in_the_stream(log: Log) -> None:
 def test_a_stream_that_keeps_up_follows_alters(log: Log) -> None:
     """Columns of one type in another order: the map's bytes never change, only the names behind them do."""
     log.do("CREATE TABLE t (id INT PRIMARY KEY, f1 INT, f2 INT)", "INSERT INTO t VALUES (1, 10, 20)")
-    stream = follow(log.settings, log.start, tables=TablePatterns([f"{log.db}.*"]))
-    met: list[Any] = []
-
-    def caught_up() -> list[dict[str, Any]]:
-        met.clear()
-        goal = GtidSet.parse(log.server.gtid_executed)
-        for item in stream:
-            met.append(item)
-            if isinstance(item, Idle) and goal <= item.gtid:
-                return plain(met)
-        raise AssertionError("the stream ended")
-
-    assert caught_up() == [{"_op": "c", "id": 1, "f1": 10, "f2": 20}]
+    stream = log.following()
+    assert stream.rows() == [{"_op": "c", "id": 1, "f1": 10, "f2": 20}]
     log.do("ALTER TABLE t RENAME COLUMN f1 TO f9, RENAME COLUMN f2 TO f1")
     log.do("ALTER TABLE t RENAME COLUMN f9 TO f2", "INSERT INTO t VALUES (2, 10, 20)")
-    assert caught_up() == [{"_op": "c", "id": 2, "f2": 10, "f1": 20}]
+    assert stream.rows() == [{"_op": "c", "id": 2, "f2": 10, "f1": 20}]
     log.do("ALTER TABLE t ADD COLUMN f0 INT FIRST, DROP COLUMN f1", "INSERT INTO t VALUES (7, 3, 30)")
-    assert caught_up() == [{"_op": "c", "f0": 7, "id": 3, "f2": 30}]
+    assert stream.rows() == [{"_op": "c", "f0": 7, "id": 3, "f2": 30}]
     log.do("RENAME TABLE t TO u", "CREATE TABLE t (x INT PRIMARY KEY, y INT, z INT)")
     log.do("INSERT INTO t VALUES (4, 5, 6)", "INSERT INTO u VALUES (8, 4, 40)")
-    assert caught_up() == [{"_op": "c", "x": 4, "y": 5, "z": 6}, {"_op": "c", "f0": 8, "id": 4, "f2": 40}]
-    stream.close()  # type: ignore[attr-defined]
+    assert stream.rows() == [{"_op": "c", "x": 4, "y": 5, "z": 6}, {"_op": "c", "f0": 8, "id": 4, "f2": 40}]
+    stream.close()
 
 
 def test_change_f1_f3_f2_f1_f3_f2_same_types(log: Log) -> None:

@@ -53,9 +53,12 @@ class Query(NamedTuple):
     """A statement in the log."""
 
     db: str
-    statement: str
+    statement: bytes
+    """In the client's character set, as the client sent it."""
     sql_mode: int
     """Bits of the statement's sql_mode (ANSI_QUOTES is 4)."""
+    collation: int
+    """The number of a collation of the client's character set; 0 if the event does not say."""
 
 
 class TaggedGtid(NamedTuple):
@@ -152,7 +155,7 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
 
 
 def parse_query(body: bytes) -> Query:
-    """Parse the body of a QUERY event. The statement is read as UTF-8 (what the server converts it to)."""
+    """Parse the body of a QUERY event."""
     cursor = Cursor(body)
     cursor.take(8)
     db_size = cursor.uint(1)
@@ -160,20 +163,30 @@ def parse_query(body: bytes) -> Query:
     status = Cursor(cursor.take(cursor.uint(2)))
     db = _text(cursor.take(db_size), "the database name of a QUERY event")
     cursor.take(1)
-    return Query(db, cursor.rest().decode("utf-8", "surrogateescape"), _sql_mode(status))
+    return Query(db, cursor.rest(), *_status(status))
 
 
-def _sql_mode(status: Cursor) -> int:
-    """The status variable Q_SQL_MODE_CODE (1), which follows Q_FLAGS2_CODE (0, four bytes) at the front of the list."""
+def _status(status: Cursor) -> tuple[int, int]:
+    """``(sql_mode, the client's collation)`` out of the status variables.
+
+    Those up to the character sets come first, in this order: Q_FLAGS2_CODE (0: 4 bytes), Q_SQL_MODE_CODE (1: 8 bytes),
+    Q_CATALOG_NZ_CODE (6: a length and a name), Q_AUTO_INCREMENT (3: 4 bytes), Q_CHARSET_CODE (4: three collations of 2
+    bytes, the client's first).
+    """
+    sql_mode = collation = 0
     while status.left:
         code = status.uint(1)
-        if code == 0:
+        if code == 1:
+            sql_mode = status.uint(8)
+        elif code == 6:
+            status.take(status.uint(1))
+        elif code in (0, 3):
             status.take(4)
-        elif code == 1:
-            return status.uint(8)
         else:
+            if code == 4:
+                collation = status.uint(2)
             break
-    return 0
+    return sql_mode, collation
 
 
 def parse_tagged_gtid(body: bytes) -> TaggedGtid:

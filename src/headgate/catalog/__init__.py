@@ -1,6 +1,6 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
-from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE
+from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE, decode_statement
 from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, parse_statement
 from headgate.catalog._defaults import existing_value
 from headgate.catalog._information_schema import (
@@ -34,6 +34,7 @@ __all__ = [
     "TablePatterns",
     "TableStats",
     "ambiguous",
+    "decode_statement",
     "existing_value",
     "fit_table",
     "load_stats",

@@ -11,7 +11,7 @@ from headgate.catalog._charset_data import COLLATIONS, SINGLE_BYTE
 from headgate.catalog._multibyte import MULTI_BYTE, multi_byte_table
 from headgate.errors import UnsupportedError
 
-__all__ = ["COLLATIONS", "SINGLE_BYTE", "decode_text", "normalise"]
+__all__ = ["COLLATIONS", "SINGLE_BYTE", "decode_statement", "decode_text", "normalise"]
 
 _UNICODE = {
     "utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "utf16": "utf-16-be", "ucs2": "utf-16-be",
@@ -36,15 +36,7 @@ def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -
 
     :raises UnsupportedError: the character set is unknown, or the bytes are not text in it.
     """
-    text = None
-    if charset in SINGLE_BYTE:
-        characters = SINGLE_BYTE[charset]
-        text = "".join(characters[byte] for byte in value)
-    elif charset in MULTI_BYTE:
-        text = multi_byte_table(charset).decode(value)
-    else:
-        with contextlib.suppress(UnicodeDecodeError, KeyError):
-            text = value.decode(_UNICODE[charset or "utf8mb4"])
+    text = _decoded(value, charset)
     if text is not None:
         return text
     raise UnsupportedError(
@@ -52,3 +44,35 @@ def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -
         table=table,
         column=column,
     )
+
+
+def decode_statement(value: bytes, collation: int) -> str:
+    """The text of a statement as a client sent it.
+
+    What is no text in UTF-8 (a string with an introducer may hold any bytes) comes as surrogates, so that no quote is
+    lost.
+
+    :param collation: number of a collation of the client's character set; 0 or ``binary``: UTF-8, as names are then.
+    :raises UnsupportedError: the character set is unknown, or the bytes are not text in it.
+    """
+    charset = COLLATIONS[collation][1] if collation in COLLATIONS else None if collation else "binary"
+    if charset in ("binary", "utf8mb4", "utf8mb3", "ascii"):
+        return value.decode("utf-8", "surrogateescape")
+    text = None if charset is None else _decoded(value, charset)
+    if text is not None:
+        return text
+    raise UnsupportedError(
+        f"a statement is not readable as {charset or f'text of collation {collation}'}: 0x{value[:200].hex()}"
+    )
+
+
+def _decoded(value: bytes, charset: str | None) -> str | None:
+    """``None``: the character set is unknown, or the bytes are not text in it."""
+    if charset in SINGLE_BYTE:
+        characters = SINGLE_BYTE[charset]
+        return "".join(characters[byte] for byte in value)
+    if charset in MULTI_BYTE:
+        return multi_byte_table(charset).decode(value)
+    with contextlib.suppress(UnicodeDecodeError, KeyError):
+        return value.decode(_UNICODE[charset or "utf8mb4"])
+    return None

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.binlog import Segment, codes, other_statements, parse_query
-from headgate.catalog import AddedColumn, parse_statement
-from headgate.errors import IncompleteReadError, ServerBehindError
+from headgate.catalog import AddedColumn, decode_statement, parse_statement
+from headgate.errors import IncompleteReadError, ServerBehindError, UnsupportedError
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication._dump import open_file_dump
 from headgate.replication._types import file_number
@@ -145,13 +145,18 @@ def _changes(segment: Segment) -> Iterator[Change]:
         body = segment.buf[int(segment.start[at]) + codes.HEADER_SIZE : int(segment.end[at])].tobytes()
         place = Place.of(segment.file, int(segment.pos[at]))
         query = parse_query(body)
+        try:
+            sql = decode_statement(query.statement, query.collation)
+        except UnsupportedError as error:
+            yield Change(place, "", "", None, error.message)
+            continue
         statement = parse_statement(
-            query.statement,
+            sql,
             query.db,
             ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
             backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
         )
-        text = " ".join(query.statement[:_STATEMENT_LETTERS].split())
+        text = " ".join(sql[:_STATEMENT_LETTERS].split())
         if statement.kind == "unknown":
             yield Change(place, "", "", None, text)
         for effect in statement.effects:

@@ -37,7 +37,7 @@ from headgate.binlog import (
     parse_query,
     parse_tagged_gtid,
 )
-from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, parse_statement
+from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
@@ -321,16 +321,21 @@ class LogDecoder:
 
     def _query(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
         query = parse_query(body)
-        text = query.statement.lstrip()
+        where = self._where(segment, stop)
+        try:
+            full_text = decode_statement(query.statement, query.collation)
+        except UnsupportedError as error:
+            error.fields.update(where)
+            raise
+        text = full_text.lstrip()
         if text.upper().startswith(_IGNORED_STATEMENTS):
             return
         statement = parse_statement(
-            query.statement,
+            full_text,
             query.db,
             ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
             backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
         )
-        where = self._where(segment, stop)
         if statement.kind == "xa":
             yield from self._xa_statement(segment, stop, text, where)
             return
@@ -339,7 +344,7 @@ class LogDecoder:
         for effect in statement.effects:
             if effect.action != "truncate":
                 self._partial.altered(effect.db, effect.table, started)
-        yield from self._statement(statement, query.statement, where)
+        yield from self._statement(statement, full_text, where)
         if not self._scanner.begun and not statement.starts_transaction:
             self._scanner.end_transaction(int(segment.next_pos[stop.place]))
             yield from self._flush(segment)

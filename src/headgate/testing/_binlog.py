@@ -108,11 +108,13 @@ class BinlogWriter:
         )
         return self.event(c.GTID, body)
 
-    def query(self, statement: str, db: str = "", *, sql_mode: int = 0) -> bytes:
-        """QUERY."""
-        status = b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode)
+    def query(self, statement: str | bytes, db: str = "", *, sql_mode: int = 0, collation: int = 255) -> bytes:
+        """QUERY; the statement in the character set of ``collation`` if it is given as bytes, else in UTF-8."""
+        status = b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode) + b"\6\3std"
+        status += b"\4" + struct.pack("<HHH", collation, collation, 255)
         head = struct.pack("<IIBHH", 1, 0, len(db.encode()), 0, len(status))
-        return self.event(c.QUERY, head + status + db.encode() + b"\0" + statement.encode())
+        text = statement.encode() if isinstance(statement, str) else statement
+        return self.event(c.QUERY, head + status + db.encode() + b"\0" + text)
 
     def xid(self, number: int = 1) -> bytes:
         """XID: commit."""

@@ -1,0 +1,45 @@
+"""Statements come in the client's character set; the members of ENUM and SET are in test_log.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.catalog import decode_statement, parse_statement
+from headgate.errors import UnsupportedError
+
+ALTER = "ALTER TABLE `таблица` RENAME COLUMN `имя` TO x"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "collation"),
+    [
+        (ALTER, "utf-8", 255),
+        (ALTER, "utf-8", 33),
+        (ALTER, "utf-8", 63),
+        (ALTER, "utf-8", 0),
+        (ALTER, "cp1251", 51),
+        (ALTER, "koi8-r", 7),
+        ("DROP TABLE `表`", "cp932", 95),
+        ("DROP TABLE `誠` /* 0x5C */", "gbk", 28),
+        ("ALTER TABLE ü COMMENT '€'", "cp1252", 8),
+    ],
+)
+def test_the_clients_character_set(text: str, encoding: str, collation: int) -> None:
+    assert decode_statement(text.encode(encoding), collation) == text
+
+
+def test_a_second_byte_is_no_backslash() -> None:
+    """In GBK, 誠 ends in 0x5C, which would escape the quote behind it."""
+    sql = decode_statement("ALTER TABLE t COMMENT '誠', DROP COLUMN a".encode("gbk"), 28)
+    assert parse_statement(sql, "d").effects[0].adds is None
+    assert parse_statement("ALTER TABLE t COMMENT '\udcd5\\', DROP COLUMN a", "d").kind == "unknown"
+
+
+def test_bytes_that_are_no_text_lose_nothing() -> None:
+    assert parse_statement(decode_statement(b"DROP TABLE t /* \xff */", 255), "d").effects[0].table == "t"
+
+
+@pytest.mark.parametrize(("value", "collation"), [(b"DROP TABLE \xff", 28), (b"DROP TABLE t", 9999)])
+def test_what_cannot_be_read(value: bytes, collation: int) -> None:
+    with pytest.raises(UnsupportedError, match="a statement is not readable"):
+        decode_statement(value, collation)
