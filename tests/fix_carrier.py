@@ -44,7 +44,10 @@ class FakeTable:
         return json.dumps(value, sort_keys=True)
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
-        """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number."""
+        """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.
+
+        The value ``...`` is a column that the image leaves out.
+        """
         seqs, rows = [], []
         for op, place, *values in images:
             pos, ordinal = place if isinstance(place, tuple) else (place, 0)
@@ -61,8 +64,13 @@ class FakeTable:
             pa.array([1_700_000_000_000_000] * len(images), pa.timestamp("us", "UTC")),
         ]
         fields = list(META)
+        absent = [[name for (name, _), value in zip(self.columns, row, strict=True) if value is ...] for row in rows]
+        if any(absent):
+            texts = [json.dumps(names) if names else None for names in absent]
+            arrays.append(pa.array(texts, pa.string()).dictionary_encode())
+            fields.append(pa.field("_absent", pa.dictionary(pa.int32(), pa.string())))
         for index, (name, kind) in enumerate(self.columns):
-            arrays.append(pa.array([row[index] for row in rows], _ARROW[kind]))
+            arrays.append(pa.array([None if row[index] is ... else row[index] for row in rows], _ARROW[kind]))
             fields.append(pa.field(name, _ARROW[kind]))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 

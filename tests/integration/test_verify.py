@@ -40,3 +40,17 @@ def test_composite_keys_and_the_number_of_samples(spark: SparkSession) -> None:
     right = spark.createDataFrame([], "id int, k string")
     result = compare("shop.t", left, right, ["id", "k"], samples=3)
     assert (result.only_source, len(result.samples)) == (30, 3)
+
+
+def test_rows_without_a_key_are_counted(spark: SparkSession) -> None:
+    ddl, extra = "a int, b string", "a int, b string, added int"
+    left = spark.createDataFrame([(1, "x", None)] * 3 + [(2, None, None)] * 2 + [(3, "z", None)], extra)
+    right = spark.createDataFrame([(1, "x")] * 3 + [(2, None)] + [(4, "z")] * 2, ddl)
+    result = compare("shop.t", left, right, [])
+    assert (result.equal, result.only_source, result.only_target, result.different) == (4, 2, 2, 0)
+    assert sorted(result.samples, key=lambda sample: sample.key["a"]) == [
+        Difference("only in source", {"a": 2, "b": None, "added": None}, copies=(2, 1)),
+        Difference("only in source", {"a": 3, "b": "z", "added": None}, copies=(1, 0)),
+        Difference("only in target", {"a": 4, "b": "z", "added": None}, copies=(0, 2)),
+    ]
+    assert compare("shop.t", right, right, []).differences == 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DecodeError
@@ -50,13 +50,11 @@ def as_table(images: list[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_batches([align(TABLE.batch(5, images), plain)])
 
 
-@settings(deadline=None)
 @given(logs())
 def test_fold_is_the_last_image_of_each_key(images: list[tuple[Any, ...]]) -> None:
     assert folded(fold(as_table(images), ["id"])) == state(images)
 
 
-@settings(deadline=None)
 @given(logs(), st.randoms(use_true_random=False), st.integers(0, 30))
 def test_fold_of_shuffled_parts_is_the_fold_of_all(images: list[tuple[Any, ...]], random: Any, cut: int) -> None:
     shuffled = list(images)
@@ -65,7 +63,6 @@ def test_fold_of_shuffled_parts_is_the_fold_of_all(images: list[tuple[Any, ...]]
     assert folded(fold(pa.concat_tables(parts), ["id"])) == state(images)
 
 
-@settings(deadline=None)
 @given(logs(), st.integers(0, 300))
 def test_images_before_a_truncate_are_void(images: list[tuple[Any, ...]], pos: int) -> None:
     kept = [image for image in images if image[1] > (pos, 0)]
@@ -96,15 +93,16 @@ def test_keys_compare_by_bytes() -> None:
     assert [(row["_op"], row["id"]) for row in rows] == [("b", "a"), ("u", "A")]
 
 
-def paired(images: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+def paired(images: list[tuple[Any, ...]], absent: list[str | None] | None = None) -> list[dict[str, Any]]:
     table = as_table(images)
     before = pa.struct([table.schema.field("id"), table.schema.field("item")])
-    schema = pa.schema([*table.schema, pa.field("_before", before)])
+    lists = pa.field("_absent", pa.list_(pa.field("element", pa.string())))
+    schema = pa.schema([*table.schema, pa.field("_before", before), lists])
+    table = table.append_column("_absent", pa.array(absent or [None] * len(images), pa.string()))
     rows: list[dict[str, Any]] = pair_updates(table.combine_chunks().to_batches()[0], schema).to_pylist()
     return rows
 
 
-@settings(deadline=None)
 @given(logs().filter(bool))
 def test_pairs_become_one_row_each(images: list[tuple[Any, ...]]) -> None:
     rows = paired(images)
@@ -115,6 +113,13 @@ def test_pairs_become_one_row_each(images: list[tuple[Any, ...]]) -> None:
         if image[0] != "b"
     ]
     assert [row["_before"] for row in rows] == expected
+
+
+def test_what_is_absent_is_told_of_the_image_that_the_row_shows() -> None:
+    images = [("b", 1, 1, None), ("u", 1, 1, None), ("d", 2, 1, None), ("c", 3, 1, "x"), ("u", 4, 1, "y")]
+    rows = paired(images, ['["item"]', '["id", "item"]', '["item"]', None, None])
+    assert [row["_absent"] for row in rows] == [["id", "item"], ["item"], None, None]
+    assert rows[0]["_before"] == {"id": 1, "item": None}
 
 
 @pytest.mark.parametrize("images", [[("b", 1, 1, "x")], [("b", 1, 1, "x"), ("c", 2, 1, "x")]])

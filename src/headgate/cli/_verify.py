@@ -90,7 +90,10 @@ def _print(result: TableResult, gtid: str) -> None:
     for sample in result.samples:
         key = ", ".join(f"{name}={value!r}" for name, value in sample.key.items())
         values = "; ".join(f"{name}: source {a!r}, target {b!r}" for name, (a, b) in sample.columns.items())
-        write(f"  {sample.kind}: {key}{': ' if values else ''}{values}\n")
+        copies = (
+            "" if sample.copies is None else f" ({sample.copies[0]} in the source, {sample.copies[1]} in the target)"
+        )
+        write(f"  {sample.kind}: {key}{': ' if values else ''}{values}{copies}\n")
 
 
 def _conclude(results: list[TableResult]) -> int:

@@ -5,8 +5,9 @@ for each table, the Delta version that holds the table as of E. The target is re
 *as of E*, by the batch source that reads chunks and rewinds them to E, as the first snapshot did. So both sides are the
 same moment of the source's history, whatever has been committed since on either side, and every difference is real.
 
-Rows meet by key in one full outer join; columns are compared with null-safe equality. A column that only the source
-has (added, and no row has come since) counts as null in the target.
+Rows meet by key in one full outer join; columns are compared with null-safe equality. Rows of a table without a key are
+counted: each content must be there as often on one side as on the other. A column that only the source has (added, and
+no row has come since) counts as null in the target. headgate's own columns are not compared.
 
 The source can be read as of E only while the log still holds everything since E, and the tables have not been altered
 since; after such a failure the caller tries again with a newer ledger row.
@@ -28,16 +29,21 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "TableResult", "compare", "verify_table"]
 
 _OWN = ("_seq", "_gtid", "_ts")
+_OWN_KEYLESS = (*_OWN, "_row_hash", "_row_copy")
 _KINDS = ("only in source", "only in target", "different")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One row that is not the same on both sides: the key, and for ``different`` the columns' two values."""
+    """One row that is not the same on both sides: the key, and for ``different`` the columns' two values.
+
+    Of a table without a key: one content, how often the source holds it and how often the target does.
+    """
 
     kind: str
-    key: dict[str, Any]
+    key: dict[str, Any]  # without a key: the whole row
     columns: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # column → (source, target)
+    copies: tuple[int, int] | None = None  # without a key: in the source, in the target
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,18 @@ def verify_table(
 
     delta = DeltaPath(spark, lake.current(table))
     key = json.loads(delta.property("headgate.key") or "[]")
-    target = delta.read(state.version).drop(*_OWN)
+    target = delta.read(state.version).drop(*(_OWN if key else _OWN_KEYLESS))
     return compare(table, read_source(table, row.gtid), target, key, samples=samples)
 
 
 def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *, samples: int = 20) -> TableResult:
-    """Compare two frames by key: one job, and a second one for samples if there are differences."""
+    """Compare two frames by key, or as multisets if ``key`` is empty: one job, and a second one for samples if there
+    are differences.
+    """
     from pyspark.sql import functions
 
+    if not key:
+        return _compare_counts(table, source, target, samples)
     joined = _join(source, target, key)
     counted = joined.groupBy("kind").agg(functions.count(functions.lit(1)).alias("rows")).collect()
     counts = {line["kind"]: line["rows"] for line in counted}
@@ -105,11 +115,31 @@ def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *,
     )
 
 
+def _compare_counts(table: str, source: DataFrame, target: DataFrame, samples: int) -> TableResult:
+    from pyspark.sql import functions
+
+    names = _names(source, target)
+    left = _columns(source, names, target).withColumn("s", functions.lit(1)).withColumn("t", functions.lit(0))
+    right = _columns(target, names, source).withColumn("s", functions.lit(0)).withColumn("t", functions.lit(1))
+    counted = left.union(right).groupBy("row").agg(functions.sum("s").alias("s"), functions.sum("t").alias("t"))
+    total = counted.selectExpr("sum(least(s, t))", "sum(greatest(s - t, 0))", "sum(greatest(t - s, 0))").collect()[0]
+    equal, only_source, only_target = (count or 0 for count in total)
+    found: tuple[Difference, ...] = ()
+    if only_source or only_target:
+        lines = counted.where("s <> t").limit(samples).collect()
+        kinds = (_KINDS[0 if line["s"] > line["t"] else 1] for line in lines)
+        found = tuple(
+            Difference(kind, line["row"].asDict(), copies=(line["s"], line["t"]))
+            for kind, line in zip(kinds, lines, strict=True)
+        )
+    return TableResult(table, "live", equal, only_source, only_target, 0, found)
+
+
 def _join(source: DataFrame, target: DataFrame, key: list[str]) -> DataFrame:
     """``kind``, the source's row as struct ``s``, the target's as struct ``t``, for every key of either side."""
     from pyspark.sql import functions
 
-    names = [*source.columns, *(name for name in target.columns if name not in source.columns)]
+    names = _names(source, target)
     left = _side(source, names, target, "s", key)
     right = _side(target, names, source, "t", key)
     on: list[Column] = [left[f"k{i}"] == right[f"k{i}"] for i in range(len(key))]
@@ -126,7 +156,23 @@ def _join(source: DataFrame, target: DataFrame, key: list[str]) -> DataFrame:
     return both.select(kind.alias("kind"), "s", "t")
 
 
+def _names(source: DataFrame, target: DataFrame) -> list[str]:
+    return [*source.columns, *(name for name in target.columns if name not in source.columns)]
+
+
 def _side(frame: DataFrame, names: list[str], other: DataFrame, alias: str, key: list[str]) -> DataFrame:
+    from pyspark.sql import functions
+
+    keys = [functions.col(quote_name(name)).alias(f"k{i}") for i, name in enumerate(key)]
+    return frame.select(*keys, _row(frame, names, other).alias(alias))
+
+
+def _columns(frame: DataFrame, names: list[str], other: DataFrame) -> DataFrame:
+    return frame.select(_row(frame, names, other).alias("row"))
+
+
+def _row(frame: DataFrame, names: list[str], other: DataFrame) -> Column:
+    """All columns of either side as one struct."""
     from pyspark.sql import functions
 
     columns = []
@@ -135,8 +181,7 @@ def _side(frame: DataFrame, names: list[str], other: DataFrame, alias: str, key:
             columns.append(functions.col(quote_name(name)))
         else:
             columns.append(functions.lit(None).cast(other.schema[name].dataType).alias(name))
-    keys = [functions.col(quote_name(name)).alias(f"k{i}") for i, name in enumerate(key)]
-    return frame.select(*keys, functions.struct(*columns).alias(alias))
+    return functions.struct(*columns)
 
 
 def _difference(line: dict[str, Any], key: list[str]) -> Difference:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
-from headgate.sinks._images import Seq, open_images, summarise
+from headgate.sinks._images import Seq, is_partial, open_images, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +27,7 @@ __all__ = ["Batch", "Column", "DdlRow", "Definition", "Header", "HeaderTable", "
 
 _SUMMARY_DDL = (
     "_table string, _kind string, _schema string, _count bigint, _text string, "
-    "_low string, _high string, _newest bigint, _truncates boolean"
+    "_low string, _high string, _newest bigint, _truncates boolean, _partial boolean"
 )
 _SUMMARY = pa.schema(
     [
@@ -40,6 +40,7 @@ _SUMMARY = pa.schema(
         ("_high", pa.string()),
         ("_newest", pa.int64()),
         ("_truncates", pa.bool_()),
+        ("_partial", pa.bool_()),
     ]
 )
 
@@ -151,6 +152,7 @@ class Part:
     unbounded: int = 0  # … and unknown for so many
     newest_us: int | None = None
     truncates: bool = False
+    partial: bool = False  # some image leaves columns out
 
     @property
     def definition(self) -> Definition:
@@ -218,7 +220,7 @@ def _describe(table: Any, kind: Any, schema: Any, count: Any, data: Any) -> dict
     key = Definition.from_json(row["_schema"]).key
     for images in open_images([data]):
         low, high, newest, truncates = summarise(images, key[0] if key else None)
-        row.update(_low=low, _high=high, _newest=newest, _truncates=truncates)
+        row.update(_low=low, _high=high, _newest=newest, _truncates=truncates, _partial=is_partial(images))
     return row
 
 
@@ -263,6 +265,7 @@ def _add_part(parts: dict[tuple[str, str, str], Part], row: dict[str, Any]) -> N
     if row["_newest"] is not None:
         part.newest_us = max(row["_newest"], part.newest_us or 0)
     part.truncates |= bool(row["_truncates"])
+    part.partial |= bool(row["_partial"])
 
 
 def sortable(text: str) -> tuple[Decimal, str]:

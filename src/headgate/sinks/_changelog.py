@@ -1,7 +1,9 @@
 """``changelog``: one append-only Delta table per source table, one row per change, exactly once.
 
 Columns: ``_op`` (c, u, d, r, t), ``_seq``, ``_gtid``, ``_ts``, the table's columns (the after-image; for ``d`` the
-before-image; null for ``t``), ``_before`` (for ``u`` the before-image). The order of the changes is ``_seq``.
+before-image; null for ``t``), ``_before`` (for ``u`` the before-image), ``_absent`` (the columns that the row's image
+leaves out, and which are null in it; null for whole images). The order of the changes is ``_seq``. A before-image that
+leaves columns out has nulls in their place: where ``_absent`` is not null, ``_before`` may hold no more than the key.
 
 A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing.
 The table's columns only grow: a column that the source drops stays and is null from then on. A type that changes stops
@@ -16,6 +18,7 @@ from headgate.lake import PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
 from headgate.sinks._carrier import Definition
 from headgate.sinks._current import _data
 from headgate.sinks._expand import SEQ_DDL, changes, spark_schema, table_ddl
+from headgate.sinks._images import ABSENT
 from headgate.sinks._policy import Work
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ChangelogTable"]
 
 _META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
-_META = ("_op", "_seq", "_gtid", "_ts", "_before")
+_META = ("_op", "_seq", "_gtid", "_ts", "_before", ABSENT)
+_ABSENT_DDL = f"{ABSENT} array<string>"
 
 
 class ChangelogTable:
@@ -63,15 +67,14 @@ class ChangelogTable:
     def _prepare(self, definition: Definition) -> None:
         fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
         if not self.delta.exists():
-            schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, _before struct<{fields}>")
+            schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, _before struct<{fields}>, {_ABSENT_DDL}")
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
             return
         types = self.types() or {}
-        added = []
+        added = [] if ABSENT in self.delta.schema().fieldNames() else [_ABSENT_DDL]
         for column in definition.columns:
             if column.name not in types:
                 added.append(f"{quote_name(column.name)} {column.spark}")
                 added.append(f"`_before`.{quote_name(column.name)} {column.spark}")
         if added:
-            with commit_errors(self.delta.path):
-                self.delta.spark.sql(f"ALTER TABLE {self.delta.sql} ADD COLUMNS ({', '.join(added)})")
+            self.delta.add_columns(added)

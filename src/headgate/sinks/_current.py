@@ -7,7 +7,8 @@ What a batch does to a table, in this order, each step one Delta commit:
 1. create it, or replace it (a re-read whose columns changed), or add columns and fill them in rows of older epochs;
 2. delete what a TRUNCATE cleared: rows whose ``_seq`` is below the statement's;
 3. append the chunks of a first read, under Delta's transaction marker (application, epoch);
-4. MERGE the last image of each key, guarded by ``_seq``;
+4. MERGE the last image of each key, guarded by ``_seq``; where images leave columns out, completed by the table as it
+   was before the batch (``_partial``, ``_complete``);
 5. after the last chunk of a re-read, delete what was not seen since it began: each row that exists at the source was
    either read again or changed since, so its ``_seq.epoch`` is at least the re-read's first.
 
@@ -23,13 +24,24 @@ of ranges that had not been read when the batch began: images and chunks of one 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headgate.errors import DecodeError
 from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
 from headgate.sinks._carrier import Definition, Part, sortable
-from headgate.sinks._expand import ONE_TASK_IMAGES, SEQ_DDL, images, last_images, spark_schema, table_ddl
-from headgate.sinks._images import Seq
+from headgate.sinks._complete import complete
+from headgate.sinks._expand import (
+    ONE_TASK_IMAGES,
+    SEQ_DDL,
+    folded_images,
+    images,
+    last_images,
+    spark_schema,
+    table_ddl,
+)
+from headgate.sinks._images import ABSENT, Seq
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._policy import Target, Work
 
@@ -37,6 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["CurrentTable"]
+
+log = logging.getLogger("headgate")
 
 SINCE = "headgate.since"
 OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
@@ -53,6 +67,8 @@ class CurrentTable:
         self.delta = delta
         self.pipeline = pipeline
         self.table = table
+        self.lost: str | None = None
+        """After :meth:`apply`: why the table does not hold all it should, if so, and must be read again."""
 
     def describe(self) -> Target | None:
         """The table's columns and key; None when there is none yet. ``TargetError`` when it is not ours."""
@@ -115,8 +131,7 @@ class CurrentTable:
             place = order.index(name)
             where = f"AFTER {quote_name(order[place - 1])}" if place else "FIRST"
             parts.append(f"{quote_name(name)} {definition.types[name]} {where}")
-        with commit_errors(self.delta.path):
-            self.delta.spark.sql(f"ALTER TABLE {self.delta.sql} ADD COLUMNS ({', '.join(parts)})")
+        self.delta.add_columns(parts)
 
     def _fill(self, definition: Definition, fills: Mapping[str, str], epoch: int) -> None:
         """Set added columns to their defaults in all rows of earlier batches; those of this one bring them along."""
@@ -130,6 +145,8 @@ class CurrentTable:
 
     def _count(self, work: Work, definition: Definition, frame: DataFrame) -> None:
         """A batch of a table without a key; see ``_keyless``."""
+        if any(part.partial for part in work.parts):
+            raise DecodeError("a partial row image of a table without a key", table=self.table)
         columns = [column.name for column in definition.columns]
         chunks = [part for part in work.parts if part.kind == "chunk"]
         if chunks:
@@ -153,10 +170,16 @@ class CurrentTable:
             writer.save(self.delta.path)
 
     def _merge(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
+        count = sum(part.images for part in parts)
+        if any(part.partial for part in parts):
+            self._merge_partial(data, definition, parts, work)
+        else:
+            self._merge_rows(last_images(data, definition, count, work.truncated, work.fills), definition, parts)
+
+    def _merge_rows(self, source: DataFrame, definition: Definition, parts: list[Part]) -> None:
+        """``source``: whole images, at most one a key."""
         from delta.tables import DeltaTable
 
-        count = sum(part.images for part in parts)
-        source = last_images(data, definition, count, work.truncated, work.fills)
         columns = [*(column.name for column in definition.columns), *OWN]
         values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in columns}
         condition = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in definition.key)
@@ -171,6 +194,30 @@ class CurrentTable:
         )
         with commit_errors(self.delta.path):
             merge.execute()
+
+    def _merge_partial(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
+        """Images that leave columns out; see ``_partial`` and ``_complete``."""
+        base = None
+        if not work.replace and work.truncated is None and work.state.version is not None:
+            base = self.delta.read(work.state.version).alias("t").where(f"true{_range(definition, parts)}")
+        folded = folded_images(data, definition, work.truncated, work.fills)
+        small = sum(part.images for part in parts) <= ONE_TASK_IMAGES
+        rows = complete(folded, base, definition, work.fills, small=small).persist()
+        try:
+            ignored, moved = rows.selectExpr(
+                "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
+            ).collect()[0]
+            self._tell(work, ignored, moved)
+            self._merge_rows(rows.where("_op IS NOT NULL").drop(ABSENT), definition, parts)
+        finally:
+            rows.unpersist()
+
+    def _tell(self, work: Work, ignored: int, moved: int) -> None:
+        if ignored:
+            level = logging.WARNING if work.exact else logging.INFO
+            log.log(level, "%s: updates of %d rows that the table does not hold were ignored", self.table, ignored)
+        if moved and work.midway:
+            self.lost = "a key was changed by a partial row image, and the row at its old key was not read yet"
 
     def _delete(self, condition: str) -> None:
         from delta.tables import DeltaTable

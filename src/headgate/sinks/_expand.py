@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from headgate.lake import quote_name
 from headgate.sinks._carrier import Definition
-from headgate.sinks._images import Seq, align, fold, open_images, pair_updates
+from headgate.sinks._images import ABSENT, Seq, align, fold, open_images, pair_updates
+from headgate.sinks._partial import fold_partial
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["SEQ_DDL", "changes", "images", "last_images", "spark_schema", "table_ddl"]
+__all__ = ["SEQ_DDL", "changes", "folded_images", "images", "last_images", "spark_schema", "table_ddl"]
 
 SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
 _META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
@@ -58,12 +59,34 @@ def last_images(
     return _last(folded, definition.key)
 
 
+def folded_images(
+    data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str]
+) -> DataFrame:
+    """What a batch with partial images makes of each key; the columns are those of ``_partial.fold_partial``.
+
+    One task does it: an update of a key links images that no division by key or place would keep together.
+    """
+    types = definition.types
+    old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
+    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
+    images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
+    key = definition.key
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [align(part, images_schema, fills) for batch in batches for part in open_images(batch.column(0))]
+        lines = fold_partial(pa.Table.from_batches(parts, images_schema), key, truncated)
+        yield from lines.cast(schema).to_batches()
+
+    return data.coalesce(1).mapInArrow(run, full_ddl)
+
+
 def changes(data: DataFrame, definition: Definition) -> DataFrame:
-    """Every change as one row: updates carry ``_before``, the rest null."""
+    """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
     ddl = f"{_META_DDL}, {table_ddl(definition)}"
     fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
-    full_ddl = f"{ddl}, _before struct<{fields}>"
-    plain, full = _arrow_schema(ddl), _arrow_schema(full_ddl)
+    full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
+    plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
     def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

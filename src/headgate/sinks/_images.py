@@ -13,6 +13,7 @@ images before it are void. A ``t`` image that the caller did not announce is an 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,10 +23,25 @@ import pyarrow.compute as pc
 
 from headgate.errors import DecodeError
 
-__all__ = ["META", "align", "drop_before", "fold", "open_images", "pair_updates", "summarise"]
+__all__ = [
+    "ABSENT",
+    "META",
+    "absent_lists",
+    "align",
+    "drop_before",
+    "fold",
+    "is_partial",
+    "open_images",
+    "pair_updates",
+    "rank_images",
+    "summarise",
+]
 
 META = ("_op", "_seq", "_gtid", "_ts")
 """The canonical columns before a table's own."""
+
+ABSENT = "_absent"
+"""The canonical column that names what an image leaves out."""
 
 Seq = tuple[int, int, int, int]
 """``(epoch, file, pos, ordinal)``."""
@@ -82,7 +98,7 @@ def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> p
     table = drop_before(table, truncated)
     if table.num_rows < 2:
         return table
-    rank = _rank(table)
+    rank = rank_images(table)
     numbered = pa.table([table[name] for name in key], names=[f"k{i}" for i in range(len(key))]).append_column(
         "rank", rank
     )
@@ -97,11 +113,19 @@ def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> p
     return table.take(pa.array(np.sort(place[last.to_numpy()])))
 
 
+def absent_lists(absent: pa.Array) -> pa.Array:
+    """``_absent`` as lists of names: list<string>, null for whole images."""
+    encoded = absent if pa.types.is_dictionary(absent.type) else absent.dictionary_encode()
+    lists = [None if text is None else json.loads(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(lists, pa.list_(pa.string())).take(encoded.indices)
+
+
 def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Each ``b``/``u`` pair as one ``u`` row whose ``_before`` struct holds the before-image; other rows as they are.
 
-    :param batch: images in log order, aligned to ``schema`` without ``_before``.
-    :param schema: the result's: the canonical columns, the table's, then ``_before``.
+    :param batch: images in log order, aligned to ``schema`` without ``_before``; ``_absent`` is text.
+    :param schema: the result's: the canonical columns, the table's, then ``_before`` and ``_absent`` (of the image that
+        the row shows: an update's after-image).
     """
     op = np.asarray(pc.index_in(batch["_op"], pa.array(["b", "u"])).fill_null(-1))
     if len(op) and op[-1] == 0:
@@ -115,7 +139,8 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     field = schema.field("_before")
     values = [batch.column(batch.schema.get_field_index(child.name)).take(before) for child in field.type]
     struct = pa.StructArray.from_arrays(values, fields=list(field.type), mask=pa.array(~paired))
-    return pa.RecordBatch.from_arrays([*rows.columns, struct], schema=schema)
+    absent = absent_lists(rows.column(rows.num_columns - 1)).cast(schema.field(ABSENT).type)
+    return pa.RecordBatch.from_arrays([*rows.columns[:-1], struct, absent], schema=schema)
 
 
 def summarise(batch: pa.RecordBatch, key: str | None) -> tuple[str | None, str | None, int | None, bool]:
@@ -135,6 +160,12 @@ def summarise(batch: pa.RecordBatch, key: str | None) -> tuple[str | None, str |
                 low, high = _text(bounds["min"]), _text(bounds["max"])
     newest = pc.max(batch["_ts"].cast(pa.int64())).as_py() if batch.num_rows else None
     return low, high, newest, bool(pc.any(pc.equal(batch["_op"], "t")).as_py())
+
+
+def is_partial(batch: pa.RecordBatch) -> bool:
+    """Whether some image leaves columns out; see ``_partial``."""
+    index = batch.schema.get_field_index(ABSENT)
+    return index >= 0 and bool(batch.column(index).null_count < batch.num_rows)
 
 
 def _text(value: Any) -> str:
@@ -161,7 +192,7 @@ def _after(seq: pa.ChunkedArray, bound: Seq) -> pa.Array:
     return pa.array(later)
 
 
-def _rank(table: pa.Table) -> pa.Array:
+def rank_images(table: pa.Table) -> pa.Array:
     """Each row's place in the order (``_seq``, ``b`` before the rest): int64[rows], a permutation."""
     epoch, file, pos, ordinal = _flat(table["_seq"])
     second = np.asarray(pc.not_equal(table["_op"], "b").combine_chunks()).astype(np.int8)

@@ -144,7 +144,7 @@ def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
     source = copies.where(functions.col("_before") != after).select(
         "_row_hash",
         functions.explode(touched).alias("_row_copy"),
-        (after > functions.col("_before")).alias("_adds"),
+        functions.when(after > functions.col("_before"), "c").otherwise("d").alias("_op"),
         "_row.*",
     )
     values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in (*columns, *_OWN, *ROW)}
@@ -152,9 +152,9 @@ def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
         DeltaTable.forPath(delta.spark, delta.path)
         .alias("t")
         .merge(source.alias("s"), "t._row_hash = s._row_hash AND t._row_copy = s._row_copy")
-        .whenMatchedDelete("NOT s._adds")
-        .whenMatchedUpdate("s._adds", set=values)
-        .whenNotMatchedInsert("s._adds", values=values)
+        .whenMatchedDelete("s._op = 'd'")
+        .whenMatchedUpdate("s._op = 'c'", set=values)
+        .whenNotMatchedInsert("s._op = 'c'", values=values)
     )
     with commit_errors(delta.path):
         merge.execute()

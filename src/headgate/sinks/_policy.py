@@ -33,14 +33,14 @@ was held already), ``stopped``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.catalog import AddedColumn, existing_value
 from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Definition, HeaderTable, Part
 from headgate.sinks._images import META, Seq
 
-__all__ = ["Outcome", "Target", "Work", "plan_table"]
+__all__ = ["Outcome", "Target", "Work", "plan_table", "read_again"]
 
 RESERVED = frozenset({*META, "_table", "_before", "_absent"})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
@@ -74,6 +74,7 @@ class Work:
     parts: Sequence[Part] = ()  # those for the current table
     apply: bool = False  # whether there is anything to do to the current table
     exact: bool = False  # whether the current table equals the source before the batch and its images say all
+    midway: bool = False  # whether some ranges were read in earlier batches and others were not
     log: Definition | None = None  # of the changelog's rows; None: nothing goes there
     log_parts: Sequence[Part] = ()
     append_chunks: bool = False
@@ -185,6 +186,7 @@ def plan_table(
         parts=applied,
         apply=current and shape.definition is not None and verdict.held is None,
         exact=_is_live(before) and info.state == "live" and verdict.held is None and not reread_asked,
+        midway=before is not None and before.state == "snapshotting" and before.since_epoch is not None,
         log=log,
         log_parts=log_parts,
         append_chunks=verdict.held is None and appends,
@@ -197,6 +199,15 @@ def plan_table(
         warnings=tuple(verdict.warnings),
         outcomes=tuple(verdict.outcomes),
     )
+
+
+def read_again(work: Work, reason: str, epoch: int, *, strict: bool) -> Work:
+    """``work`` of a table that turned out, while it was written, not to hold all it should: held, and read again."""
+    verdict = _Verdict(work.table, strict)
+    verdict.read_again(reason)
+    _tell(verdict, None)
+    state = replace(work.state, state=verdict.held or "", since_epoch=None, held_epoch=epoch, reason=verdict.reason)
+    return replace(work, state=state, reread=verdict.reread, warnings=(*work.warnings, *verdict.warnings))
 
 
 def _is_freed(before: TableState | None, info: HeaderTable, chunks: Sequence[Part], redo: bool) -> bool:

@@ -44,7 +44,7 @@ from headgate.sinks._carrier import Batch, read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._expand import SEQ_DDL, spark_schema
-from headgate.sinks._policy import Outcome, Target, Work, plan_table
+from headgate.sinks._policy import Outcome, Target, Work, plan_table, read_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,8 +130,8 @@ class BatchWriter:
                 return self._report(batch, batch_id, last, (), started, replayed=True)
             self.ledger.fence()
             batch.name_dropped_tables(self.ledger.tables())
-            works = self._plan(frame.sparkSession, batch)
-            states = self._write_tables(frame, batch, works)
+            works = self._write_tables(frame, batch, self._plan(frame.sparkSession, batch))
+            states = {**self.ledger.tables(), **{work.table: work.state for work in works}}
             self._write_history(batch, works)
             self._ask(batch, works)
             if self.after_tables is not None:
@@ -190,8 +190,8 @@ class BatchWriter:
                 patterns.extend(signal["tables"])
         return TablePatterns(patterns) if patterns else None
 
-    def _write_tables(self, frame: DataFrame, batch: Batch, works: list[Work]) -> dict[str, TableState]:
-        states = self.ledger.tables()
+    def _write_tables(self, frame: DataFrame, batch: Batch, works: list[Work]) -> list[Work]:
+        """Write all tables; what came of each is in its ``Work`` then."""
         busy = [
             work
             for work in works
@@ -199,21 +199,20 @@ class BatchWriter:
         ]
         idle = [work for work in works if work not in busy]
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
-            done = list(pool.map(lambda work: self._write_table(frame, batch, work), busy))
-        states.update({work.table: work.state for work in idle})
-        states.update({state.table: state for state in done})
-        return states
+            return idle + list(pool.map(lambda work: self._write_table(frame, batch, work), busy))
 
-    def _write_table(self, frame: DataFrame, batch: Batch, work: Work) -> TableState:
-        state = work.state
-        spark = frame.sparkSession
-        if "current" in self.modes and not state.held:
-            version = self._current(spark, work.table).apply(work, frame, batch.header.epoch)
-            state = replace(state, version=version if version >= 0 else None)
+    def _write_table(self, frame: DataFrame, batch: Batch, work: Work) -> Work:
+        spark, epoch = frame.sparkSession, batch.header.epoch
+        if "current" in self.modes and not work.state.held:
+            table = self._current(spark, work.table)
+            version = table.apply(work, frame, epoch)
+            work = replace(work, state=replace(work.state, version=version if version >= 0 else None))
+            if table.lost is not None:
+                work = read_again(work, table.lost, epoch, strict=work.table in self._strict)
         if "changelog" in self.modes:
-            logged = self._changelog(spark, work.table).apply(work, frame, batch.header.epoch)
-            state = replace(state, changelog_version=logged)
-        return state
+            logged = self._changelog(spark, work.table).apply(work, frame, epoch)
+            work = replace(work, state=replace(work.state, changelog_version=logged))
+        return work
 
     def _write_history(self, batch: Batch, works: list[Work]) -> None:
         """One row for each statement and table: what it was and what came of it."""

@@ -1,0 +1,192 @@
+"""Images that leave columns out, folded, against a row-by-row model of the same log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import DecodeError
+from headgate.sinks._images import absent_lists, align
+from headgate.sinks._partial import fold_partial
+from tests.fix_carrier import FakeTable
+
+TABLE = FakeTable(columns=(("k", "int"), ("a", "int"), ("b", "string"), ("j", "int")), key=("k", "j"))
+COLUMNS = [name for name, _ in TABLE.columns]
+FREE = ("a", "b")
+Key = tuple[int, int]
+Store = dict[Key, dict[str, Any]]
+Image = tuple[str, Any, dict[str, Any], tuple[str, ...]]  # op, place, values, absent columns
+KEYS = [(1, 0), (1, 1), (2, 0), (3, 0)]
+
+
+def key_of(values: dict[str, Any]) -> Key:
+    return values["k"], values["j"]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[Store, list[Image]]:
+    """What the source held, and what it logged then: each image has what its row really held, or less."""
+    absent = st.sampled_from([(), ("a",), ("b",), ("a", "b")])
+    keys, value = st.sampled_from(KEYS), st.integers(0, 99)
+    held: Store = {}
+    for k, j in draw(st.sets(keys)):
+        held[k, j] = {"k": k, "a": draw(value), "b": str(draw(value)), "j": j}
+    before = {key: dict(row) for key, row in held.items()}
+    images: list[Image] = []
+    for pos in range(draw(st.integers(0, 15))):
+        place = (10 * (pos // 3), pos)
+        free = [key for key in KEYS if key not in held]
+        kind = draw(st.sampled_from("cdum"))
+        if kind == "c" and free:
+            k, j = draw(st.sampled_from(free))
+            held[k, j] = {"k": k, "a": draw(value), "b": str(draw(value)), "j": j}
+            images.append(("c", place, held[k, j], ()))
+        elif kind != "c" and held:
+            row = held.pop(draw(st.sampled_from(sorted(held))))
+            if kind == "d":
+                images.append(("d", place, row, draw(absent)))
+                continue
+            new, left_out = dict(row), draw(absent)
+            moves = kind == "m" and bool(free)
+            if moves:
+                new["k"], new["j"] = draw(st.sampled_from(free))
+            for name in FREE:
+                if name not in left_out:
+                    new[name] = draw(value) if name == "a" else str(draw(value))
+            if moves or draw(st.booleans()):  # the before-image of an update that keeps its key may be left out
+                images.append(("b", place, row, draw(absent)))
+            held[key_of(new)] = new
+            images.append(("u", place, new, left_out))
+    return before, images
+
+
+def one_by_one(store: Store, images: list[Image]) -> Store:
+    """The brute-force model."""
+    store = {key: dict(row) for key, row in store.items()}
+    found: dict[str, Any] | None = None
+    paired = False
+    for op, _, values, absent in images:
+        key = key_of(values)
+        if op == "b":
+            found, paired = store.pop(key, None), True
+            continue
+        if op == "d":
+            store.pop(key, None)
+        elif not absent:
+            store[key] = dict(values)
+        else:
+            base = found if paired else store.get(key)
+            if base is not None:
+                store[key] = {**base, **{name: v for name, v in values.items() if name not in absent}}
+        paired = False
+    return store
+
+
+def as_table(images: list[Image]) -> pa.Table:
+    rows = [(op, place, *(None if n in absent else values[n] for n in COLUMNS)) for op, place, values, absent in images]
+    batch = TABLE.batch(5, rows)
+    texts = [json.dumps(list(absent)) if absent else None for *_, absent in images]
+    whole = batch.append_column("_absent", pa.array(texts, pa.string()))
+    plain = pa.schema([f if f.name != "_gtid" else pa.field("_gtid", pa.string()) for f in whole.schema])
+    return pa.Table.from_batches([align(whole, plain)])
+
+
+def applied(store: Store, lines: list[dict[str, Any]]) -> Store:
+    """What the sink does with the folded lines: origins are looked up in the store as it was."""
+    result = {key: dict(row) for key, row in store.items()}
+    assert len({key_of(line) for line in lines}) == len(lines)
+    for line in lines:
+        values = {name: line[name] for name in COLUMNS}
+        absent = line["_absent"]
+        if absent is None:
+            if line["_op"] == "d":
+                result.pop(key_of(line), None)
+            else:
+                result[key_of(line)] = values
+            continue
+        base = store.get((absent["old"]["k0"], absent["old"]["k1"]))
+        if base is not None:
+            result[key_of(line)] = {**values, **{name: base[name] for name in absent["columns"]}}
+        elif absent["vanishes"]:
+            result.pop(key_of(line), None)
+    return result
+
+
+@settings(max_examples=300)
+@given(logs(), st.data())
+def test_the_fold_does_what_the_log_does_row_by_row(log: tuple[Store, list[Image]], data: st.DataObject) -> None:
+    """Also in a target that lacks some rows of the source."""
+    source, images = log
+    missing = data.draw(st.sets(st.sampled_from(sorted(source)))) if source else set()
+    target = {key: row for key, row in source.items() if key not in missing}
+    shuffled = data.draw(st.permutations(range(len(images))))
+    lines = fold_partial(as_table(images).take(pa.array(shuffled, pa.int64())), TABLE.key).to_pylist()
+    assert applied(target, lines) == one_by_one(target, images)
+
+
+def image(op: str, place: Any, k: int, a: int | None = None, b: str | None = None, absent: str = "") -> Image:
+    return op, place, {"k": k, "a": a, "b": b, "j": 0}, tuple(absent)
+
+
+def folded(*images: Image, truncated: int | None = None) -> list[tuple[Any, ...]]:
+    """Key, op, ``a``, ``b``; what is absent, the origin, whether the key vanishes without it."""
+    bound = None if truncated is None else (5, 1, truncated, 0)
+    found = []
+    for line in fold_partial(as_table(list(images)), TABLE.key, bound).to_pylist():
+        absent = line["_absent"]
+        rest = () if absent is None else (absent["columns"], absent["old"]["k0"], absent["vanishes"])
+        found.append((line["k"], line["_op"], line["a"], line["b"], *rest))
+    return sorted(found)
+
+
+def test_keys_that_swap_carry_their_origins() -> None:
+    swap = [(1, 9), (2, 1), (9, 2)]
+    images = [
+        part
+        for pos, (old, new) in enumerate(swap)
+        for part in (image("b", pos, old, absent="ab"), image("u", pos, new, absent="ab"))
+    ]
+    assert folded(*images) == [
+        (1, "u", None, None, ["a", "b"], 2, True),
+        (2, "u", None, None, ["a", "b"], 1, True),
+        (9, "d", None, None),
+    ]
+
+
+def test_updates_of_a_row_are_joined_and_a_whole_image_ends_the_search() -> None:
+    found = folded(
+        image("u", 1, 1, a=5, absent="b"),
+        image("u", 2, 1, a=6, absent="b"),
+        image("c", 1, 2, a=1, b="x"),
+        image("u", 2, 2, b="y", absent="a"),
+    )
+    assert found == [(1, "u", 6, None, ["b"], 1, False), (2, "u", 1, "y")]
+
+
+def test_an_update_of_what_the_batch_deleted_is_ignored() -> None:
+    assert folded(image("d", 1, 1, absent="ab"), image("u", 2, 1, a=5, absent="b")) == [(1, "d", 5, None)]
+
+
+def test_a_row_that_was_read_wins_whole_and_a_truncate_leaves_nothing_to_build_on() -> None:
+    assert folded(image("r", 0, 1, a=7, b="r"), image("u", 9, 1, a=5, absent="b")) == [(1, "r", 7, "r")]
+    assert folded(image("c", 1, 1, a=1, b="x"), image("u", 9, 1, a=5, absent="b"), truncated=4) == [
+        (1, "u", 5, None, ["b"], 1, False)
+    ]
+
+
+def test_a_lonely_before_image_is_an_error() -> None:
+    for images in ([image("b", 1, 1, absent="ab")], [image("b", 1, 1, absent="ab"), image("u", 2, 1, absent="a")]):
+        with pytest.raises(DecodeError, match="before-image"):
+            fold_partial(as_table(images), TABLE.key)
+
+
+def test_absent_columns_as_lists() -> None:
+    texts = pa.array(['["a"]', None, '["a","b"]', '["a"]'])
+    for absent in (texts, texts.dictionary_encode()):
+        assert absent_lists(absent).to_pylist() == [["a"], None, ["a", "b"], ["a"]]
+    assert absent_lists(pa.nulls(2, pa.string())).to_pylist() == [None, None]
