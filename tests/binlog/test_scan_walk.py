@@ -276,6 +276,68 @@ def test_what_an_after_image_leaves_out_was_not_changed() -> None:
     assert [(op, cells) for op, _, cells in rows] == [("u", [one, "absent", None])]
 
 
+JSON_TYPES = [codes.T_LONGLONG, codes.T_JSON, codes.T_JSON]
+
+
+def json_image(key: int | None, *documents: bytes | None, options: bytes = b"") -> bytes:
+    """An image of a key and as many JSON cells as there are documents; None is NULL."""
+    first = 0 if key is None else 1
+    nulls = sum(1 << (first + i) for i, one in enumerate(documents) if one is None)
+    cells = b"".join(struct.pack("<I", len(one)) + one for one in documents if one is not None)
+    return options + bytes([nulls]) + (b"" if key is None else struct.pack("<q", key)) + cells
+
+
+def json_walk(images: bytes, *, keys_only: bool, **bitmaps: bytes) -> list[Any]:
+    """``(op, cells, differences)`` of each row; a difference is ``(column, base)``."""
+    writer = BinlogWriter()
+    table_map = writer.table_map(5, "s", "t", JSON_TYPES, b"\4\4")
+    rows = writer.rows(codes.PARTIAL_UPDATE_ROWS, 5, 3, images, **bitmaps)
+    (segment,) = segments([writer.rotate("b.1"), writer.gtid(UUID, 1), writer.query("BEGIN"), table_map, rows])
+    scanner = Scanner(wanted(f"{UUID}:1"))
+    assert scan_all(scanner, segment) == []
+    walker, counts = RowWalker(JSON_TYPES, [0, 4, 4], key=(0,), keys_only=keys_only), np.zeros(1, np.int64)
+    walker.count(segment.buf, scanner.row_events(), np.array([0]), counts)
+    found = walker.walk(segment.buf, scanner.row_events(), np.array([0]), walker.start())
+
+    def value(start: int, size: int, valid: int) -> Any:
+        return {VALUE: segment.buf[start : start + size].tobytes(), NULL: None, ABSENT: "absent"}[valid]
+
+    out = []
+    for row in range(found.block.rows):
+        cells = [found.block.column(column) for column in range(1, 3)]
+        values = [value(int(c.offset[row]), int(c.length[row]), int(c.valid[row])) for c in cells]
+        noted = [(d[1], value(d[2], d[3], d[4])) for d in found.differences.T.tolist() if d[0] == row]
+        out.append((chr(found.op[row]), values, noted))
+    assert int(counts[0]) == sum(op == "u" for op, _, _ in out)
+    return out
+
+
+@pytest.mark.parametrize("keys_only", [False, True])
+def test_json_differences_are_noted_with_what_they_differ_from(keys_only: bool) -> None:
+    """The second document of the first row, the first of the second; an empty list is the value before."""
+    images = json_image(1, b"one", b"two") + json_image(1, b"ONE", b"diff", options=b"\1\2")
+    images += json_image(2, b"three", None) + json_image(3, b"", None, options=b"\1\1")
+    images += json_image(4, b"x", b"y") + json_image(4, b"X", b"Y", options=b"\0")
+    rows = json_walk(images, keys_only=keys_only)
+    assert [row for row in rows if row[0] == "u"] == [
+        ("u", [b"ONE", b"diff"], [(2, b"two")]), ("u", [b"three", None], []), ("u", [b"X", b"Y"], []),
+    ]  # fmt: skip
+    before: list[Any] = [("b", [b"one", b"two"], []), ("b", [b"three", None], []), ("b", [b"x", b"y"], [])]
+    assert [row for row in rows if row[0] == "b"] == (before[1:2] if keys_only else before)
+
+
+def test_every_json_column_of_the_table_has_a_bit() -> None:
+    images = json_image(1) + json_image(None, b"diff", options=b"\1\2")
+    rows = json_walk(images, keys_only=True, bitmap=b"\1", bitmap2=b"\4")
+    assert rows == [("u", ["absent", b"diff"], [(2, "absent")])]
+
+
+@pytest.mark.parametrize(("options", "message"), [(b"\2", "options"), (b"\1", "does not fit"), (b"", "does not fit")])
+def test_options_that_are_not_known_or_cut_short_are_refused(options: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        json_walk(json_image(1, None, None) + options, keys_only=False)
+
+
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_images_that_do_not_fit_their_event_are_refused(cut: int) -> None:
     whole = image(1, b"a", 3)

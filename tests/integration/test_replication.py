@@ -225,20 +225,6 @@ def test_statements_in_place_of_rows_are_refused(mysql_server: MySQLServer, mysq
     assert "INSERT INTO" in caught.value.statement
 
 
-def test_json_differences_are_refused(mysql_server: MySQLServer, mysql_db: str) -> None:
-    mysql_server.execute(
-        f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, j JSON)",
-        f"""INSERT INTO {mysql_db}.t VALUES (1, '{{"a": 1, "b": "{"x" * 200}"}}')""",
-    )
-    span = Range(mysql_server, mysql_db)
-    with mysql_server.connect(autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("SET SESSION binlog_row_value_options = 'PARTIAL_JSON'")
-        cursor.execute(f"UPDATE {mysql_db}.t SET j = JSON_SET(j, '$.a', 2)")
-    with pytest.raises(UnsupportedError, match="binlog_row_value_options") as caught:
-        span.read()
-    assert caught.value.table == f"{mysql_db}.t"
-
-
 def test_a_window_reaches_the_position_asked_for(mysql_server: MySQLServer, mysql_db: str) -> None:
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
     settings = settings_of(mysql_server)

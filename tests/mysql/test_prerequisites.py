@@ -108,6 +108,15 @@ def test_gtids_need_consistency_first() -> None:
     assert remedy == "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = ON;"
 
 
+def test_partial_images_and_differences_are_followed_but_not_together() -> None:
+    assert bad(report({"binlog_row_value_options": "PARTIAL_JSON"})) == {}
+    rows = report({"binlog_row_image": "NOBLOB"})
+    assert bad(rows) == {"binlog_row_image": "SET PERSIST binlog_row_image = FULL;"}
+    assert rows["binlog_row_image"].status == "warn"
+    rows = report({"binlog_row_image": "MINIMAL", "binlog_row_value_options": "PARTIAL_JSON"})
+    assert rows["binlog_row_value_options"].status == "fail"
+
+
 REPLICA = {"SHOW REPLICA STATUS": [("Waiting for source to send event",)]}
 
 

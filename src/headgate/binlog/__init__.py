@@ -26,10 +26,25 @@ from headgate.binlog._scan import (
     Transactions,
     other_statements,
 )
-from headgate.binlog._walk import RowWalker, WalkedRows, assign_ordinals, note_counts
+from headgate.binlog._walk import (
+    D_COLUMN,
+    D_LENGTH,
+    D_OFFSET,
+    D_ROW,
+    D_VALID,
+    RowWalker,
+    WalkedRows,
+    assign_ordinals,
+    note_counts,
+)
 from headgate.binlog.codes import EVENT_NAMES
 
 __all__ = [
+    "D_COLUMN",
+    "D_LENGTH",
+    "D_OFFSET",
+    "D_ROW",
+    "D_VALID",
     "EVENT_NAMES",
     "LAYOUT_FIXED",
     "LAYOUT_PREFIX",

@@ -41,6 +41,8 @@ R_DATA, R_END, R_SLOT, R_KIND, R_TXN, R_POS, R_BITMAP, R_BITMAP2, R_COLUMNS = ra
 KIND_WRITE: Final = 0
 KIND_UPDATE: Final = 1
 KIND_DELETE: Final = 2
+KIND_PARTIAL_UPDATE: Final = 3
+"""An update whose after-images may hold JSON differences (PARTIAL_UPDATE_ROWS)."""
 
 _GTID, _QUERY, _XID, _TABLE_MAP = c.GTID, c.QUERY, c.XID, c.TABLE_MAP
 _W1, _U1, _D1, _W2, _U2, _D2 = (
@@ -220,7 +222,7 @@ def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     elif columns > 252:
         return False
     size = (columns + 7) >> 3
-    update = kind == _U1 or kind == _U2
+    update = kind == _U1 or kind == _U2 or kind == _PARTIAL
     out[R_BITMAP, k] = q
     q += size
     out[R_BITMAP2, k] = q if update else q - size
@@ -232,7 +234,7 @@ def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     out[R_END, k] = end
     out[R_COLUMNS, k] = columns
     if update:
-        out[R_KIND, k] = 1
+        out[R_KIND, k] = 3 if kind == _PARTIAL else 1
     elif kind == _D1 or kind == _D2:
         out[R_KIND, k] = 2
     else:
@@ -281,7 +283,7 @@ def _scan(
                 size = end - p - _HEADER - 8
                 if at < 0 or t_size[at] != size or not _same(buf, p + _HEADER + 8, pool, t_at[at], size):
                     return i, _PYTHON
-        elif (kind >= _W2 and kind <= _D2) or (kind >= _W1 and kind <= _D1):
+        elif (kind >= _W2 and kind <= _D2) or (kind >= _W1 and kind <= _D1) or kind == _PARTIAL:
             if state[_S_WANTED] == 2 or (state[_S_WANTED] == 1 and state[_S_TXN] < 0):
                 return i, _OUTSIDE
             if state[_S_WANTED] == 1:
@@ -318,7 +320,7 @@ def _scan(
         elif not (
             kind == _ROWS_QUERY or kind == _IGNORABLE or kind == _CONTEXT or kind == _VIEW or kind == _INTVAR
             or kind == _RAND or kind == _USER_VAR or kind == _STOP or kind == _PREVIOUS
-            or (state[_S_WANTED] == 0 and (kind == _PREPARE or kind == _PARTIAL))
+            or (state[_S_WANTED] == 0 and kind == _PREPARE)
         ):  # fmt: skip
             return i, _PYTHON
         i += 1
@@ -496,11 +498,6 @@ class Scanner:
     def forget_tables(self) -> None:
         """Stop at every table's next map again, known or not."""
         self._tables.forget()
-
-    def slot_of(self, table_id: int) -> int | None:
-        """The slot that a table id was last mapped to; ``None`` if it is not known."""
-        at = int(_find(table_id, self._tables.key, self._tables.value))
-        return None if at < 0 else int(self._tables.slot[at])
 
     def mark_begun(self) -> None:
         """The open transaction began with a statement like BEGIN (XA START)."""

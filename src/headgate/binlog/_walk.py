@@ -11,8 +11,14 @@ A row image may leave columns out (``binlog_row_image`` MINIMAL or NOBLOB, a set
 has its own bitmaps). What an after-image leaves out was not changed: where the before-image has it, it is copied from
 there, so a ``u`` row has its key whenever the ``b`` row has it.
 
+The after-images of a PARTIAL_UPDATE_ROWS event begin with options (a length-encoded number; 1: some JSON values are
+differences) and, with that option, one bit for each JSON column of the table, whether it is in the image or not: its
+value is a list of differences from the before-image. An empty list means the value there; the others are noted, for
+whoever resolves them.
+
 Source: MySQL source ``libs/mysql/binlog/event/rows_event.h`` (``Rows_event``) and ``sql/rpl_record.cc``
-(``unpack_row``): a bitmap of the NULL columns among those present, then the values of the others in table order.
+(``unpack_row``, ``start_partial_bits_reader``): a bitmap of the NULL columns among those present, then the values of
+the others in table order.
 """
 
 from __future__ import annotations
@@ -24,9 +30,11 @@ import numpy as np
 from numba import njit
 
 from headgate._cells import Bytes, RowBlock
+from headgate.binlog import codes
 from headgate.binlog._layout import LAYOUT_FIXED, log_layout
 from headgate.binlog._scan import (
     KIND_DELETE,
+    KIND_PARTIAL_UPDATE,
     KIND_UPDATE,
     KIND_WRITE,
     R_BITMAP,
@@ -40,16 +48,22 @@ from headgate.binlog._scan import (
 
 __all__ = ["RowWalker", "WalkedRows", "assign_ordinals", "note_counts"]
 
-_OK, _FULL, _SHORT, _COLUMNS, _CUT = range(5)
+_OK, _FULL, _SHORT, _COLUMNS, _OPTIONS = range(5)
 
 _FIXED: Final = LAYOUT_FIXED
-_WRITE, _UPDATE, _DELETE = KIND_WRITE, KIND_UPDATE, KIND_DELETE
+_WRITE, _UPDATE, _DELETE, _PARTIAL_UPDATE = KIND_WRITE, KIND_UPDATE, KIND_DELETE, KIND_PARTIAL_UPDATE
+_JSON_DIFFERENCES: Final = 1
+"""``PARTIAL_JSON_UPDATES``: the only option of an after-image there is."""
 _OP_C, _OP_B, _OP_U, _OP_D = (ord(letter) for letter in "cbud")
 
 CELLS_PER_WALK: Final = 1 << 21
 """Cells noted at a time: 13 bytes each, so about 27 MB of index at the most."""
 ROWS_PER_WALK: Final = 1 << 14
 """A block whose cells fit the second-level cache: every column's codec goes over it once more."""
+
+
+# Rows of the table of JSON differences (int64): where the value is, and the base that it differs from
+D_ROW, D_COLUMN, D_OFFSET, D_LENGTH, D_VALID = range(5)
 
 
 class WalkedRows(NamedTuple):
@@ -64,6 +78,8 @@ class WalkedRows(NamedTuple):
     """int32: number of the change within its event, from 0."""
     partial: bool
     """Whether some image leaves columns out (their cells are ABSENT)."""
+    differences: Any
+    """int64[5, n]: the D_… rows, one entry for each cell that holds JSON differences in place of a value."""
 
 
 @njit(cache=True, nogil=True)
@@ -148,6 +164,48 @@ def _same_key(buf: Any, offset: Any, length: Any, valid: Any, a: int, b: int, ke
 
 
 @njit(cache=True, nogil=True)
+def _bits_behind(buf: Any, p: Any, end: int, json_columns: int) -> Any:
+    """``(index behind the options of an after-image, index of its bits)``; bits -1: no differences; -2: it is broken,
+    -3: there is an option that is not known.
+    """
+    if p >= end:
+        return p, -2
+    options = buf[p]
+    p += 1
+    if options == 0:
+        return p, -1
+    if options != _JSON_DIFFERENCES:
+        return p, -3
+    size = (json_columns + 7) >> 3
+    return (p + size, p) if p + size <= end else (p, -2)
+
+
+@njit(cache=True, nogil=True)
+def _note_differences(
+    buf: Any, bits: int, json: Any, offset: Any, length: Any, valid: Any, row: int, differences: Any, noted: int
+) -> Any:
+    """Note the cells in ``row + 1`` that differ from those in ``row``; the number noted so far."""
+    for k in range(json.shape[0]):
+        if not (buf[bits + (k >> 3)] >> (k & 7)) & 1:
+            continue
+        c = json[k]
+        if valid[c, row + 1] != 1:
+            continue
+        if length[c, row + 1] == 0:
+            offset[c, row + 1] = offset[c, row]
+            length[c, row + 1] = length[c, row]
+            valid[c, row + 1] = valid[c, row]
+            continue
+        differences[D_ROW, noted] = row + 1
+        differences[D_COLUMN, noted] = c
+        differences[D_OFFSET, noted] = offset[c, row]
+        differences[D_LENGTH, noted] = length[c, row]
+        differences[D_VALID, noted] = valid[c, row]
+        noted += 1
+    return noted
+
+
+@njit(cache=True, nogil=True)
 def _copy_unchanged(offset: Any, length: Any, valid: Any, columns: int, row: int) -> None:
     """Give the after-image in ``row + 1`` the columns that only the before-image in ``row`` has."""
     for c in range(columns):
@@ -171,21 +229,22 @@ def _partial(buf: Any, bitmap: int, columns: int) -> bool:
 @njit(cache=True, nogil=True)
 def _walk(
     buf: Any, events: Any, which: Any, cursor: Any, columns: int, mode: Any, arg: Any, keys: Any, keys_only: bool,
-    offset: Any, length: Any, valid: Any, op: Any, event: Any, change: Any,
+    json: Any, offset: Any, length: Any, valid: Any, op: Any, event: Any, change: Any, differences: Any,
 ) -> Any:  # fmt: skip
     """Walk the events ``which`` (indexes into ``events``) from ``cursor``.
 
     ``cursor`` is int64[4]: place in ``which``, byte index (0 = the event's begin), changes walked of it, whether
-    any image was partial; it is left where the walk stopped. Returns (rows, status).
+    any image was partial; it is left where the walk stopped. Returns (rows, status, differences noted).
     """
     capacity = op.shape[0]
     rows = 0
+    noted: Any = 0
     k = cursor[0]
     while k < which.shape[0]:
         e = which[k]
         if events[R_COLUMNS, e] != columns:
             cursor[0] = k
-            return rows, _COLUMNS
+            return rows, _COLUMNS, noted
         kind = events[R_KIND, e]
         end = events[R_END, e]
         first = events[R_BITMAP, e]
@@ -201,20 +260,29 @@ def _walk(
                 cursor[0] = k
                 cursor[1] = p
                 cursor[2] = done
-                return rows, _FULL
+                return rows, _FULL, noted
             q = _image(buf, p, end, first, columns, mode, arg, offset, length, valid, rows)
             if q <= p:
                 cursor[0] = k
-                return rows, _SHORT
+                return rows, _SHORT, noted
             p = q
             event[rows] = e
             change[rows] = done
-            if kind == _UPDATE:
+            if kind == _UPDATE or kind == _PARTIAL_UPDATE:
+                bits = -1
+                first_noted: Any = noted
+                if kind == _PARTIAL_UPDATE:
+                    p, bits = _bits_behind(buf, p, end, json.shape[0])
+                    if bits < -1:
+                        cursor[0] = k
+                        return rows, _SHORT if bits == -2 else _OPTIONS, noted
                 q = _image(buf, p, end, second, columns, mode, arg, offset, length, valid, rows + 1)
                 if q <= p:
                     cursor[0] = k
-                    return rows, _SHORT
+                    return rows, _SHORT, noted
                 p = q
+                if bits >= 0:
+                    noted = _note_differences(buf, bits, json, offset, length, valid, rows, differences, noted)
                 if second >= 0:
                     _copy_unchanged(offset, length, valid, columns, rows)
                 if keys_only and _same_key(buf, offset, length, valid, rows, rows + 1, keys):
@@ -222,6 +290,9 @@ def _walk(
                         offset[c, rows] = offset[c, rows + 1]
                         length[c, rows] = length[c, rows + 1]
                         valid[c, rows] = valid[c, rows + 1]
+                    if bits >= 0:
+                        for d in range(first_noted, noted):
+                            differences[D_ROW, d] = rows
                 else:
                     op[rows] = _OP_B
                     rows += 1
@@ -238,7 +309,7 @@ def _walk(
         cursor[1] = 0
         cursor[2] = 0
     cursor[0] = k
-    return rows, _OK
+    return rows, _OK, noted
 
 
 @njit(cache=True, nogil=True)
@@ -275,7 +346,7 @@ def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any
 
 
 @njit(cache=True, nogil=True)
-def _count(buf: Any, events: Any, which: Any, columns: int, mode: Any, arg: Any, counts: Any) -> Any:
+def _count(buf: Any, events: Any, which: Any, columns: int, mode: Any, arg: Any, json: Any, counts: Any) -> Any:
     """Write the number of changes of each event ``which`` to ``counts``. Returns (place in ``which``, status)."""
     for k in range(which.shape[0]):
         e = which[k]
@@ -286,8 +357,12 @@ def _count(buf: Any, events: Any, which: Any, columns: int, mode: Any, arg: Any,
         n = 0
         while p < end:
             q = _skip_image(buf, p, end, events[R_BITMAP, e], columns, mode, arg)
-            if q > p and events[R_KIND, e] == _UPDATE:
+            if q > p and (events[R_KIND, e] == _UPDATE or events[R_KIND, e] == _PARTIAL_UPDATE):
                 p = q
+                if events[R_KIND, e] == _PARTIAL_UPDATE:
+                    p, bits = _bits_behind(buf, p, end, json.shape[0])
+                    if bits < -1:
+                        return k, _SHORT if bits == -2 else _OPTIONS
                 q = _skip_image(buf, p, end, events[R_BITMAP2, e], columns, mode, arg)
             if q <= p:
                 return k, _SHORT
@@ -337,6 +412,8 @@ class RowWalker:
         self._mode = np.array([mode for mode, _ in layouts], np.int64)
         self._arg = np.array([arg for _, arg in layouts], np.int64)
         self._key = np.array(key, np.int64)
+        self._json = np.flatnonzero(np.array([code == codes.T_JSON for code in types], bool)).astype(np.int64)
+        self._differences = np.zeros((5, 0), np.int64)
         self._keys_only = keys_only and len(key) > 0
         self._capacity = 0
 
@@ -360,13 +437,21 @@ class RowWalker:
         self._allocate(
             2 * int((events.table[R_END, which] - events.table[R_DATA, which]).sum()) // max(1, self.columns // 8) + 2
         )
-        rows, status = _walk(
+        if (events.table[R_KIND, which] == _PARTIAL_UPDATE).any():
+            room = self._capacity * len(self._json)
+            if self._differences.shape[1] < room:
+                self._differences = np.zeros((5, room), np.int64)
+        rows, status, noted = _walk(
             buf, events.table, which, cursor, self.columns, self._mode, self._arg, self._key, self._keys_only,
-            self._offset, self._length, self._valid, self._op, self._event, self._change,
+            self._json, self._offset, self._length, self._valid, self._op, self._event, self._change,
+            self._differences,
         )  # fmt: skip
         self._raise(status)
         block = RowBlock(buf, self._offset, self._length, self._valid, int(rows))
-        return WalkedRows(block, self._op[:rows], self._event[:rows], self._change[:rows], bool(cursor[3]))
+        return WalkedRows(
+            block, self._op[:rows], self._event[:rows], self._change[:rows], bool(cursor[3]),
+            self._differences[:, : int(noted)],
+        )  # fmt: skip
 
     @staticmethod
     def start() -> Any:
@@ -378,7 +463,7 @@ class RowWalker:
 
         :raises ValueError: as :meth:`walk`.
         """
-        _, status = _count(buf, events.table, which, self.columns, self._mode, self._arg, counts)
+        _, status = _count(buf, events.table, which, self.columns, self._mode, self._arg, self._json, counts)
         self._raise(status)
 
     def _raise(self, status: int) -> None:
@@ -386,6 +471,8 @@ class RowWalker:
             raise ValueError("a row event has another number of columns than its table map")
         if status == _SHORT:
             raise ValueError("a row image does not fit its event")
+        if status == _OPTIONS:
+            raise ValueError("a row image has options that are not known")
 
 
 @njit(cache=True, nogil=True)

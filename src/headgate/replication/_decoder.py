@@ -40,6 +40,7 @@ from headgate.binlog import (
 from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
 from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
@@ -195,6 +196,8 @@ class LogDecoder:
         transactions = self._scanner.transactions()
         schema, absent = slot.schema, None
         try:
+            if walked.differences.shape[1] and slot.table is not None:
+                walked = with_whole_documents(walked, slot.table, pos)
             columns = slot.codec.from_log(walked.block)
             if walked.partial and slot.table is not None:
                 columns, absent = self._partial.complete(
@@ -257,8 +260,6 @@ class LogDecoder:
             self._scanner.begin_tagged(tagged.sid, tagged.tag, tagged.number, tagged.original_commit_us, wanted=wanted)
         elif stop.kind == codes.XA_PREPARE:
             yield from self._xa_prepare(segment, stop, body)
-        elif stop.kind == codes.PARTIAL_UPDATE_ROWS:
-            yield from self._partial_json(segment, stop, body)
         else:
             self._refuse(segment, stop)
 
@@ -305,17 +306,6 @@ class LogDecoder:
         raise UnsupportedError(
             f"the log holds an event of type {stop.kind} ({name}), which headgate does not read", **where
         )
-
-    def _partial_json(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
-        yield from ()
-        table_id = int.from_bytes(body[:6], "little")
-        slot = self._scanner.slot_of(table_id)
-        if slot is None or self._tables.slots[slot].table is not None:
-            name = self._tables.slots[slot].name if slot is not None else None
-            raise UnsupportedError(
-                "an update carries JSON differences instead of values: SET GLOBAL binlog_row_value_options = ''",
-                table=name, **self._where(segment, stop),
-            )  # fmt: skip
 
     # --- statements -----------------------------------------------------------------------------------------------
 

@@ -142,11 +142,11 @@ class BinlogWriter:
         bitmap: bytes | None = None,
         bitmap2: bytes | None = None,
     ) -> bytes:
-        """WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS (version 1 or 2 by ``kind``) around raw row images."""
+        """WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS (version 1 or 2 by ``kind``), PARTIAL_UPDATE_ROWS around row images."""
         full = b"\xff" * ((columns + 7) // 8)
         body = table_id.to_bytes(6, "little") + b"\1\0" + (b"\2\0" if kind >= c.WRITE_ROWS else b"") + packed(columns)
         body += full if bitmap is None else bitmap
-        if kind in (c.UPDATE_ROWS, c.UPDATE_ROWS_V1):
+        if kind in (c.UPDATE_ROWS, c.UPDATE_ROWS_V1, c.PARTIAL_UPDATE_ROWS):
             body += full if bitmap2 is None else bitmap2
         return self.event(kind, body + images)
 
