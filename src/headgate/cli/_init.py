@@ -179,7 +179,7 @@ def _rest(tables: Sequence[TableDef]) -> str:
     if keyless:
         lines = [
             "",
-            "# These tables have no primary key and no unique key of NOT NULL columns. Their equal rows are counted: exact,",
+            "# These tables have no primary key and no unique key of NOT NULL columns. Equal rows are counted: exact,",
             '# but slower, as each batch looks through the whole copy. Add a key, or leave them out with "!db.table".',
         ]
         lines += [_comment(f"   {table.full_name}") for table in keyless[:_LISTED]]

@@ -1,0 +1,398 @@
+"""Boundary values of every type family: the snapshot, the log and the expectation agree, in Arrow and in JSON lines.
+
+Each family is one table. Its rows are there before the snapshot's E; after E they are written again by INSERT … SELECT,
+so that the log holds the very values that the snapshot read. Both are read as a pipeline reads them: by ``read_chunks``
+and ``read_range``.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal as D  # noqa: N817
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate._policies import DEFAULT, Policies
+from headgate.catalog import TablePatterns
+from headgate.cli._jsonl import block_lines, snapshot_lines
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
+from headgate.offsets import ChunkSpec
+from headgate.replication import ImageBatch, LogBlock, LogHint, read_range
+from headgate.snapshot import read_chunks
+from headgate.testing import MySQLServer
+
+Values: TypeAlias = dict[str, list[Any]]
+TEXT = Policies(temporals="text")
+
+
+@dataclass
+class Family:
+    """Columns of a table and the SQL of its rows, NULL in all columns being one more."""
+
+    ddl: str
+    rows: Sequence[str]
+    arrow: Values
+    """Column → what it holds, row by row, as ``to_pylist`` gives it."""
+    lines: Values = field(default_factory=dict)
+    """Column → what JSON lines hold, where it does not follow from ``arrow`` (see :func:`as_json`)."""
+
+
+class Stretch(NamedTuple):
+    """A table, the moment E of its snapshot, and the log after it."""
+
+    server: MySQLServer
+    table: str
+    before: GtidSet
+    after: GtidSet
+    hint: LogHint
+
+
+def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: Sequence[str]) -> Stretch:
+    """Insert rows, note E, insert them again by INSERT … SELECT."""
+    names = ", ".join(f"`{name}`" for name in columns)
+    with Connection.open(ConnectionSettings.from_url(server.url)) as connection:
+        connection.query("SET sql_mode = 'ALLOW_INVALID_DATES'")
+        for row in rows:
+            connection.query(f"INSERT INTO {table} ({names}) VALUES ({row})")
+        before, hint = gtid_executed(connection), LogHint(server.server_uuid, *log_status(connection))
+        connection.query(f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}")
+        return Stretch(server, table, before, gtid_executed(connection), hint)
+
+
+def snapshot(at: Stretch, policies: Policies = DEFAULT) -> list[ImageBatch]:
+    settings, chunk = ConnectionSettings.from_url(at.server.url), ChunkSpec(at.table, 0, None, None)
+    found = read_chunks(
+        settings, [chunk], executed=at.before, server_uuid=at.server.server_uuid, epoch=1, planned_us=0, hint=at.hint,
+        policies=policies,
+    )  # fmt: skip
+    return [item for item in found if isinstance(item, ImageBatch)]
+
+
+def logged(at: Stretch, policies: Policies = DEFAULT) -> list[LogBlock]:
+    found = read_range(
+        ConnectionSettings.from_url(at.server.url), at.after - at.before, executed=at.after, epoch=1, hint=at.hint,
+        server_uuid=at.server.server_uuid, tables=TablePatterns([at.table]), policies=policies,
+    )  # fmt: skip
+    return [item for item in found if isinstance(item, LogBlock)]
+
+
+def own_columns(images: list[ImageBatch]) -> pa.Table:
+    """The table's columns but for its key, in key order."""
+    whole = pa.concat_tables([pa.Table.from_batches([image.batch]) for image in images])
+    key = images[0].table.key_names[0]
+    own = whole.select([name for name in whole.column_names if not name.startswith("_")]).sort_by(key)
+    return own.drop_columns([key]).combine_chunks()
+
+
+def as_json(value: Any) -> Any:
+    """An Arrow value as JSON lines print it, where that does not depend on the MySQL type."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: as_json(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [as_json(part) for part in value]
+    return str(value) if isinstance(value, D) else value
+
+
+def check(at: Stretch, family: Family) -> None:
+    """Both roads give what the family says, in Arrow and in JSON lines."""
+    snapshot_images, log_images = snapshot(at), [image for block in logged(at) for image in block.images]
+    assert {op for image in log_images for op in image.batch.column("_op").to_pylist()} == {"c"}
+    from_select, from_log = own_columns(snapshot_images), own_columns(log_images)
+    assert from_select.schema.equals(from_log.schema)
+    for name, values in family.arrow.items():
+        expected = [*values, None]
+        assert from_select[name].to_pylist() == expected, f"{name} from a SELECT"
+        assert from_log[name].to_pylist() == expected, f"{name} from the log"
+    rows = [json.loads(line)["after"] for image in snapshot(at, TEXT) for line in snapshot_lines(image)]
+    changes = [json.loads(line)["after"] for block in logged(at, TEXT) for line in block_lines(block)]
+    for name, values in {**family.arrow, **family.lines}.items():
+        expected = [*map(as_json, values), None]
+        assert [row[name] for row in rows] == expected, f"{name} in a snapshot's lines"
+        assert [row[name] for row in changes] == expected, f"{name} in the log's lines"
+
+
+def moments(*texts: str, utc: bool = False) -> list[dt.datetime]:
+    found = [dt.datetime.fromisoformat(text) for text in texts]
+    return [one.replace(tzinfo=dt.timezone.utc) for one in found] if utc else found
+
+
+def single(value: float) -> float:
+    return float(np.float32(value))
+
+
+FLOATS = [0.1, 16777217.0, 1e-45, 3.4028234663852886e38, -1.17549435e-38, 123456.789, 8388607.5, -0.0]
+BITS = [1, 0x5555555555555555, 2**64 - 1]
+MEMBERS = ", ".join(f"'f{n}'" for n in range(64))
+ALL_MEMBERS = ",".join(f"f{n}" for n in range(64))
+DOCUMENTS = {
+    """'{"a": [1, 1.5, null, true, "x"], "": {}}'""": '{"": {}, "a": [1, 1.5, null, true, "x"]}',
+    "JSON_ARRAY(18446744073709551615, -9223372036854775808, CAST(1.50 AS DECIMAL(65,30)))": (
+        "[18446744073709551615, -9223372036854775808, 1.500000000000000000000000000000]"
+    ),
+    "JSON_ARRAY(DATE'2024-02-29', TIME'-838:59:59', TIMESTAMP'2024-02-29 01:02:03.4', x'00ff', b'1', 1e30)": (
+        '["2024-02-29", "-838:59:59.000000", "2024-02-29 01:02:03.400000", "base64:type15:AP8=", "base64:type15:AQ==",'
+        " 1e30]"
+    ),
+    "'null'": "null",
+}
+
+
+def point(x: float, y: float) -> bytes:
+    return struct.pack("<BIdd", 1, 1, x, y)
+
+
+def line(*points: tuple[float, float]) -> bytes:
+    return struct.pack("<BII", 1, 2, len(points)) + b"".join(struct.pack("<dd", *one) for one in points)
+
+
+def polygon(*points: tuple[float, float]) -> bytes:
+    return struct.pack("<BIII", 1, 3, 1, len(points)) + b"".join(struct.pack("<dd", *one) for one in points)
+
+
+def several(kind: int, *parts: bytes) -> bytes:
+    return struct.pack("<BII", 1, kind, len(parts)) + b"".join(parts)
+
+
+RING = ((0.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.0, 0.0))
+SHAPES = {
+    "POINT(1.5 -2.5)": point(1.5, -2.5),
+    "LINESTRING(0 0, 1 2)": line((0, 0), (1, 2)),
+    "POLYGON((0 0, 0 1, 1 1, 0 0))": polygon(*RING),
+    "MULTIPOINT((0 0), (1 2))": several(4, point(0, 0), point(1, 2)),
+    "MULTILINESTRING((0 0, 1 2), (3 4, 5 6))": several(5, line((0, 0), (1, 2)), line((3, 4), (5, 6))),
+    "MULTIPOLYGON(((0 0, 0 1, 1 1, 0 0)))": several(6, polygon(*RING)),
+    "GEOMETRYCOLLECTION(POINT(1 2), LINESTRING(0 0, 1 2))": several(7, point(1, 2), line((0, 0), (1, 2))),
+    "GEOMETRYCOLLECTION EMPTY": several(7),
+}
+SHAPE_COLUMNS = ("point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection")
+
+FAMILIES = {
+    "integers": Family(
+        ", ".join(
+            f"{kind}_{'u' if unsigned else 's'} {kind}{' unsigned' * unsigned}"
+            for kind in ("tinyint", "smallint", "mediumint", "int", "bigint")
+            for unsigned in (False, True)
+        ),
+        [
+            "-128, 0, -32768, 0, -8388608, 0, -2147483648, 0, -9223372036854775808, 0",
+            f"127, 255, 32767, 65535, 8388607, 16777215, {2**31 - 1}, {2**32 - 1}, {2**63 - 1}, {2**64 - 1}",
+            "0, 1, 0, 1, 0, 1, 0, 1, 0, 9223372036854775808",
+        ],
+        {
+            "tinyint_s": [-128, 127, 0], "tinyint_u": [0, 255, 1],
+            "smallint_s": [-(2**15), 2**15 - 1, 0], "smallint_u": [0, 2**16 - 1, 1],
+            "mediumint_s": [-(2**23), 2**23 - 1, 0], "mediumint_u": [0, 2**24 - 1, 1],
+            "int_s": [-(2**31), 2**31 - 1, 0], "int_u": [0, 2**32 - 1, 1],
+            "bigint_s": [-(2**63), 2**63 - 1, 0], "bigint_u": [D(0), D(2**64 - 1), D(2**63)],
+        },
+        {"bigint_u": [0, 2**64 - 1, 2**63]},
+    ),
+    "decimals": Family(
+        "d1 decimal(1), d18 decimal(18,18), d20 decimal(20,0), d38 decimal(38,30), d39 decimal(39,1),"
+        " d65 decimal(65,30), w65 decimal(65,0)",
+        [
+            f"9, 0.{'9' * 18}, {'9' * 20}, {'9' * 8}.{'9' * 30}, {'9' * 38}.9, {'9' * 35}.{'9' * 30}, {'9' * 65}",
+            "-9, "
+            + ", ".join(f"-{'9' * n}.{'9' * m}" for n, m in ((0, 18), (20, 0), (8, 30), (38, 1), (35, 30), (65, 0))),
+            f"0, 0.{'0' * 17}1, 0, -0.{'0' * 29}1, 0, 0.{'0' * 29}1, 1",
+        ],
+        {
+            "d1": [D(9), D(-9), D(0)], "d18": [D("0." + "9" * 18), D("-0." + "9" * 18), D("0." + "0" * 17 + "1")],
+            "d20": [D("9" * 20), D("-" + "9" * 20), D(0)],
+            "d38": [D("9" * 8 + "." + "9" * 30), D("-" + "9" * 8 + "." + "9" * 30), D("-0." + "0" * 29 + "1")],
+            "d39": ["9" * 38 + ".9", "-" + "9" * 38 + ".9", "0.0"],
+            "d65": ["9" * 35 + "." + "9" * 30, "-" + "9" * 35 + "." + "9" * 30, "0." + "0" * 29 + "1"],
+            "w65": ["9" * 65, "-" + "9" * 65, "1"],
+        },
+        {
+            "d18": ["0." + "9" * 18, "-0." + "9" * 18, "0." + "0" * 17 + "1"],
+            "d38": ["9" * 8 + "." + "9" * 30, "-" + "9" * 8 + "." + "9" * 30, "-0." + "0" * 29 + "1"],
+        },
+    ),
+    "floats": Family(
+        "f float, d double",
+        [f"{value!r}, {value!r}" for value in FLOATS],
+        {"f": [single(value) for value in FLOATS], "d": FLOATS},
+        {"f": [float(str(np.float32(value))) for value in FLOATS]},
+    ),
+    "bits": Family(
+        ", ".join(f"b{width} bit({width})" for width in range(1, 65)),
+        [", ".join(str(bits % 2**width) for width in range(1, 65)) for bits in BITS],
+        {f"b{width}": [bits % 2**width for bits in BITS] for width in range(1, 64)}
+        | {"b64": [D(bits) for bits in BITS]},
+        {"b64": BITS},
+    ),
+    "years": Family("y year", ["0", "1901", "2155", "'2000'"], {"y": [0, 1901, 2155, 2000]}),
+    "dates": Family(
+        "d date, t0 datetime, t6 datetime(6), s0 timestamp null, s6 timestamp(6) null",
+        [
+            (
+                "'1000-01-01', '1000-01-01', '0001-01-01 00:00:00.000001', '1970-01-01 00:00:01',"
+                " '1970-01-01 00:00:01.000001'"
+            ),
+            (
+                "'9999-12-31', '9999-12-31 23:59:59', '9999-12-31 23:59:59.999999', '2038-01-19 03:14:07',"
+                " '2038-01-19 03:14:07.999999'"
+            ),
+        ],
+        {
+            "d": [dt.date(1000, 1, 1), dt.date(9999, 12, 31)],
+            "t0": moments("1000-01-01", "9999-12-31 23:59:59"),
+            "t6": moments("0001-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999"),
+            "s0": moments("1970-01-01 00:00:01", "2038-01-19 03:14:07", utc=True),
+            "s6": moments("1970-01-01 00:00:01.000001", "2038-01-19 03:14:07.999999", utc=True),
+        },
+        {
+            "d": ["1000-01-01", "9999-12-31"], "t0": ["1000-01-01 00:00:00", "9999-12-31 23:59:59"],
+            "t6": ["0001-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999"],
+            "s0": ["1970-01-01 00:00:01", "2038-01-19 03:14:07"],
+            "s6": ["1970-01-01 00:00:01.000001", "2038-01-19 03:14:07.999999"],
+        },
+    ),
+    "times": Family(
+        ", ".join(f"t{digits} time({digits})" for digits in range(7)),
+        [
+            ", ".join("'-838:59:59'" for _ in range(7)),
+            ", ".join("'838:59:59'" for _ in range(7)),
+            ", ".join(f"'-00:00:00.{'9' * digits}'" for digits in range(7)),
+        ],
+        {
+            f"t{digits}": [
+                "-838:59:59" + "." * bool(digits) + "0" * digits, "838:59:59" + "." * bool(digits) + "0" * digits,
+                f"-00:00:00.{'9' * digits}" if digits else "00:00:00",
+            ]
+            for digits in range(7)
+        },
+    ),
+    "texts": Family(
+        "c char(255) character set utf8mb4, g varchar(20) character set gb18030, s varchar(20) character set sjis,"
+        " l varchar(20) character set latin1, x longtext character set utf16",
+        [
+            "'', '', '', '', ''", "'a  ', '😀中', '表ｱ', '€é\x81 ', REPEAT('😀', 70000)",
+            "REPEAT('é', 255), ' ', ' ', ' ', ' '",
+        ],
+        {
+            "c": ["", "a", "é" * 255], "g": ["", "😀中", " "], "s": ["", "表ｱ", " "], "l": ["", "€é\x81 ", " "],
+            "x": ["", "😀" * 70000, " "],
+        },
+    ),
+    "bytes": Family(
+        "b binary(4), w binary(255), v varbinary(9), x tinyblob, y mediumblob",
+        [
+            "'', '', '', '', ''", "x'00', x'ff00', x'ff00', REPEAT(x'ff', 255), REPEAT('z', 1000000)",
+            "'abcd', '', ' ', ' ', x'00'",
+        ],
+        {
+            "b": [bytes(4), bytes(4), b"abcd"], "w": [bytes(255), b"\xff" + bytes(254), bytes(255)],
+            "v": [b"", b"\xff\0", b" "], "x": [b"", b"\xff" * 255, b" "], "y": [b"", b"z" * 1_000_000, b"\0"],
+        },
+    ),
+    "members": Family(
+        f"e enum('a,b', 'it''s', '\"', '\\\\', 'ü') , s set('x', 'it''s', '\"'), g enum('中', '表') character set sjis,"
+        f" s64 set({MEMBERS})",
+        [
+            "'a,b', 'x,\"', '表', 18446744073709551615", "'nonsense', '', '中', 0",
+            "'\\\\', \"it's\", '表', 1 << 63", "3, 7, 2, 5",
+        ],
+        {
+            "e": ["a,b", "", "\\", '"'], "s": ['x,"', "", "it's", 'x,it\'s,"'], "g": ["表", "中", "表", "表"],
+            "s64": [ALL_MEMBERS, "", "f63", "f0,f2"],
+        },
+    ),
+    "json": Family("j json", list(DOCUMENTS), {"j": list(DOCUMENTS.values())}),
+    "shapes": Family(
+        ", ".join(["g geometry", *(f"{name[:6]}{index} {name}" for index, name in enumerate(SHAPE_COLUMNS))]),
+        [
+            ", ".join(
+                f"ST_GeomFromText('{text}', {srid})"
+                for text in (list(SHAPES)[srid % 3], *list(SHAPES)[:6], list(SHAPES)[6 + (srid == 0)])
+            )
+            for srid in (0, 3857)
+        ],
+        {
+            "g": [
+                {"srid": srid, "wkb": list(SHAPES.values())[srid % 3]} for srid in (0, 3857)
+            ],
+            **{
+                f"{name[:6]}{index}": [
+                    {"srid": srid, "wkb": list(SHAPES.values())[index if index < 6 else 6 + (srid == 0)]}
+                    for srid in (0, 3857)
+                ]
+                for index, name in enumerate(SHAPE_COLUMNS)
+            },
+        },
+    ),
+    "vectors": Family(
+        "v vector(3), w vector(16383)",
+        [
+            "STRING_TO_VECTOR('[1, -2.5, 3e30]'), NULL",
+            f"STRING_TO_VECTOR('[0]'), STRING_TO_VECTOR('[{','.join(['1'] * 16383)}]')",
+        ],
+        {"v": [[1.0, -2.5, single(3e30)], [0.0]], "w": [None, [1.0] * 16383]},
+        {"v": [[1.0, -2.5, 3e30], [0.0]]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_boundary_values(mysql_server: MySQLServer, mysql_db: str, name: str) -> None:
+    family, table = FAMILIES[name], f"{mysql_db}.t"
+    mysql_server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, {family.ddl})")
+    columns = mysql_server.query(
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND COLUMN_NAME <> 'id'"
+        " ORDER BY ORDINAL_POSITION",
+        (mysql_db,),
+    )
+    nothing = ", ".join(["NULL"] * len(columns))
+    check(write_twice(mysql_server, table, [row[0] for row in columns], [*family.rows, nothing]), family)
+
+
+def test_generated_and_invisible_columns(mysql_server: MySQLServer, mysql_db: str) -> None:
+    table = f"{mysql_db}.t"
+    mysql_server.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, a INT, v INT AS (a + 1) VIRTUAL,"
+        " s VARCHAR(9) AS (CONCAT('s', a)) STORED, h DATE INVISIBLE, x JSON AS (JSON_ARRAY(a)) INVISIBLE)"
+    )
+    stretch = write_twice(mysql_server, table, ["a", "h"], ["1, '2024-01-01'", "NULL, NULL"])
+    expected: Values = {"a": [1], "v": [2], "s": ["s1"], "h": [dt.date(2024, 1, 1)]}
+    check(stretch, Family("", [], expected, {"h": ["2024-01-01"]}))
+    images = [image for block in logged(stretch) for image in block.images]
+    for found in (own_columns(snapshot(stretch)), own_columns(images)):
+        assert found["x"].to_pylist() == ["[1]", "[null]"]
+
+
+def test_generated_invisible_primary_key(mysql_server: MySQLServer, mysql_db: str) -> None:
+    table = f"{mysql_db}.t"
+    with mysql_server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_generate_invisible_primary_key = ON")
+        cursor.execute(f"CREATE TABLE {table} (a INT)")
+    stretch = write_twice(mysql_server, table, ["a"], ["7", "NULL"])
+    check(stretch, Family("", [], {"a": [7]}))
+    (image,) = snapshot(stretch)
+    assert image.table.key_names == ("my_row_id",)
+    assert sorted(image.batch.column("my_row_id").to_pylist()) == [D(1), D(2)]
+
+
+def test_a_blob_near_the_packet_limit(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """A row of all but 1 KB of max_allowed_packet: several packets of the protocol, one event of the log."""
+    table = f"{mysql_db}.t"
+    limit = int(mysql_server.query("SELECT @@global.max_allowed_packet")[0][0])
+    size = min(limit, 64 << 20) - 1024
+    mysql_server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    stretch = write_twice(mysql_server, table, ["b"], [f"REPEAT(x'00ff', {size // 2})"])
+    images = [image for block in logged(stretch) for image in block.images]
+    expected = b"\0\xff" * (size // 2)
+    for found in (own_columns(snapshot(stretch)), own_columns(images)):
+        (value,) = found["b"].to_pylist()
+        assert value == expected
