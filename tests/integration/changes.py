@@ -59,14 +59,14 @@ class Log:
         """The images since the mark."""
         return plain(self.items(**options))
 
-    def chunk(self, table: str) -> list[dict[str, Any]]:
+    def chunk(self, table: str, **options: Any) -> list[dict[str, Any]]:
         """The whole table, as a snapshot reads it now."""
         end = self.executed()
         with Connection.open(self.settings) as connection:
             uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
         read = read_chunks(
             self.settings, [ChunkSpec(f"{self.db}.{table}", 0, None, None)], executed=end, server_uuid=uuid, epoch=1,
-            planned_us=0,
+            planned_us=0, **options,
         )  # fmt: skip
         return plain(list(read))
 

@@ -23,6 +23,7 @@ from headgate.errors import (
     HeadgateError,
     IncompleteReadError,
     ServerBehindError,
+    ServerSettingError,
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings, server_error
@@ -90,6 +91,12 @@ def _dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
     if code == _ER_FATAL_READING:
         if "purged" in message:
             return BinlogPurgedError(f"the server has purged log that is needed: {message}", needed=str(needed))
+        if "AUTO_POSITION" in message:  # gtid_mode is not ON, or a transaction in the log has no GTID
+            return ServerSettingError(
+                f"the server cannot send its log by GTID: {message} SET GLOBAL gtid_mode = ON; what was written without"
+                " a GTID is lost to a stream, so read the tables again from a position after it",
+                setting="gtid_mode", expected="ON",
+            )  # fmt: skip
         if "same server_uuid" in message or "same server_id" in message or "Network" in message:
             return IncompleteReadError(f"the server ended the dump: {message}")
     return server_error(code, sqlstate, message)
