@@ -182,6 +182,11 @@ class TableConfig(_Model):
     wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
     time: Time | None = Field(None, description=_AS_IN_SOURCE)
     bit: Bit | None = Field(None, description=_AS_IN_SOURCE)
+    foreign_keys: Literal["refuse", "accept"] = Field(
+        "refuse",
+        description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log this:"
+        " `refuse` ends the run before it begins; `accept` follows what the log holds, with a warning",
+    )
 
 
 class PipelineConfig(_Model):
@@ -204,6 +209,10 @@ class PipelineConfig(_Model):
             name: table.model_dump(include=set(POLICY_VALUES), exclude_none=True) for name, table in self.tables.items()
         }
         return Policies.make(self.source.model_dump(include=set(POLICY_VALUES)), tables)
+
+    def accepts_cascades(self, table: str) -> bool:
+        """Whether ``db.table`` is followed although foreign keys change its rows unseen."""
+        return table in self.tables and self.tables[table].foreign_keys == "accept"
 
     @field_validator("spark", mode="before")
     @classmethod

@@ -287,7 +287,7 @@ def check_source(config: PipelineConfig) -> list[str]:
         setting or a privilege is missing: the first one, and how many more there are.
     """
     from headgate.catalog import TablePatterns, load_tables
-    from headgate.mysql import Connection, prerequisites, try_select
+    from headgate.mysql import Connection, cascades, prerequisites, try_select
 
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
@@ -297,6 +297,10 @@ def check_source(config: PipelineConfig) -> list[str]:
         rows = prerequisites(connection, databases=sorted({table.db for table in found}))
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
         rows += [row for row in reads if row is not None]
+        accepted = [table for table in found if config.accepts_cascades(table.full_name)]
+        rows += cascades(connection, [(table.db, table.name) for table in found if table not in accepted])
+        for row in cascades(connection, [(table.db, table.name) for table in accepted]):
+            log.warning("%s change its rows unseen (%s); its target will differ from it", row.name, row.actual)
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names

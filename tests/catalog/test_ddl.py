@@ -297,6 +297,8 @@ C, D = AddedColumn("c"), AddedColumn("d")
         ("COMMENT 'x', ENGINE=InnoDB, AUTO_INCREMENT = 9, CHARACTER SET latin1, ROW_FORMAT=DYNAMIC, FORCE", []),
         ("ADD PARTITION (PARTITION p VALUES IN (1))", []),
         ("REORGANIZE PARTITION a INTO (PARTITION b VALUES IN (1,2))", []),
+        ("REORGANIZE PARTITION a, b INTO (PARTITION c VALUES IN (1,2), PARTITION d VALUES IN (3))", []),
+        ("TRUNCATE PARTITION p, q", None),
         ("PARTITION BY HASH(a) PARTITIONS 4", []),
         ("REMOVE PARTITIONING", []),
     ],

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config import parse_config
+from headgate.errors import ServerSettingError
+from headgate.pipeline import check_source
 from headgate.testing import MySQLServer
 
 CONFIG = """\
@@ -129,6 +132,38 @@ def test_a_key_that_is_not_known(server: MySQLServer, runs: Runs) -> None:
     assert code == 2
     assert "did you mean chunk_rows" in line
     assert runs.nothing_written()
+
+
+def test_cascades_that_the_server_does_not_log(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    """Refused before a JVM starts, or accepted for one table with a warning; a restart that logs them mends it."""
+    with MySQLServer.start({"innodb_native_foreign_keys": "ON"}) as server:
+        url = fill(server)
+        rule = "FOREIGN KEY (p) REFERENCES e.t (id) ON DELETE"
+        server.execute(
+            f"CREATE TABLE e.child (id INT PRIMARY KEY, p INT, {rule} CASCADE)",
+            f"CREATE TABLE e.orphan (id INT PRIMARY KEY, p INT, {rule} SET NULL)",
+            f"CREATE TABLE e.strict (id INT PRIMARY KEY, p INT, {rule} RESTRICT)",
+        )
+        code, line = runs.run(url)
+        assert code == 3
+        assert "foreign keys of e.child is child_ibfk_1: ON UPDATE NO ACTION ON DELETE CASCADE" in line
+        assert 'foreign_keys = "accept" in [tables."e.child"]' in line
+        assert "1 more" in line
+        assert runs.nothing_written()
+        secret = runs.lake.with_name("secret")
+        secret.write_text(PASSWORD)
+        given = CONFIG.format(url=url, tables="e.*", lake=runs.lake, more="").replace(
+            'password_env = "HEADGATE_ERRORS_PASSWORD"', f'password_file = "{secret}"'
+        )
+        accepted = [f'[tables."e.{name}"]\nforeign_keys = "accept"\n' for name in ("child", "orphan")]
+        with pytest.raises(ServerSettingError, match=r"e\.orphan"):
+            check_source(parse_config(given + accepted[0]))
+        caplog.clear()
+        assert check_source(parse_config(given + "".join(accepted))) == ["e.child", "e.orphan", "e.strict", "e.t"]
+        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+        assert "e.child change its rows unseen" in caplog.text
+        server.restart({"innodb_native_foreign_keys": "OFF"})
+        assert check_source(parse_config(given)) == ["e.child", "e.orphan", "e.strict", "e.t"]
 
 
 def test_gtids_off_and_the_remedy(runs: Runs) -> None:

@@ -314,7 +314,10 @@ def _alter(at: _Cursor) -> Statement:
     at.skip_any("ONLINE", "OFFLINE", "IGNORE")
     at.expect("TABLE")
     db, table = at.table()
-    actions = [_Cursor(part, at.default_db, at.lower_case) for part in _split(at.rest())]
+    # What is done to partitions is done alone, and the commas divide their names.
+    alone = at.peek() in _PARTITION_VERBS and at.peek(1) == "PARTITION"
+    parts = [at.rest()] if alone else _split(at.rest())
+    actions = [_Cursor(part, at.default_db, at.lower_case) for part in parts]
     renamed: tuple[str, str] | None = None
     others: list[_Cursor] = []
     exchanged: list[DdlEffect] = []

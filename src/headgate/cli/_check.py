@@ -81,7 +81,7 @@ def _ranges(text: str | None) -> list[range]:
 
 def _report(connection: Connection, patterns: TablePatterns, ids: Sequence[range]) -> list[Prerequisite]:
     from headgate.catalog import load_stats, load_tables
-    from headgate.mysql import prerequisites
+    from headgate.mysql import cascades, prerequisites
 
     tables = load_tables(connection.query, patterns)
     stats = load_stats(connection.query, patterns)
@@ -90,7 +90,7 @@ def _report(connection: Connection, patterns: TablePatterns, ids: Sequence[range
     rows += _patterns(patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]
     rows += [*_well(tables, of_tables), *of_tables]
-    rows += _cascades(connection, tables)
+    rows += cascades(connection, [(table.db, table.name) for table in tables])
     return rows
 
 
@@ -148,30 +148,6 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
     refused = try_select(connection, table.db, table.name, [column.name for column in table.columns])
     if refused is not None:
         yield refused
-
-
-def _cascades(connection: Connection, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
-    """Rows that a foreign key changes in its child table are logged only where the server itself cascades (from 9.6 on
-    with ``innodb_native_foreign_keys = OFF``); where InnoDB does it, nobody sees them.
-    """
-    from headgate.mysql import Prerequisite, read_facts
-
-    if not tables or read_facts(connection).get("innodb_native_foreign_keys").upper() == "OFF":
-        return
-    ours = {(table.db, table.name) for table in tables}
-    found = connection.query(
-        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE"
-        " FROM information_schema.REFERENTIAL_CONSTRAINTS"
-        " WHERE UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION')"
-        " ORDER BY 1, 2, 3"
-    )
-    for db, name, constraint, on_update, on_delete in found:
-        if (db, name) in ours:
-            actual = f"{constraint}: ON UPDATE {on_update} ON DELETE {on_delete}"
-            remedy = (
-                "the log does not hold what it does: use RESTRICT, or MySQL 9.6+ with innodb_native_foreign_keys=OFF"
-            )
-            yield Prerequisite(f"foreign keys of {db}.{name}", "no cascades", actual, "fail", remedy)
 
 
 _WORDS = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}

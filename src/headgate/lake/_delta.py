@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.errors import CommitConflictError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -29,6 +29,9 @@ TABLE = "headgate.table"
 KEY = "headgate.key"
 
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # characters that Parquet column names cannot hold in Delta
+
+_FEATURES = {"timestamp_ntz": "delta.feature.timestampNtz", "variant": "delta.feature.variantType"}
+"""Types that a table must be allowed to have before a column of them is added; at its creation that is implied."""
 
 
 def quote_name(name: str) -> str:
@@ -134,6 +137,21 @@ class DeltaPath:
             builder = builder.property(name, value)
         with commit_errors(self.path):
             builder.execute()
+
+    def add_columns(self, columns: Sequence[str]) -> None:
+        """Add columns to the table, first of all what Delta asks of it for them.
+
+        :param columns: in SQL: quoted name, type, perhaps a place.
+        """
+        text = ", ".join(columns)
+        needed = {name: "supported" for kind, name in _FEATURES.items() if kind in text}
+        if _NEEDS_MAPPING.search("".join(re.findall(r"`((?:[^`]|``)*)`", text))):
+            needed["delta.columnMapping.mode"] = "name"
+        missing = [f"'{name}' = '{value}'" for name, value in needed.items() if self.property(name) != value]
+        with commit_errors(self.path):
+            if missing:
+                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")
+            self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({text})")
 
     def read(self, version: int | None = None) -> DataFrame:
         """The rows, at ``version`` or the newest one."""

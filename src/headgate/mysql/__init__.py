@@ -1,5 +1,6 @@
 """Connections to MySQL: settings and secrets, login and TLS, raw bytes, result sets, what a server says of itself."""
 
+from headgate.mysql._cascades import cascades
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_status, read_facts
@@ -18,6 +19,7 @@ __all__ = [
     "ServerFacts",
     "Status",
     "TlsMode",
+    "cascades",
     "gtid_executed",
     "log_status",
     "prerequisites",

@@ -1,0 +1,42 @@
+"""Foreign keys whose cascades the log does not hold.
+
+ON DELETE and ON UPDATE CASCADE or SET NULL change rows of the child table. Where InnoDB itself carries that out, nobody
+writes it to the log: before MySQL 9.6, and later with ``innodb_native_foreign_keys = ON``. Else the server does it and
+logs each row. (MySQL Reference Manual, "FOREIGN KEY Constraints", "InnoDB and the binary log".)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headgate.mysql._connection import Connection
+from headgate.mysql._facts import read_facts
+from headgate.mysql._prerequisites import Prerequisite
+
+__all__ = ["cascades"]
+
+_SILENT = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
+
+
+def cascades(connection: Connection, tables: Iterable[tuple[str, str]]) -> list[Prerequisite]:
+    """One failed row for each foreign key of these ``(db, table)`` that changes their rows unseen."""
+    ours = set(tables)
+    if not ours or read_facts(connection).get("innodb_native_foreign_keys").upper() == "OFF":
+        return []
+    found = connection.query(
+        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE"
+        " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+        f" WHERE UPDATE_RULE IN {_SILENT} OR DELETE_RULE IN {_SILENT} ORDER BY 1, 2, 3"
+    )
+    return [_row(*map(str, key)) for key in found if (key[0], key[1]) in ours]
+
+
+def _row(db: str, table: str, constraint: str, on_update: str, on_delete: str) -> Prerequisite:
+    return Prerequisite(
+        f"foreign keys of {db}.{table}",
+        "no cascades",
+        f"{constraint}: ON UPDATE {on_update} ON DELETE {on_delete}",
+        "fail",
+        "the log does not hold what it does: use RESTRICT, or MySQL 9.6+ with innodb_native_foreign_keys=OFF; or set "
+        f'foreign_keys = "accept" in [tables."{db}.{table}"] to follow only what the log holds',
+    )
