@@ -61,8 +61,7 @@ def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: S
     names = ", ".join(f"`{name}`" for name in columns)
     with Connection.open(ConnectionSettings.from_url(server.url)) as connection:
         connection.query("SET sql_mode = 'ALLOW_INVALID_DATES'")
-        for row in rows:
-            connection.query(f"INSERT INTO {table} ({names}) VALUES ({row})")
+        connection.query(f"INSERT INTO {table} ({names}) VALUES ({'), ('.join(rows)})")
         before, hint = gtid_executed(connection), LogHint(server.server_uuid, *log_status(connection))
         connection.query(f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}")
         return Stretch(server, table, before, gtid_executed(connection), hint)
