@@ -1,0 +1,126 @@
+"""Signals in Debezium's JSON: what is understood, and what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control import Condition, Signal, parse_signal, signal_file, submit
+from headgate.errors import ConfigError
+
+EXECUTE = {"data-collections": [r"shop\.orders"]}
+
+
+def test_the_documented_example() -> None:
+    found = parse_signal(
+        {
+            "id": "d139b9b7",
+            "type": "execute-snapshot",
+            "data": {
+                "data-collections": [r"shop\.orders", r"shop\.item.*", r"shop\.orders"],
+                "type": "incremental",
+                "additional-conditions": [{"data-collection": r"shop\.orders", "filter": "status = 'a;b'"}],
+                "surrogate-key": "code",
+            },
+        }
+    )
+    assert found == Signal(
+        "d139b9b7", "execute-snapshot", (r"shop\.orders", r"shop\.item.*"), "INCREMENTAL",
+        (Condition(r"shop\.orders", "status = 'a;b'"),), "code",
+    )  # fmt: skip
+    assert [found.names(table) for table in ("shop.orders", "shop.orders2", "shop.items", "xshop.items")] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    assert found.unmatched(["shop.orders", "a.b"]) == [r"shop\.item.*"]
+    assert found.filter_of("shop.orders") == "status = 'a;b'"
+    assert found.filter_of("shop.items") is None
+
+
+def test_data_as_text_and_without_id() -> None:
+    found = parse_signal({"id": "", "type": "stop-snapshot", "data": ""}, name="row-7")
+    assert found == Signal("row-7", "stop-snapshot")
+    assert found.names("any.table")
+    assert parse_signal('{"type": "log", "data": "{\\"message\\": \\"at {}\\"}"}').message == "at {}"
+    ids = {parse_signal({"type": "pause-snapshot"}).id for _ in range(3)}
+    assert len(ids) == 3
+    old = parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-condition": "a = 1"}})
+    assert old.filter_of("shop.orders") == "a = 1"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("{", "a signal is not JSON"),
+        ([], "a signal is not a JSON object"),
+        ({}, "unknown signal type None: expected execute-snapshot"),
+        ({"type": "execute_snapshot"}, "did you mean execute-snapshot?"),
+        ({"type": "log", "id": 7, "data": {"message": "x"}}, "the id of a signal is 7, not text"),
+        ({"type": "log", "id": "x" * 200, "data": {"message": "x"}}, "too long"),
+        ({"type": "log"}, 'no "message"'),
+        ({"type": "log", "data": "["}, "the data of a signal is not JSON"),
+        ({"type": "log", "date": {}}, "no 'date'"),
+        ({"type": "execute-snapshot"}, 'no "data-collections"'),
+        ({"type": "execute-snapshot", "data": {"data-collections": []}}, 'no "data-collections"'),
+        ({"type": "execute-snapshot", "data": {"data-collections": "shop.a"}}, "expected a list"),
+        ({"type": "execute-snapshot", "data": {"data-collections": ["*.a"]}}, "not a regular expression"),
+        ({"type": "execute-snapshot", "data": {**EXECUTE, "type": "full"}}, "expected INCREMENTAL or BLOCKING"),
+        ({"type": "execute-snapshot", "data": {**EXECUTE, "surogate-key": "x"}}, "did you mean surrogate-key?"),
+        ({"type": "execute-snapshot", "data": {**EXECUTE, "surrogate-key": 1}}, "surrogate-key is '1'"),
+        ({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": "x"}}, "list of objects"),
+        ({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": [{"filter": "x"}]}}, "expected"),
+        ({"type": "pause-snapshot", "data": {"message": "x"}}, "the data of pause-snapshot has no 'message'"),
+    ],
+)
+def test_what_makes_no_sense_is_said(value: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        parse_signal(value)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("", "no condition"),
+        ("a = 'x", "a quote does not end"),
+        ("a = 1; DROP TABLE t", "semicolons"),
+        ("a = 1 -- b", "comments"),
+        ("a = 1 /* b */", "comments"),
+        ("a = 1) OR (1 = 1", "parentheses"),
+        ("(a = 1", "parentheses"),
+        ("id IN (select id from x)", "the condition alone"),
+    ],
+)
+def test_filters_that_are_more_than_a_condition(condition: str, said: str) -> None:
+    given = [{"data-collection": ".*", "filter": condition}]
+    with pytest.raises(ConfigError, match=said):
+        parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": given}})
+
+
+@pytest.mark.parametrize("condition", ["a = ')' AND (b = \"it''s\")", "`select` = 1", "a = '\\'' OR b LIKE '%;--%'"])
+def test_filters_with_quotes(condition: str) -> None:
+    given = [{"data-collection": ".*", "filter": condition}]
+    found = parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": given}})
+    assert found.filter_of("shop.orders") == condition
+
+
+class Folder:
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        self.files[name] = json.loads(json.dumps(value))
+
+
+@given(st.text(min_size=1, max_size=40).filter(lambda text: len(signal_file(text)) <= 180))
+def test_any_id_is_a_file_in_the_folder_and_comes_back(name: str) -> None:
+    folder = Folder()
+    asked = parse_signal({"id": name, "type": "execute-snapshot", "data": {**EXECUTE, "type": "blocking"}})
+    assert submit(folder, asked) == name
+    ((file, value),) = folder.files.items()
+    assert re.fullmatch(r"signals/[\w~%-][\w.~%-]*\.json", file, re.ASCII)
+    assert parse_signal(value) == asked
+    assert value["submitted_us"] > 0
