@@ -9,7 +9,7 @@ from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Header, build_batch
-from headgate.sinks._policy import Target, Work, plan_table
+from headgate.sinks._policy import Target, Work, plan_table, read_again
 from tests.fix_carrier import FakeBatch, FakeTable
 
 ORDERS = FakeTable()
@@ -312,6 +312,15 @@ def test_what_is_read_again_is_not_exact() -> None:
     assert not decide(FakeBatch(9).images(ORDERS, images), reread_asked=True).exact
     altered = FakeBatch(9).images(ORDERS, images).ddl("shop.orders", "ALTER …", "alter", 5)
     assert not decide(altered).exact
+
+
+@pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
+def test_a_table_that_turned_out_wrong_while_it_was_written(strict: bool, state: str) -> None:
+    work = decide(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]))
+    found = read_again(work, "rows are missing", 9, strict=strict)
+    assert (found.state.state, found.state.held_epoch, found.reread is None) == (state, 9, strict)
+    assert "rows are missing" in (found.state.reason or "")
+    assert found.warnings
 
 
 def test_a_column_with_one_of_our_names_stops_the_table() -> None:

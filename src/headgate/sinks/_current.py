@@ -216,8 +216,8 @@ class CurrentTable:
         if ignored:
             level = logging.WARNING if work.exact else logging.INFO
             log.log(level, "%s: updates of %d rows that the table does not hold were ignored", self.table, ignored)
-        if moved and work.midway:
-            self.lost = "a key was changed by a partial row image, and the row at its old key was not read yet"
+        if moved and (work.midway or work.exact):
+            self.lost = "a key was changed by a partial row image, and the table has no row at its old key"
 
     def _delete(self, condition: str) -> None:
         from delta.tables import DeltaTable
