@@ -125,6 +125,9 @@ class FakeBatch:
     def redo(self, table: str, chunk: dict[str, Any], *, whole_table: bool = False) -> FakeBatch:
         return self._json("redo", table, {"chunk": chunk, "reason": "altered", "whole_table": whole_table}, 0)
 
+    def stop(self, table: str, reason: str) -> FakeBatch:
+        return self._json("stop", table, {"reason": reason, "gtid": f"{UUID}:1"}, 0)
+
     def end(self, gtid: str) -> FakeBatch:
         return self._json("end", None, {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": gtid}, 0)
 

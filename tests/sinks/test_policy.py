@@ -346,3 +346,47 @@ def test_a_dropped_database_drops_every_known_table_of_it() -> None:
     batch = Batch(header, {}, [row], [], [])
     batch.name_dropped_tables(["shop.a", "shop.b", "shopping.c"])
     assert [(ddl.table, ddl.action) for ddl in batch.ddl] == [("shop.a", "drop"), ("shop.b", "drop")]
+
+
+AMBIGUOUS = "the log does not name the columns of shop.orders"
+
+
+def test_images_that_nobody_can_read_stop_the_table() -> None:
+    work = decide(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", AMBIGUOUS))
+    assert (work.apply, work.state.state, work.state.reason, work.reread) == (False, "stopped", AMBIGUOUS, None)
+    assert work.warnings == (f"shop.orders is stopped: {AMBIGUOUS}",)
+    alone = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
+    assert described(alone).tables() == ["shop.orders"]
+    assert decide(alone, current=False).state.state == "stopped", "a changelog has a gap"
+
+
+def test_the_alter_that_made_them_unreadable_has_the_table_read_again() -> None:
+    """A statement that comes later says more than that the images before it cannot be read."""
+    fake = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
+    fake.ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5)
+    work = decide(fake)
+    assert (work.state.state, work.reread) == ("stale", "ALTER may have changed rows: " + fake_statement(fake))
+    assert decide(fake, strict=True).state.state == "stopped"
+
+
+def fake_statement(fake: FakeBatch) -> str:
+    return str(next(json.loads(row[4])["statement"] for row in fake.rows if row[1] == "ddl"))
+
+
+@pytest.mark.parametrize("append", [True, False])
+def test_unreadable_images_of_what_is_read_here_or_later_do_no_harm(append: bool) -> None:
+    begins = FakeBatch(9).snapshot("shop.orders", 9, append=append, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert decide(begins.stop("shop.orders", AMBIGUOUS), None, None).state.state == "live"
+    waits = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None, append=append)
+    assert decide(waits.stop("shop.orders", AMBIGUOUS), None, None).state.state == "snapshotting"
+    stale = TableState("shop.orders", "stale", version=4, held_epoch=8, reason="altered")
+    assert decide(FakeBatch(9).stop("shop.orders", AMBIGUOUS), stale).state.state == "stale"
+
+
+def test_unreadable_images_in_the_middle_of_a_reading_stop_it() -> None:
+    fake = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(ORDERS, [(1, "x")])
+    work = decide(fake.stop("shop.orders", AMBIGUOUS), TableState("shop.orders", "snapshotting", since_epoch=7))
+    assert (work.state.state, work.state.held_epoch, work.sweep_before) == ("stopped", 9, None)
+    stopped = TableState("shop.orders", "stopped", version=4, held_epoch=9, reason=AMBIGUOUS)
+    again = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert decide(again, stopped).state.state == "live"

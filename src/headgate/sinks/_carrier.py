@@ -169,11 +169,12 @@ class Batch:
     ddl: list[DdlRow]
     redo: list[Redo]
     ends: list[dict[str, Any]]
+    stops: dict[str, str] = field(default_factory=dict)  # tables with images that nobody can read, and why
 
     def tables(self) -> list[str]:
         """Every table that something is said about, sorted."""
         named = {name for ddl in self.ddl for name in (ddl.table, ddl.new_name) if name is not None}
-        return sorted({*self.parts, *self.header.tables, *named, *(redo.table for redo in self.redo)})
+        return sorted({*self.parts, *self.header.tables, *named, *(redo.table for redo in self.redo), *self.stops})
 
     def name_dropped_tables(self, known: Iterable[str]) -> None:
         """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
@@ -241,6 +242,8 @@ def build_batch(rows: list[dict[str, Any]]) -> Batch:
             value = json.loads(row["_text"])
             whole = bool(value.get("whole_table", False))
             batch.redo.append(Redo(row["_table"], value["chunk"], value.get("reason", ""), whole))
+        elif kind == "stop":
+            batch.stops.setdefault(row["_table"], json.loads(row["_text"])["reason"])
         elif kind == "end":
             batch.ends.append(json.loads(row["_text"]))
         elif kind != "batch":

@@ -16,6 +16,7 @@ statement itself tells all of it:
 | DROP, or a RENAME after which nothing has the name | ``stopped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME that gives the name to another table | held as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
+| images that the reader left out, because nobody knows their columns | ``stopped`` | the same |
 | images that do not fit the target, for whatever reason | held as ``stale``, read again | ``stopped`` |
 
 Tools that change a table through a copy (gh-ost, pt-online-schema-change) end in a RENAME that gives the name away and
@@ -153,6 +154,9 @@ def plan_table(
     freed = _is_freed(before, info, chunks, redo)
     begins = info.since_epoch == batch.header.epoch and (freed or not was_held)
     verdict = _Verdict(table, strict)
+    waits = info.state == "snapshotting" and info.since_epoch is None
+    if table in batch.stops and not waits and (freed or not was_held) and not (begins and chunks):
+        verdict.stop(batch.stops[table])
     if current:
         _read_ddl(verdict, batch, before, known=before is not None or table in batch.header.tables)
         if begins and (chunks or not verdict.gone):
@@ -172,7 +176,7 @@ def plan_table(
     log_parts: Sequence[Part] = ()
     if changelog and not (verdict.held == "stopped" and before is not None and before.state == "stopped"):
         log, log_parts = _plan_log(verdict, parts, chunks if begins else None, logged)
-    if info.state == "snapshotting" and info.since_epoch is None:
+    if waits:
         verdict.reread = None  # its reading is yet to begin
     _tell(verdict, before)
     state = _state_after(table, batch, before, info, verdict, parts)

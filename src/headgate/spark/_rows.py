@@ -175,7 +175,7 @@ def carrier_rows(
         yield _row(None, "batch", None, 0, task.header.encode())
     gathered = _Gatherer("chunk" if task.log is None else "rows")
     silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
-    for item in read_task(settings, task, images=images, policies=policies):
+    for item in read_task(settings, task, images=images, policies=policies, ambiguous="stop"):
         if isinstance(item, ImageBatch):
             image = item
             silent.discard(image.table.full_name)
