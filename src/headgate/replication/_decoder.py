@@ -63,6 +63,7 @@ class LogDecoder:
     :param skip: a transaction and the number of its changes that were handed out before a reconnect.
     :param defaults_of: defaults of columns that partial row images of inserts leave out.
     :param definition_of: definitions of tables whose columns the log does not name.
+    :param lower_case: whether the server stores names in lower case; asked when a statement has others.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class LogDecoder:
         skip: tuple[str, int] | None = None,
         defaults_of: DefaultsOf | None = None,
         definition_of: DefinitionOf | None = None,
+        lower_case: Callable[[], bool] = lambda: False,
     ) -> None:
         sid, first, last = wanted.as_arrays()
         self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside))
@@ -83,6 +85,7 @@ class LogDecoder:
         self._tables = TableSlots(options, key_of, definition_of)
         self._file = ""
         self._partial = PartialImages(defaults_of)
+        self._lower_case = lower_case
         self._received = GtidSetBuilder()
         self._skip = skip
         self._continued = 0
@@ -320,12 +323,7 @@ class LogDecoder:
         text = full_text.lstrip()
         if text.upper().startswith(_IGNORED_STATEMENTS):
             return
-        statement = parse_statement(
-            full_text,
-            query.db,
-            ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
-            backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
-        )
+        statement = self._parse(full_text, query.db, query.sql_mode)
         if statement.kind == "xa":
             yield from self._xa_statement(segment, stop, text, where)
             return
@@ -338,6 +336,15 @@ class LogDecoder:
         if not self._scanner.begun and not statement.starts_transaction:
             self._scanner.end_transaction(int(segment.next_pos[stop.place]))
             yield from self._flush(segment)
+
+    def _parse(self, text: str, db: str, sql_mode: int) -> Statement:
+        """The statement, its names as the server stores them: a table map has them in lower case where that is so."""
+        ansi, escapes = bool(sql_mode & _ANSI_QUOTES), not sql_mode & _NO_BACKSLASH_ESCAPES
+        statement = parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes)
+        names = {name for e in statement.effects for name in (e.db, e.table, e.new_db or "", e.new_table or "")}
+        if all(name == name.lower() for name in names) or not self._lower_case():
+            return statement
+        return parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes, lower_case_names=True)
 
     def _statement(self, statement: Statement, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
         if statement.kind == "unknown":

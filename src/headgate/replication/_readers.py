@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from headgate._policies import DEFAULT, Policies
@@ -24,7 +24,7 @@ from headgate.binlog import Segment, codes
 from headgate.catalog import TablePatterns, load_table
 from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Transient
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings
+from headgate.mysql import Connection, ConnectionSettings, read_facts
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._defaults import column_defaults
 from headgate.replication._definitions import Definitions
@@ -72,6 +72,17 @@ def _key_lookup(settings: ConnectionSettings) -> Callable[[str, str], Sequence[s
     return key_of
 
 
+def _case_lookup(settings: ConnectionSettings) -> Callable[[], bool]:
+    """Whether the server stores names in lower case; asked once."""
+
+    @cache
+    def lower_case() -> bool:
+        with Connection.open(settings) as connection:
+            return read_facts(connection).lower_case_table_names == 1
+
+    return lower_case
+
+
 def _default_lookup(settings: ConnectionSettings) -> DefaultsOf:
     """Defaults of columns that row images of inserts leave out; asked of the server when such an image turns up."""
     return partial(column_defaults, settings)
@@ -108,7 +119,7 @@ def read_range(
     while remaining:
         decoder = LogDecoder(
             remaining, options, _key_lookup(settings), skip=skip, defaults_of=_default_lookup(settings),
-            definition_of=definitions.at,
+            definition_of=definitions.at, lower_case=_case_lookup(settings),
         )  # fmt: skip
         try:
             with (
@@ -188,6 +199,7 @@ class WindowReader:
             decoder = LogDecoder(
                 self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip,
                 defaults_of=_default_lookup(self._settings), definition_of=definitions.at,
+                lower_case=_case_lookup(self._settings),
             )  # fmt: skip
             failure: HeadgateError = IncompleteReadError("the log ended before the window's end", file=file, pos=pos)
             try:
@@ -239,7 +251,7 @@ def follow(
     while True:
         decoder = LogDecoder(
             had, options, _key_lookup(settings), inside=False, skip=skip, defaults_of=_default_lookup(settings),
-            definition_of=definitions.at,
+            definition_of=definitions.at, lower_case=_case_lookup(settings),
         )  # fmt: skip
         failure: HeadgateError = IncompleteReadError("the server ended the dump")
         try:

@@ -1,0 +1,179 @@
+"""What real statements do to followed tables, whatever they look like in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from headgate.catalog import TablePatterns
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.replication import Ddl, LogBlock, read_range
+from headgate.testing import MySQLServer
+
+ODD_NAMES = [
+    "a.b", "a b", "a`b", 'a"b', "--", "-- x", "#", ";", "/*", "*/", "таблица", "表", "x" * 64, "select", "TABLE",
+    "Mixed", "mIXED", "\\", "'", "1", "%s", "$a", "_gho",
+]  # fmt: skip
+
+
+@dataclass
+class Log:
+    """What happened on a server since the last look, in the tables of one database."""
+
+    server: MySQLServer
+    db: str
+
+    def __post_init__(self) -> None:
+        self.settings = ConnectionSettings.from_url(self.server.url)
+        self.had = self.executed()
+
+    def executed(self) -> GtidSet:
+        with Connection.open(self.settings) as connection:
+            return gtid_executed(connection)
+
+    def do(self, *statements: str, db: str | None = None) -> None:
+        with self.server.connect(database=db or self.db) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            connection.commit()
+
+    def look(self) -> list[str]:
+        """Statements in short, and images as ``op table``."""
+        end = self.executed()
+        items = read_range(
+            self.settings,
+            end - self.had,
+            executed=end,
+            server_uuid=None,
+            tables=TablePatterns([f"{self.db}.*"]),
+            epoch=1,
+        )
+        self.had = end
+        return [text for item in items for text in self._short(item)]
+
+    def _short(self, item: Any) -> Iterator[str]:
+        if isinstance(item, Ddl):
+            new = f" -> {self._plain(item.new_name)}" if item.new_name else ""
+            yield f"{item.action} {self._plain(f'{item.db}.{item.table}')}{new}"
+        elif isinstance(item, LogBlock):
+            for image in item.images:
+                yield from (f"{op} {self._plain(image.table.full_name)}" for op in image.batch.column(0).to_pylist())
+
+    def _plain(self, name: str) -> str:
+        return name.removeprefix(f"{self.db}.")
+
+
+@pytest.fixture
+def log(mysql_server: MySQLServer, mysql_db: str) -> Log:
+    return Log(mysql_server, mysql_db)
+
+
+@pytest.fixture
+def other(mysql_server: MySQLServer, mysql_db: str) -> Iterator[str]:
+    name = f"{mysql_db}_other"
+    mysql_server.execute(f"CREATE DATABASE `{name}`")
+    yield name
+    mysql_server.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+def quoted(name: str, quote: str = "`") -> str:
+    return quote + name.replace(quote, quote * 2) + quote
+
+
+@pytest.mark.parametrize("ansi", [False, True])
+def test_40_odd_names_in_every_statement(log: Log, ansi: bool) -> None:
+    expected = []
+    with log.server.connect(database=log.db) as connection, connection.cursor() as cursor:
+        if ansi:
+            cursor.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")
+        for name in ODD_NAMES:
+            table = quoted(name, '"' if ansi else "`")
+            for statement in (
+                f"CREATE TABLE {table} (id INT PRIMARY KEY)",
+                f"INSERT INTO {table} VALUES (1)",
+                f"ALTER TABLE/**/{table}/* DROP TABLE t */ADD a INT DEFAULT 1 -- , RENAME TO u",
+                f"CREATE INDEX i ON {table} (a)",
+                f"TRUNCATE {table}",
+                f"RENAME TABLE {table} TO renamed, renamed TO {table}",
+                f"DROP TABLE IF EXISTS {table}, nowhere",
+            ):
+                cursor.execute(statement)
+            connection.commit()
+            renames = [f"rename {name} -> renamed", f"rename renamed -> {name}"]
+            seen = [
+                f"create {name}",
+                f"c {name}",
+                f"alter {name}",
+                f"alter {name}",
+                f"t {name}",
+                *renames,
+                f"drop {name}",
+            ]
+            expected.append(seen)
+    found = [line for line in log.look() if line != "drop nowhere"]
+    assert found == [line for seen in expected for line in seen]
+
+
+def test_34_which_tables_a_drop_drops(log: Log, other: str) -> None:
+    """Several at once, across schemas, with comments anywhere; names without a schema are those of the session's."""
+    tables = [f"t{number}" for number in range(12)]
+    for db in (log.db, other):
+        log.do(*(f"CREATE TABLE {table} (id INT PRIMARY KEY)" for table in tables), db=db)
+    log.look()
+    log.do("DROP TABLE t0", "DROP TABLE IF EXISTS t1, t2", "DROP TABLES t3 CASCADE", "TRUNCATE t4", db=other)
+    log.do("ALTER TABLE t4 RENAME TO t40, ADD a INT", "RENAME TABLE t5 TO t50", db=other)
+    assert log.look() == []
+    log.do("DROP TABLE /* t9, */ t0 -- , t8", "DROP/**/TABLE t1#, t8", "/* DROP TABLE t8 */ DROP TABLE /*!40000 t2*/")
+    log.do(
+        "DROP TABLE IF EXISTS t3, `t4` , nowhere RESTRICT", f"DROP TABLE {other}.t6, t5", "/*!50001 DROP */ TABLE t6"
+    )
+    found = log.look()
+    assert [line for line in found if "nowhere" not in line] == [f"drop t{number}" for number in range(7)]
+    log.do(f"DROP TABLE `{log.db}`.`t7`", f"DROP TABLE {log.db}.t8, {other}.t7", db=other)
+    log.do(f"DROP DATABASE `{other}`")
+    assert log.look() == ["drop t7", "drop t8"]
+    log.do("CREATE TEMPORARY TABLE t9 (id INT)", "INSERT INTO t9 VALUES (1)", "DROP TEMPORARY TABLE t9")
+    log.do("CREATE TEMPORARY TABLE t9 (id INT)", "DROP TABLE t9")
+    assert log.look() == []
+    log.do("DROP VIEW IF EXISTS t9", "CREATE VIEW v AS SELECT * FROM t9", "DROP VIEW v", "DROP TABLE t9, t10")
+    assert log.look() == ["drop t9", "drop t10"]
+
+
+def test_29_four_forms_of_create_table_select(log: Log, other: str) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    log.look()
+    for db in (other, log.db):
+        log.do(
+            f"CREATE TABLE m1 (PRIMARY KEY (id)) SELECT * FROM {log.db}.t",
+            f"CREATE TABLE m2 TABLE {log.db}.t",
+            "CREATE TABLE m3 VALUES ROW(1, 'a'), ROW(2, 'b')",
+            f"CREATE TABLE m4 (PRIMARY KEY (id)) PARTITION BY HASH (id) PARTITIONS 3 SELECT * FROM {log.db}.t",
+            f"CREATE TABLE m5 LIKE {log.db}.t",
+            f"CREATE TABLE IF NOT EXISTS m5 SELECT * FROM {log.db}.t",
+            db=db,
+        )
+        log.do(f"INSERT INTO {log.db}.t SELECT id + 10, v FROM {log.db}.t WHERE id < 3", db=db)
+        log.do("DELETE FROM t WHERE id > 10")
+        found = log.look()
+        made = [line for line in found if not line.endswith(" t")]
+        assert [line for line in found if line.endswith(" t")] == ["c t", "c t", "d t", "d t"]
+        if db == other:
+            assert made == []
+    assert made == [line for m in ("m1", "m2", "m3", "m4") for line in (f"create {m}", f"c {m}", f"c {m}")] + [
+        "create m5"
+    ]
+
+
+@pytest.mark.needs_own_server
+def test_names_in_any_case_where_the_server_has_them_in_lower_case() -> None:
+    with MySQLServer.start({"lower_case_table_names": 1}) as server:
+        server.execute("CREATE DATABASE Shop")
+        log = Log(server, "shop")
+        log.do("CREATE TABLE Orders (id INT PRIMARY KEY)", "INSERT INTO ORDERS VALUES (1)")
+        log.do("ALTER TABLE oRDERS ADD a INT", "RENAME TABLE SHOP.orders TO Shop.OLD", "TRUNCATE Old", "DROP TABLE OLD")
+        seen = ["create orders", "c orders", "alter orders", "rename orders -> old", "t old", "drop old"]
+        assert log.look() == seen
