@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate import errors
 from headgate._policies import POLICY_VALUES
+from headgate._status import StatusWriter, tell_failure
 from headgate.config import PipelineConfig
 from headgate.errors import (
     AccessError,
@@ -36,7 +37,7 @@ from headgate.errors import (
     TargetError,
     Transient,
 )
-from headgate.lake import Lake, build_session
+from headgate.lake import Inbox, Lake, build_session
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -104,10 +105,15 @@ class Pipeline:
             installs one for Ctrl-C that cancels its jobs.
         :raises HeadgateError: what ended the run, but for :meth:`stop`.
         """
-        tables = check_source(self.config)
-        for table in tables:
-            self._check_folders(table)
-        with _locked(self.lake):
+        inbox = Inbox(self.lake.inbox)
+        try:
+            tables = check_source(self.config)
+            for table in tables:
+                self._check_folders(table)
+        except HeadgateError as error:
+            tell_failure(inbox, self.config.name, error)
+            raise
+        with _locked(self.lake), StatusWriter(inbox, self.config.name) as status:
             spark = self._spark or build_session(
                 self.config.name,
                 self.config.spark,
@@ -116,7 +122,7 @@ class Pipeline:
             try:
                 if on_start is not None:
                     on_start()
-                self._follow(spark, tables, once, list(resnapshot), on_progress)
+                self._follow(spark, status, tables, once, list(resnapshot), on_progress)
             finally:
                 if self._spark is None:
                     spark.stop()
@@ -129,6 +135,7 @@ class Pipeline:
     def _follow(
         self,
         spark: SparkSession,
+        status: StatusWriter,
         tables: list[str],
         once: bool,
         resnapshot: list[str],
@@ -136,7 +143,7 @@ class Pipeline:
     ) -> None:
         patience = _Patience(self.config.source.retry_seconds)
         while not self._stop.is_set():
-            run = _Run(self, spark, on_progress)
+            run = _Run(self, spark, status, on_progress)
             run.writer.check_targets(spark, tables)
             if resnapshot:
                 signal = {"type": "resnapshot", "tables": resnapshot}
@@ -150,6 +157,7 @@ class Pipeline:
             if wait is None:
                 raise error
             log.warning("%s; trying again in %.0f s", error, wait)
+            status.tries_again(error)
             self._stop.wait(wait)
 
 
@@ -191,7 +199,11 @@ class _Run:
     """One streaming query, from start to end."""
 
     def __init__(
-        self, pipeline: Pipeline, spark: SparkSession, on_progress: Callable[[BatchReport], None] | None
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        status: StatusWriter,
+        on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
         self.config = pipeline.config
         self.lake = pipeline.lake
@@ -201,7 +213,9 @@ class _Run:
         self.writer = BatchWriter(
             spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict
         )
+        self.writer.on_batch = status.begins
         self.batches = 0
+        self._status = status
         self._slots = cores
         self._on_progress = on_progress
         self._error: BaseException | None = None
@@ -234,7 +248,9 @@ class _Run:
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
         writer = writer.option("checkpointLocation", self.lake.checkpoint)
-        return (writer.trigger(availableNow=True) if once else writer).start()
+        query = (writer.trigger(availableNow=True) if once else writer).start()
+        self._status.starts()
+        return query
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         with self._idle:
@@ -243,6 +259,7 @@ class _Run:
             try:
                 report = self.writer.write(frame, batch_id)
                 self.batches += 1
+                self._status.ends(report)
                 if self._on_progress is not None:
                     self._on_progress(report)
             except BaseException as error:

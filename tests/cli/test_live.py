@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from headgate.cli._live import LiveView, LogView, TableProgress, _duration
-from headgate.lake import TableState
+from headgate.cli._live import LiveView, LogView, TableProgress
+from headgate.lake import TableState, duration
 from headgate.sinks import BatchReport
 
 NAME = "shop.[red]orders"
@@ -43,7 +43,7 @@ def test_a_snapshot_and_what_follows() -> None:
     ("seconds", "text"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (61, "1 min 1 s"), (7260, "2 h 1 min")]
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert _duration(seconds) == text
+    assert duration(seconds) == text
 
 
 def test_names_and_reasons_are_shown_as_they_are() -> None:

@@ -260,6 +260,7 @@ def test_read_limit_cuts_in_log_order_and_always_gets_on() -> None:
     while run.batch():
         sizes.append(GtidSet.parse(run.headers[-1]["gtid"]).count())
     assert sizes == [2, 4, 6, 8, 10, 12]
+    assert [header["behind"] for header in run.headers] == [10, 8, 6, 4, 2, 0]
 
 
 def test_settings_are_checked_at_every_planning() -> None:

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headgate.lake import duration
 from headgate.sinks import BatchReport
 
 __all__ = ["LiveView", "LogView", "TableProgress"]
@@ -83,10 +84,10 @@ class TableProgress:
         if self.state == "snapshotting":
             estimate = f" of about {self.rows_estimate:,}" if self.rows_estimate else ""
             eta = self.eta_seconds()
-            left = f", {_duration(eta)} left" if eta is not None else ""
+            left = f", {duration(eta)} left" if eta is not None else ""
             return f"{self.rows:,}{estimate} rows, {self.rate():,.0f} rows/s{left}"
         if self.state == "live":
-            return f"lag {_duration(self.lag_seconds or 0.0)}, {self.changes:,} changes, {self.rate():,.1f} changes/s"
+            return f"lag {duration(self.lag_seconds or 0.0)}, {self.changes:,} changes, {self.rate():,.1f} changes/s"
         return self.reason or ""
 
 
@@ -156,15 +157,6 @@ class LiveView(_View):
             colour = colours.get(progress.state, "white")
             table.add_row(Text(name), Text(progress.state, style=colour), Text(progress.describe()))
         return table
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds + 0.5)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _last(gtid: str) -> str:

@@ -7,29 +7,51 @@ from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import Ledger, LedgerRow, TableState, find_row, ledger_rows, read_as_of
 from headgate.lake._session import build_session
+from headgate.lake._status import (
+    STATUS_FILE,
+    BatchStatus,
+    LagStatus,
+    RecentBatch,
+    Status,
+    TableStatus,
+    WarningStatus,
+    duration,
+    pid_namespace,
+    read_status,
+)
 from headgate.lake._verify import Difference, TableResult, compare, verify_table
 
 __all__ = [
     "KEY",
     "PIPELINE",
+    "STATUS_FILE",
     "TABLE",
+    "BatchStatus",
     "DeltaPath",
     "Difference",
     "Inbox",
+    "LagStatus",
     "Lake",
     "Ledger",
     "LedgerRow",
+    "RecentBatch",
+    "Status",
     "TableResult",
     "TableState",
+    "TableStatus",
+    "WarningStatus",
     "build_session",
     "commit_errors",
     "compare",
     "decode_name",
+    "duration",
     "encode_name",
     "find_row",
     "ledger_rows",
+    "pid_namespace",
     "quote_name",
     "read_as_of",
+    "read_status",
     "split_table",
     "verify_table",
 ]

@@ -110,6 +110,7 @@ class Header:
     planned_us: int
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()
+    behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,7 @@ def _header(value: dict[str, Any]) -> Header:
         value["planned_us"],
         tables,
         tuple(value.get("actions") or ()),
+        int(value.get("behind") or 0),
     )
 
 

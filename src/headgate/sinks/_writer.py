@@ -74,6 +74,8 @@ class BatchReport:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     replayed: bool = False
+    start: str = ""  # the batch holds what is in gtid and not in here
+    behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
 
 
 class BatchWriter:
@@ -105,6 +107,7 @@ class BatchWriter:
         self._strict = frozenset(strict)
         self._checked: set[str] = set()
         self._finished: list[str] | None = None
+        self.on_batch: Callable[[Batch], None] | None = None  # told of a batch before anything is written
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
@@ -124,6 +127,8 @@ class BatchWriter:
         frame = frame.persist()
         try:
             batch = read_batch(frame)
+            if self.on_batch is not None:
+                self.on_batch(batch)
             if self.ledger.has(batch.header.epoch):
                 last = self.ledger.tables()
                 self._hand_back(batch, last)
@@ -288,6 +293,8 @@ class BatchWriter:
             seconds=time.monotonic() - started,
             warnings=warnings,
             replayed=replayed,
+            start=batch.header.start,
+            behind=batch.header.behind,
         )
         for table, parts in batch.parts.items():
             for part in parts:

@@ -46,6 +46,8 @@ class Notes:
     """Tables whose unread ranges give no changes, so that their chunks may be appended."""
     reread: tuple[str, ...] = ()
     """Queued tables that were read before."""
+    behind: int = 0
+    """Transactions that the server had executed at planning, beyond the batch's end."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -59,6 +61,7 @@ class Notes:
             "redo": [chunk.to_dict() for chunk in self.redo],
             "append": list(self.append),
             "reread": list(self.reread),
+            "behind": self.behind,
         }
 
     @classmethod
@@ -78,6 +81,7 @@ class Notes:
                 redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in given.get("redo", ())),
                 append=tuple(str(table) for table in given.get("append", ())),
                 reread=tuple(str(table) for table in given.get("reread", ())),
+                behind=int(given.get("behind", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

@@ -265,6 +265,7 @@ class Planner:
         now_notes = Notes(
             server_uuid=state.uuid, begin=begin, cuts=cuts, taken=tuple(plan.taken), actions=tuple(plan.actions),
             redo=tuple(plan.redo), append=tuple(sorted(plan.append & plan.known())), reread=tuple(sorted(plan.reread)),
+            behind=(state.executed - end).count(),
         )  # fmt: skip
         return SourceOffset(
             gtid=str(end),

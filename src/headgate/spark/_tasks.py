@@ -161,6 +161,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> di
         "planned_us": end.planned_us,
         "tables": _header_tables(end, notes),
         "actions": [dict(action) for action in notes.actions],
+        "behind": notes.behind,
     }
 
 

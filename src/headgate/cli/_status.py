@@ -1,0 +1,156 @@
+"""``headgate status``: how a pipeline is doing, from the file that it keeps in its lake."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from headgate.cli._common import console, on_terminal, write_lines
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from headgate.lake import Inbox, Status, TableStatus
+
+__all__ = ["command"]
+
+_SECONDS: Final = 2.0
+"""Between two looks of ``--watch``; a busy pipeline writes about as often."""
+_STYLES: Final = {
+    "running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red",
+    "live": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red",
+}  # fmt: skip
+_BATCHES: Final = 5
+
+
+def command(
+    pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line each time.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+) -> int:
+    """Show how a pipeline is doing: each table's state, progress and lag, the last batches and warnings.
+
+    The running pipeline keeps a file in its lake, and this reads it; neither MySQL nor Spark is asked.
+    The exit code is 1 when the run failed, is gone without having ended, or has not run yet,
+    and when a table is stale or stopped; else 0.
+
+    Examples:
+      headgate status pipeline.toml --watch
+
+      headgate status pipeline.toml --json | jq .lag
+    """
+    from headgate.config import load_config
+    from headgate.lake import Inbox, Lake, read_status
+
+    config = load_config(pipeline)
+    inbox = Inbox(Lake.at(config.target.path or "").inbox)
+    if watch:
+        _watch(inbox, config.name, as_json=as_json)
+        return 0
+    status = read_status(inbox)
+    if as_json:
+        write_lines([_json(status, config.name)])
+    elif on_terminal():
+        console().print(_picture(status, config.name))
+    else:
+        write_lines(_lines(status, config.name))
+    return 1 if status is None or status.needs_care() else 0
+
+
+def _watch(inbox: Inbox, name: str, *, as_json: bool) -> None:
+    """Until Ctrl-C; lines are written when there is something new."""
+    from headgate.lake import read_status
+
+    if on_terminal() and not as_json:
+        from rich.live import Live
+
+        with Live(_picture(read_status(inbox), name), console=console(), auto_refresh=False) as live:
+            while True:
+                time.sleep(_SECONDS)
+                live.update(_picture(read_status(inbox), name), refresh=True)
+    before: object = ()
+    while True:
+        status = read_status(inbox)
+        seen = None if status is None else (status.updated_us, status.condition())
+        if seen != before:
+            write_lines([_json(status, name)] if as_json else _lines(status, name))
+            before = seen
+        time.sleep(_SECONDS)
+
+
+def _json(status: Status | None, name: str) -> str:
+    """One line: the file's content and ``condition``."""
+    value = {"pipeline": name} if status is None else status.to_dict()
+    value["condition"] = "not running" if status is None else status.condition()
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _head(status: Status) -> str:
+    parts = [f"lag {status.lag.seconds:.1f} s, {status.lag.transactions:,} transactions"]
+    parts.append(f"{status.changes_per_second:,.1f} changes/s")
+    if status.rows_per_second:
+        parts.append(f"{status.rows_per_second:,.0f} rows/s read")
+    parts.append(f"written {_ago(status.updated_us)}")
+    return ", ".join(parts)
+
+
+def _progress(table: TableStatus) -> str:
+    if table.state == "snapshotting":
+        if not table.chunks_estimate:
+            return "waits to be read"
+        rows = f", about {table.rows_estimate:,} rows" if table.rows_estimate else ""
+        return f"chunk {table.chunks_done or 0:,} of {table.chunks_estimate:,}{rows}"
+    if table.state in ("stale", "stopped"):
+        return table.reason or ""
+    return f"{table.images:,} changes, {table.rows:,} rows read"
+
+
+def _lines(status: Status | None, name: str) -> Iterator[str]:
+    if status is None:
+        yield f"{name}: not running; it has not run yet"
+        return
+    yield f"{name}: {status.condition()}, {_head(status)}"
+    if status.error:
+        yield f"error: {status.error}"
+    for table, state in status.tables.items():
+        yield f"  {table} {state.state}: {_progress(state)}"
+    for warning in status.warnings:
+        yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
+
+
+def _picture(status: Status | None, name: str) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if status is None:
+        return Group(Text(f"{name}: not running; it has not run yet"))
+    condition = status.condition()
+    parts: list[Text | Table] = [
+        Text.assemble((name, "bold"), ": ", (condition, _STYLES.get(condition, "")), f", {_head(status)}")
+    ]
+    if status.error:
+        parts.append(Text(status.error, style="red"))
+    tables = Table("table", "state", "progress", header_style="bold")
+    for table, state in status.tables.items():
+        tables.add_row(Text(table), Text(state.state, style=_STYLES.get(state.state, "")), Text(_progress(state)))
+    if status.tables:
+        parts.append(tables)
+    for batch in status.recent[:_BATCHES]:
+        what = f"{batch.transactions:,} transactions, {batch.images:,} changes, {batch.rows:,} rows"
+        parts.append(Text(f"batch {batch.batch_id}, {_ago(batch.committed_us)}: {what}, {batch.seconds:.1f} s", "dim"))
+    for warning in status.warnings:
+        style = "red" if warning.level == "error" else "yellow"
+        parts.append(Text(f"{warning.level} {_ago(warning.at_us)}: {warning.text}", style))
+    return Group(*parts)
+
+
+def _ago(at_us: int) -> str:
+    from headgate.lake import duration
+
+    return f"{duration(max(0.0, time.time() - at_us / 1e6))} ago"

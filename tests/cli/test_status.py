@@ -1,0 +1,144 @@
+"""``headgate status``: what it prints of a pipeline's file, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from headgate.cli import _status, app
+from headgate.lake import Inbox, Status, pid_namespace
+
+SRC = str(Path(_status.__file__).parents[2])
+
+
+def status(**more: Any) -> Status:
+    now = time.time_ns() // 1000
+    value: dict[str, Any] = {
+        "v": 1, "pipeline": "shop", "pid": os.getpid(), "host": platform.node(), "pid_namespace": pid_namespace(),
+        "started_us": now, "updated_us": now, "state": "idle", "batches": 3,
+        "lag": {"seconds": 1.25, "transactions": 12}, "changes_per_second": 1234.5,
+        "tables": {
+            "shop.orders": {"state": "live", "images": 4000, "rows": 10},
+            "shop.items": {"state": "snapshotting", "chunks_done": 3, "chunks_estimate": 8, "rows_estimate": 2000000},
+        },
+        "recent": [
+            {"batch_id": 3, "epoch": 9, "gtid": "x:1-9", "committed_us": now, "transactions": 5, "rows": 0,
+             "images": 7, "tables": 1, "seconds": 0.5}
+        ],
+        "warnings": [{"at_us": now, "level": "warning", "text": "shop.old is stopped: [b]DROP"}],
+    }  # fmt: skip
+    return Status.model_validate({**value, **more})
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(
+        'name = "shop"\n[source]\nurl = "mysql://u@127.0.0.1:1"\ntables = ["shop.*"]\n'
+        f'[target]\npath = "{tmp_path / "lake"}"\n'
+    )
+    return file
+
+
+def put(pipeline: Path, value: Status) -> None:
+    Inbox(str(pipeline.parent / "lake" / "_headgate" / "inbox")).write("status.json", value.to_dict())
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["status", *args])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_plain_lines(pipeline: Path) -> None:
+    put(pipeline, status())
+    code, out, _ = run(str(pipeline))
+    assert code == 0
+    assert out.startswith("shop: idle, lag 1.2 s, 12 transactions, 1,234.5 changes/s, written ")
+    assert "  shop.orders live: 4,000 changes, 10 rows read\n" in out
+    assert "  shop.items snapshotting: chunk 3 of 8, about 2,000,000 rows\n" in out
+    assert "shop.old is stopped: [b]DROP" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ({"state": "running"}, 0, "shop: running"),
+        ({"state": "stopped"}, 0, "shop: stopped"),
+        ({"state": "failed", "error": "no grant"}, 1, "error: no grant"),
+        ({"updated_us": 1}, 1, "shop: not running"),
+        ({"tables": {"shop.a": {"state": "stale", "reason": "ALTER"}}}, 1, "shop.a stale: ALTER"),
+        ({"tables": {"shop.a": {"state": "snapshotting"}}}, 0, "shop.a snapshotting: waits to be read"),
+    ],
+)
+def test_exit_codes(pipeline: Path, more: dict[str, Any], code: int, said: str) -> None:
+    put(pipeline, status(**more))
+    found, out, _ = run(str(pipeline))
+    assert found == code
+    assert said in out
+
+
+def test_before_the_first_run(pipeline: Path) -> None:
+    assert run(str(pipeline))[:2] == (1, "shop: not running; it has not run yet\n")
+    code, out, _ = run(str(pipeline), "--json")
+    assert code == 1
+    assert json.loads(out) == {"pipeline": "shop", "condition": "not running"}
+    assert not (pipeline.parent / "lake").exists()
+
+
+def test_json_is_the_file_and_the_condition(pipeline: Path) -> None:
+    value = status()
+    put(pipeline, value)
+    code, out, _ = run(str(pipeline), "--json")
+    assert code == 0
+    assert json.loads(out) == {**value.to_dict(), "condition": "idle"}
+
+
+def test_misuse(pipeline: Path) -> None:
+    assert run("nowhere.toml")[0] == 2
+    Inbox(str(pipeline.parent / "lake" / "_headgate" / "inbox")).write("status.json", {"v": 7})
+    code, _, err = run(str(pipeline))
+    assert code == 3
+    assert "newer headgate" in err
+
+
+def test_the_picture_shows_names_as_they_are() -> None:
+    tables = {"shop.[red]x": {"state": "stopped", "reason": "gone [b]"}}
+    value = status(state="failed", error="no [b]grant", tables=tables)
+    screen = Console(file=io.StringIO(), width=120, color_system=None)
+    screen.print(_status._picture(value, "shop"))
+    assert isinstance(screen.file, io.StringIO)
+    shown = screen.file.getvalue()
+    for text in ("shop: failed", "no [b]grant", "shop.[red]x", "gone [b]", "5 transactions, 7 changes", "[b]DROP"):
+        assert text in shown
+
+
+def test_watching_loads_no_spark_and_ends_with_ctrl_c(pipeline: Path) -> None:
+    put(pipeline, status())
+    code = (
+        "import sys; from headgate.cli import app\n"
+        "try: app()\n"
+        "finally: assert not {'pyspark', 'numba', 'starlette'} & set(sys.modules)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "status", str(pipeline), "--json", "--watch"],
+        env={**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["condition"] == "idle"
+        put(pipeline, status(state="stopped"))
+        assert json.loads(process.stdout.readline())["condition"] == "stopped"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0

@@ -1,0 +1,67 @@
+"""The status file of a real run: what it says while a batch is written, at the end, and after a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.config import parse_config
+from headgate.errors import ConfigError
+from headgate.lake import Inbox, Lake, Status, ledger_rows, read_status
+from headgate.pipeline import Pipeline
+from headgate.sinks import BatchReport
+from headgate.testing import MySQLServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path) -> None:
+    table = f"{mysql_db}.orders"
+    mysql_server.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, qty INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)"
+    )
+    text = (
+        f'name = "watched"\n[source]\nurl = "{mysql_server.url}"\ntables = ["{mysql_db}.*"]\nchunk_rows = 2\n'
+        f'[target]\npath = "{tmp_path / "lake"}"\n'
+    )
+    lake = Lake.at(str(tmp_path / "lake"))
+    inbox = Inbox(lake.inbox)
+
+    def read() -> Status:
+        found = read_status(inbox)
+        assert found is not None
+        return found
+
+    seen: list[Status] = []
+
+    def look(report: BatchReport) -> None:
+        status = read()
+        assert (status.batch and status.batch.epoch) == report.epoch
+        seen.append(status)
+
+    Pipeline(parse_config(text), spark).run(once=True, on_progress=look)
+    mysql_server.execute(f"UPDATE {table} SET qty = 9 WHERE id > 1")
+    Pipeline(parse_config(text), spark).run(once=True, on_progress=look)
+
+    status = read()
+    row = ledger_rows(spark.read.format("delta").load(lake.ledger), limit=1)[0]
+    assert all(one.is_alive(one.updated_us) and one.state == "running" for one in seen)
+    assert (status.condition(), status.error, status.pipeline) == ("stopped", None, "watched")
+    assert status.batch is not None
+    assert (status.batch.epoch, status.batch.gtid) == (row.epoch, row.gtid)
+    assert (status.tables[table].state, status.tables[table].version) == ("live", row.tables[table].version)
+    assert status.tables[table].images == 2, "of this run"
+    assert sum(one.rows for one in status.recent) == 3, "of the run before"
+    assert status.recent[0].transactions >= 1
+    assert [one.epoch for one in status.recent] == sorted((one.epoch for one in status.recent), reverse=True)
+
+    with pytest.raises(ConfigError):
+        Pipeline(parse_config(text.replace(".*", ".nothing")), spark).run(once=True)
+    status = read()
+    assert status.condition() == "failed"
+    assert status.error is not None
+    assert "there is no table" in status.error
+    assert status.recent

@@ -1,0 +1,274 @@
+"""The status that a run keeps of itself: what is written when, with clocks that stand still."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate._status import StatusWriter, tell_failure
+from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
+from headgate.lake import Inbox, Status, TableState, read_status
+from headgate.sinks import Batch, BatchReport
+from headgate.sinks._carrier import Header
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+START_US = 1_700_000_000_000_000
+
+
+class Clocks:
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 500.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_us(self) -> int:
+        return START_US + int((self.now - 500) * 1e6)
+
+
+class Run:
+    """A writer whose own thread never wakes up; ``beat`` is what that thread would do."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clocks = Clocks()
+        self.inbox = Inbox(str(folder / "inbox"))
+        self.writer = StatusWriter(
+            self.inbox, "shop", beat_seconds=5.0, clock=self.clocks.monotonic, wall_us=self.clocks.wall_us
+        )
+        self.writer._ending.wait = lambda timeout=None: True  # type: ignore[method-assign]
+
+    def beat(self, seconds: float) -> Status:
+        self.clocks.now += seconds
+        self.writer._write()
+        return self.read()
+
+    def read(self) -> Status:
+        status = read_status(self.inbox)
+        assert status is not None
+        return status
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def batch(first: int, last: int, behind: int = 0) -> Batch:
+    header = Header(last, f"{UUID}:1-{first}", f"{UUID}:1-{last}", UUID, 0, behind=behind)
+    return Batch(header, {}, [], [], [])
+
+
+def report(number: int, last: int, **more: Any) -> BatchReport:
+    tables = more.pop("tables", {"shop.orders": TableState("shop.orders", "live", version=number)})
+    start = more.pop("start", f"{UUID}:1-{last - 2}")
+    return BatchReport(number, 1000 + number, f"{UUID}:1-{last}", tables, start=start, seconds=1.25, **more)
+
+
+def test_from_start_to_a_clean_stop(run: Run) -> None:
+    with run.writer as writer:
+        status = run.read()
+        assert (status.state, status.pipeline, status.pid, status.batches) == ("running", "shop", os.getpid(), 0)
+        assert status.started_us == status.updated_us == START_US
+        writer.starts()
+        snapshotting = TableState("shop.items", "snapshotting", 3, rows_estimate=900, chunks_done=2, chunks_estimate=5)
+        live = TableState("shop.orders", "live", version=7)
+        newest = {"shop.orders": START_US + 8_000_000}
+        run.clocks.now += 10
+        tables = {"shop.orders": live, "shop.items": snapshotting}
+        writer.ends(
+            report(1, 12, tables=tables, images={"shop.orders": 30}, rows={"shop.items": 600}, newest_us=newest)
+        )
+        status = run.read()
+        assert status.state == "running"
+        assert status.lag.seconds == 2.0
+        assert status.lag.transactions == 0
+        assert (status.changes_per_second, status.rows_per_second) == (3.0, 60.0)
+        assert status.batch is not None
+        assert (status.batch.images, status.batch.rows, status.batch.gtid) == (30, 600, f"{UUID}:1-12")
+        assert status.batch.committed_us == START_US + 10_000_000
+        assert list(status.tables) == ["shop.items", "shop.orders"]
+        assert status.tables["shop.items"].model_dump() == {
+            "state": "snapshotting", "version": 3, "rows_estimate": 900, "chunks_done": 2, "chunks_estimate": 5,
+            "reason": None, "images": 0, "rows": 600,
+        }  # fmt: skip
+        assert status.recent[0].transactions == 2
+        assert status.recent[0].tables == 2
+        status = run.beat(4)
+        assert (status.state, status.lag.seconds) == ("running", 2.0)
+        status = run.beat(2)
+        assert (status.state, status.lag.seconds, status.changes_per_second) == ("idle", 0.0, 1.9)
+        assert run.beat(60).changes_per_second == 0
+    status = run.read()
+    assert (status.state, status.error) == ("stopped", None)
+    assert not status.is_alive()
+
+
+def test_a_batch_under_way_is_lag(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        writer.ends(report(1, 10))
+        assert run.beat(30).state == "idle"
+        writer.begins(batch(10, 14, behind=3))
+        status = run.beat(9)
+        assert (status.state, status.lag.seconds, status.lag.transactions) == ("running", 9.0, 7)
+        writer.ends(report(2, 14, behind=3))
+        assert run.read().lag.transactions == 3
+        status = run.beat(30)
+        assert (status.state, status.lag.transactions) == ("running", 3), "limited batches: there is more to do"
+
+
+def test_totals_rates_and_history(run: Run) -> None:
+    with run.writer as writer:
+        for number in range(60):
+            writer.ends(report(number, 2 * number + 2, images={"shop.orders": 2}))
+            run.clocks.now += 1
+        status = run.beat(0)
+        assert status.batches == 60
+        assert status.tables["shop.orders"].images == 120
+        assert status.changes_per_second == 2.0
+        assert [row.batch_id for row in status.recent] == list(range(59, 9, -1))
+        writer.ends(report(59, 120, images={"shop.orders": 2}, replayed=True))
+        status = run.read()
+        assert len({row.epoch for row in status.recent}) == 50, "a replayed batch is no new one"
+        assert status.tables["shop.orders"].images == 120
+
+
+def test_warnings_are_kept_newest_first(run: Run) -> None:
+    with run.writer as writer:
+        for number in range(30):
+            writer.ends(report(number, 9, warnings=(f"shop.old is stopped: {number}",)))
+        warnings = run.read().warnings
+        assert len(warnings) == 20
+        assert (warnings[0].text, warnings[0].level) == ("shop.old is stopped: 29", "warning")
+
+
+def test_a_failure_that_is_tried_again(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        writer.tries_again(ConnectionLostError("the connection\nended"))
+        status = run.beat(20)
+        assert (status.state, status.error, status.lag.seconds) == ("running", "the connection ended", 20.0)
+        assert status.warnings[0].level == "error"
+        writer.starts()
+        assert run.beat(10).error is not None
+        status = run.beat(10)
+        assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0), "nothing was under way"
+        writer.begins(batch(1, 2))
+        writer.tries_again(ConnectionLostError("again"))
+        writer.starts()
+        assert run.beat(20).lag.seconds == 20.0, "the batch is still to be done"
+        writer.ends(report(1, 2))
+        assert run.read().error is None
+
+
+def test_the_error_that_ends_a_run(run: Run) -> None:
+    with pytest.raises(BinlogPurgedError), run.writer:
+        raise BinlogPurgedError("the server has\npurged log")
+    status = run.read()
+    assert (status.state, status.error) == ("failed", "the server has purged log")
+    with pytest.raises(KeyboardInterrupt), Run(Path(run.inbox.path).parent).writer:
+        raise KeyboardInterrupt
+    assert run.read().state == "stopped"
+    assert run.read().warnings[0].text == "the server has purged log", "what the run before has left"
+
+
+def test_the_next_run_goes_on_where_this_one_was(run: Run) -> None:
+    with run.writer as writer:
+        writer.ends(report(1, 10, images={"shop.orders": 4}))
+    with Run(Path(run.inbox.path).parent).writer:
+        status = run.read()
+        assert (status.state, status.batches) == ("running", 0)
+        assert [row.batch_id for row in status.recent] == [1]
+        assert status.tables["shop.orders"].images == 0
+        assert status.tables["shop.orders"].state == "live"
+
+
+def test_the_file_is_kept_fresh_by_itself(tmp_path: Path) -> None:
+    """The thread writes without being told, and is gone when the run is."""
+    inbox = Inbox(str(tmp_path))
+    written = threading.Semaphore(0)
+
+    class Counting(Inbox):
+        def write(self, name: str, value: dict[str, Any]) -> None:
+            super().write(name, value)
+            written.release()
+
+    before = set(threading.enumerate())
+    with StatusWriter(Counting(str(tmp_path)), "shop", beat_seconds=0.01):
+        for _ in range(4):
+            assert written.acquire(timeout=60)
+        alive = read_status(inbox)
+        assert alive is not None
+        assert alive.is_alive()
+    assert set(threading.enumerate()) == before
+
+
+def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "inbox").write_text("a file where the folder should be")
+    run = Run(tmp_path)
+    with run.writer as writer:
+        writer.ends(report(1, 10))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot be written" in caplog.text
+
+
+def test_a_failure_before_the_run_began(run: Run) -> None:
+    error = TargetError("no grant")
+    tell_failure(run.inbox, "shop", error)
+    assert read_status(run.inbox) is None, "nothing is left where nothing has run"
+    with StatusWriter(run.inbox, "shop") as writer:
+        tell_failure(run.inbox, "shop", error)
+        assert run.read().state == "running", "another run is alive"
+        writer.ends(report(1, 10))
+    tell_failure(run.inbox, "shop", error)
+    status = run.read()
+    assert (status.state, status.error) == ("failed", "no grant")
+    assert len(status.recent) == 1
+
+
+def test_who_is_alive(run: Run) -> None:
+    with run.writer:
+        alive = run.read()
+    now = alive.updated_us + 1_000_000
+    gone = alive.model_copy(update={"pid": _nobody()})
+    assert alive.is_alive(now)
+    assert not alive.is_alive(now + 60_000_000), "silent for a minute"
+    assert not gone.is_alive(now)
+    assert gone.condition(now) == "not running"
+    assert gone.model_copy(update={"host": "elsewhere"}).is_alive(now), "other processes have other numbers there"
+    assert gone.model_copy(update={"pid_namespace": "pid:[1]"}).is_alive(now)
+    assert alive.model_copy(update={"state": "stopped"}).condition(now) == "stopped"
+
+
+def _nobody() -> int:
+    """The number of a process that is gone."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait(60)
+    return process.pid
+
+
+def test_files_that_are_not_ours(run: Run) -> None:
+    run.inbox.write("status.json", {"v": 2, "pipeline": "shop"})
+    with pytest.raises(TargetError, match="newer headgate"):
+        read_status(run.inbox)
+    run.inbox.write("status.json", {"v": 1, "pipeline": "shop"})
+    with pytest.raises(TargetError, match=r"damaged at pid"):
+        read_status(run.inbox)
+    with run.writer:
+        assert run.read().state == "running", "a run writes it anew"
+
+
+def test_what_is_added_later_is_understood(run: Run) -> None:
+    with run.writer:
+        value = json.loads((Path(run.inbox.path) / "status.json").read_text())
+    run.inbox.write("status.json", {**value, "later": 1})
+    assert run.read().pipeline == "shop"
