@@ -10,7 +10,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import Idle, ImageBatch, LogBlock, follow, read_range
-from headgate.snapshot import read_chunks
+from headgate.snapshot import Redo, read_chunks
 from headgate.testing import MySQLServer
 
 META = ("_seq", "_gtid", "_ts")
@@ -59,16 +59,18 @@ class Log:
         """The images since the mark."""
         return plain(self.items(**options))
 
-    def chunk(self, table: str, **options: Any) -> list[dict[str, Any]]:
-        """The whole table, as a snapshot reads it now."""
-        end = self.executed()
+    def chunk(self, table: str, end: GtidSet | None = None, **options: Any) -> list[dict[str, Any]]:
+        """The whole table, as a snapshot reads it as of ``end`` (default: now)."""
+        end = self.executed() if end is None else end
         with Connection.open(self.settings) as connection:
             uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
         read = read_chunks(
             self.settings, [ChunkSpec(f"{self.db}.{table}", 0, None, None)], executed=end, server_uuid=uuid, epoch=1,
             planned_us=0, **options,
         )  # fmt: skip
-        return plain(list(read))
+        found = list(read)
+        assert not any(isinstance(item, Redo) for item in found), str(found)
+        return plain(found)
 
     def following(self) -> Following:
         """A stream from the mark on that stays open."""

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.config import parse_config
 from headgate.errors import SchemaAmbiguousError
+from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import ConnectionSettings
 from headgate.pipeline import Pipeline
@@ -181,6 +182,28 @@ def test_members_that_information_schema_cannot_show(log: Log) -> None:
     (stopped,) = [item for item in items if isinstance(item, Stopped)]
     assert "may show a member of column e with ?" in stopped.reason
     assert plain(items) == [{"_op": "c", "id": 1, "e": "?"}]
+
+
+def test_a_log_that_was_begun_anew(log: Log) -> None:
+    """Equal places, GTIDs and table ids name other things after RESET, with a process that knows the old ones."""
+    log.do("RESET BINARY LOGS AND GTIDS", "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    log.start = GtidSet()
+    log.do("INSERT INTO t VALUES (1, 10, 20)", "INSERT INTO t VALUES (2, 10, 20)")
+    assert log.rows()[1] == {"_op": "c", "id": 2, "a": 10, "b": 20}
+    log.do("DROP TABLE t", "SET timestamp = 1234567890", "RESET BINARY LOGS AND GTIDS")
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, b INT, a INT)", "INSERT INTO t VALUES (1, 20, 10)")
+    log.do("INSERT INTO t VALUES (3, 20, 10)", "INSERT INTO t VALUES (4, 20, 10)")
+    assert log.rows()[1] == {"_op": "c", "id": 3, "b": 20, "a": 10}
+
+
+def test_a_chunk_is_turned_back(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO t VALUES (1, 10, 20), (2, 11, 21)")
+    before, rows = log.executed(), log.chunk("t")
+    log.do("UPDATE t SET a = 5 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (3, 0, 0)")
+    assert log.chunk("t", before) == rows
+    log.do("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+    with pytest.raises(AssertionError, match="DDL while the chunk was read"):
+        log.chunk("t", before)
 
 
 CONFIG = """\

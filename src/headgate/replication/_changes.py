@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headgate.binlog import Segment, codes, other_statements, parse_query
 from headgate.catalog import AddedColumn, decode_statement, parse_statement
-from headgate.errors import IncompleteReadError, ServerBehindError, UnsupportedError
+from headgate.errors import IncompleteReadError, ServerBehindError, ServerError, UnsupportedError
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication._dump import open_file_dump
 from headgate.replication._types import file_number
@@ -24,6 +24,8 @@ _ANSI_QUOTES = 4
 _NO_BACKSLASH_ESCAPES = 1 << 20
 _LARGEST_POS = 2**32 - 1
 """COM_BINLOG_DUMP has four bytes for the position."""
+_ER_FATAL_READING = 1236
+"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: here, that there is no such file."""
 _FIRST_EVENT = 4
 """Where a file's first event begins."""
 _ATTEMPTS = 6
@@ -75,6 +77,14 @@ class Changes:
         self._begin: Place | None = None
         self._end: Place | None = None
         self._found: list[Change] = []
+        self._file_written_s = 0
+
+    def same_log(self) -> bool:
+        """Whether the files that were read are still there and the same ones: RESET BINARY LOGS begins them anew.
+
+        A file is known by the time, in seconds, at which it was begun.
+        """
+        return self._begin is None or self._written(self._begin.file) == self._file_written_s
 
     def covers(self, first: Place, last: Place) -> bool:
         """Whether everything from ``first`` to ``last`` is known."""
@@ -101,10 +111,11 @@ class Changes:
             self.forget()
             self._found = self._read(first, until)
             self._begin, self._end = first, until
+            self._file_written_s = self._written(first.file)
             return
         if first < begin:
             self._found = self._read(first, begin) + self._found
-            self._begin = first
+            self._begin, self._file_written_s = first, self._written(first.file)
         if end < until:
             self._found += self._read(end, until)
             self._end = until
@@ -118,6 +129,18 @@ class Changes:
             if reached >= until[:2]:
                 return [change for change in found if first <= change.place < until]
         raise IncompleteReadError("the log ended before a place that it has", file=until.file, pos=until.pos)
+
+    def _written(self, file: str) -> int:
+        """When a file was begun, seconds since the Unix epoch; 0 if it is not there."""
+        with Connection.open(self._settings) as connection, open_file_dump(connection, file) as dump:
+            try:
+                for item in dump.items():
+                    if isinstance(item, Segment):
+                        return int.from_bytes(item.buf[int(item.start[0]) :][:4].tobytes(), "little")
+            except ServerError as error:
+                if error.code != _ER_FATAL_READING:
+                    raise
+        return 0
 
     def _dump(self, first: Place, until: Place) -> tuple[list[Change], tuple[int, int]]:
         """Changes, and how far the log was read."""

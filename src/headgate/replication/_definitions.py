@@ -29,7 +29,8 @@ In the end everything that the TABLE_MAP event does say is held against the defi
 
 What is proven at P holds until the next statement about the table, in either direction. So it is kept, together with
 the statements between the first place and the last one looked at (:mod:`headgate.replication._changes`), for the whole
-process: batch after batch, the log is read for statements once.
+process: batch after batch, the log is read for statements once. Each reader checks first that the log is still the
+same one.
 
 Not seen are changes that are not logged (``sql_log_bin = 0``): if such an ALTER keeps all types, nobody can tell.
 
@@ -84,6 +85,7 @@ class Definitions:
         self.server_uuid = server_uuid
         self._settings = settings
         self._connection: Connection | None = None
+        self._began = False
 
     def __enter__(self) -> Definitions:
         return self
@@ -102,6 +104,7 @@ class Definitions:
         known = self._known()
         place = Place.of(file, pos)
         with known.lock:
+            self._begin(known)
             proven = self._proven(known, table_map, place)
             table = proven if proven is not None else self._learn(known, table_map, place)
         return fit_table(table_map, table)
@@ -111,6 +114,14 @@ class Definitions:
             return _servers.setdefault(
                 (self.server_uuid, self._settings), _Known(Changes(self._settings, self.server_uuid))
             )
+
+    def _begin(self, known: _Known) -> None:
+        """Is what was learnt by readers before this one still about the same log?"""
+        if not self._began:
+            self._open(known)
+            if not known.changes.same_log():
+                known.forget()
+            self._began = True
 
     def _proven(self, known: _Known, table_map: TableMap, place: Place) -> TableDef | None:
         """What was proven at another place, if nothing happened to the table between there and here."""
