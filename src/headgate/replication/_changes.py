@@ -62,6 +62,8 @@ class Change:
     adds: tuple[AddedColumn, ...] | None
     """The columns it adds if it changes nothing else in any row; None: it may have done anything."""
     statement: str
+    names_default: bool = True
+    """Whether the word DEFAULT is in it, so that it may change a column's default."""
 
     def touches(self, db: str, table: str) -> bool:
         """Whether it may be about this table (names in lower case)."""
@@ -184,6 +186,7 @@ def _changes(segment: Segment) -> Iterator[Change]:
             yield Change(place, "", "", None, text)
         for effect in statement.effects:
             if effect.action != "truncate":
-                yield Change(place, effect.db.lower(), effect.table.lower(), effect.adds, text)
+                default = "DEFAULT" in sql.upper()
+                yield Change(place, effect.db.lower(), effect.table.lower(), effect.adds, text, default)
             if effect.new_db is not None and effect.new_table is not None:
                 yield Change(place, effect.new_db.lower(), effect.new_table.lower(), None, text)

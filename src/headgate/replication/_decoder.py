@@ -203,9 +203,7 @@ class LogDecoder:
                 walked = with_whole_documents(walked, slot.table, pos)
             columns = slot.codec.from_log(walked.block)
             if walked.partial and slot.table is not None:
-                columns, absent = self._partial.complete(
-                    slot.table, slot.codec, walked, columns, transactions.commit_us[txn]
-                )
+                columns, absent = self._partial.complete(slot.table, slot.codec, walked, columns, segment.file, pos)
         except HeadgateError as error:
             raise self._tables.located(error, slot, file=segment.file, pos=int(pos[0])) from None
         gtid = gtid_array(transactions, self._scanner.tags, txn)
@@ -328,10 +326,6 @@ class LogDecoder:
             yield from self._xa_statement(segment, stop, text, where)
             return
         yield from self._flush(segment)
-        started = int.from_bytes(segment.buf[int(segment.start[stop.place]) :][:4].tobytes(), "little")
-        for effect in statement.effects:
-            if effect.action != "truncate":
-                self._partial.altered(effect.db, effect.table, started)
         yield from self._statement(statement, full_text, where)
         if not self._scanner.begun and not statement.starts_transaction:
             self._scanner.end_transaction(int(segment.next_pos[stop.place]))

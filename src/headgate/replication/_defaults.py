@@ -1,4 +1,8 @@
-"""The values that columns have by default, asked of the server.
+"""The values that columns have by default, asked of the server, and proven to be those of an event in the log.
+
+The proof is that of :mod:`headgate.replication._definitions`: the defaults are read after an event was met, and after
+that the log's end is noted. If no statement between the event and that end may have changed them, they are the event's.
+A statement may, unless all it does is to add columns or indexes and the word DEFAULT is not in it.
 
 ``DEFAULT(column)`` gives the stored value itself, in the column's own type, so the codecs of a table read serve here
 too. information_schema is no help: it shows defaults as text in utf8mb3, where a character above U+FFFF reads ``?``.
@@ -15,26 +19,24 @@ the column's type (MySQL Reference Manual, "Data Type Default Values").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from headgate._cells import Cells, RowBlock
-from headgate.catalog import Column, TableDef, TablePatterns, load_tables
+from headgate.catalog import Column, TableDef, load_table
 from headgate.columns import TableCodec
-from headgate.errors import UnsupportedError
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
-from headgate.replication._partial import REMEDY, ColumnDefaults
+from headgate.replication._changes import Change, Place
+from headgate.replication._definitions import Definitions
+from headgate.replication._partial import unknown_defaults
 
-__all__ = ["column_defaults"]
+__all__ = ["Defaults"]
 
 _COLUMNS = (
     "SELECT COLUMN_NAME, COLUMN_DEFAULT IS NOT NULL, IS_NULLABLE, EXTRA FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
-)
-_CREATED = (
-    "SELECT UNIX_TIMESTAMP(CREATE_TIME) FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
 _ZEROS = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"), "0"),
@@ -44,60 +46,82 @@ _ZEROS = {
 _NO_ZERO = frozenset({"geometry", "vector"})
 
 
-def column_defaults(settings: ConnectionSettings, table: TableDef, codec: TableCodec) -> ColumnDefaults:
-    """The defaults of a table's columns now.
+class Defaults:
+    """What columns hold at places of one server's log if an INSERT gives no value.
 
-    :raises UnsupportedError: the table is gone, cannot be seen, or has other columns than ``table``.
+    :param definitions: of the same log; open while questions are asked.
     """
+
+    def __init__(self, settings: ConnectionSettings, definitions: Definitions) -> None:
+        self._settings = settings
+        self._definitions = definitions
+        self._known: dict[str, tuple[str, Place, dict[str, pa.Array]]] = {}
+
+    def at(self, table: TableDef, codec: TableCodec, file: str, pos: int) -> dict[str, pa.Array]:
+        """The literal defaults at an event that is being read; a column that is not in it has none that is known.
+
+        :raises UnsupportedError: they may have changed since.
+        """
+        here = Place.of(file, pos)
+        known = self._known.get(table.full_name)
+        if known is not None and known[0] == table.fingerprint:
+            _, there, values = known
+            if not _relevant(self._definitions.changes(table.db, table.name, *sorted((there, here)))):
+                return values
+        values = _column_defaults(self._settings, table, codec)
+        changes = _relevant(self._definitions.changes(table.db, table.name, here))
+        if changes:
+            place = changes[0].place
+            raise unknown_defaults(
+                table.full_name, f"{place.file}:{place.pos} has a later change of the table ({changes[0].statement})"
+            )
+        self._known[table.full_name] = table.fingerprint, here, values
+        return values
+
+
+def _relevant(changes: Sequence[Change]) -> list[Change]:
+    """Those that may have changed a default."""
+    return [change for change in changes if change.adds is None or change.names_default]
+
+
+def _column_defaults(settings: ConnectionSettings, table: TableDef, codec: TableCodec) -> dict[str, pa.Array]:
+    """The defaults of a table's columns now: of those columns that are still as the log has them."""
     with Connection.open(settings) as connection:
-        created = _created(connection, table)
+        now = load_table(connection.query, table.db, table.name)
+        same = set(table.columns) & set(now.table.columns) if now is not None else set()
+        if not same:
+            raise unknown_defaults(table.full_name, "the table is gone, or the account may not SELECT from it")
+        index_of = {column.name: index for index, column in enumerate(table.columns) if column in same}
         rows = connection.query(_COLUMNS, (table.db, table.name))
-        literal = [_index(table, row[0]) for row in rows if int(row[1]) and "DEFAULT_GENERATED" not in str(row[3])]
-        values = _literals(connection, table, codec, literal)
-        for name, has_default, nullable, extra in rows:
-            if int(has_default) or "GENERATED" in str(extra) or "auto_increment" in str(extra):
-                continue
-            index = _index(table, name)
-            kind = codec.codecs[index].arrow_type
-            zero = None if nullable == "YES" else _zero(codec, index)
-            if nullable == "YES":
-                values[str(name)] = pa.nulls(1, kind)
-            elif zero is not None:
-                values[str(name)] = zero
-        if _created(connection, table) != created:
-            raise _gone(table)
-    return ColumnDefaults(created, values)
+        columns = [_AskedColumn(str(row[0]), bool(int(row[1])), row[2] == "YES", str(row[3])) for row in rows]
+        columns = [column for column in columns if column.name in index_of]
+        values = _literals(connection, table, codec, [index_of[one.name] for one in columns if one.is_literal])
+    for column in columns:
+        if not column.has_default and not column.is_made:
+            index = index_of[column.name]
+            zero = pa.nulls(1, codec.codecs[index].arrow_type) if column.nullable else _zero(codec, index)
+            if zero is not None:
+                values[column.name] = zero
+    return values
 
 
-def _created(connection: Connection, table: TableDef) -> int:
-    """When the table's definition was made; it must be the one that the log has."""
-    found = [
-        one for one in load_tables(connection.query, _exactly(table)) if (one.db, one.name) == (table.db, table.name)
-    ]
-    if not found or found[0].columns != table.columns:
-        raise _gone(table)
-    rows = connection.query(_CREATED, (table.db, table.name))
-    if not rows or rows[0][0] is None:
-        raise _gone(table)
-    return int(rows[0][0])
+class _AskedColumn(NamedTuple):
+    """A column in information_schema."""
 
+    name: str
+    has_default: bool
+    nullable: bool
+    extra: str
 
-def _exactly(table: TableDef) -> TablePatterns:
-    """A pattern that matches at least this table."""
-    return TablePatterns([".".join("".join("?" if ch in "*?[]!." else ch for ch in part)
-                                   for part in (table.db, table.name))])  # fmt: skip
+    @property
+    def is_literal(self) -> bool:
+        """Its default is a literal."""
+        return self.has_default and "DEFAULT_GENERATED" not in self.extra
 
-
-def _gone(table: TableDef) -> UnsupportedError:
-    return UnsupportedError(
-        "an INSERT was logged without the columns it left to their defaults, and the table has another definition by "
-        f"now (or may not be read), so these are not known: {REMEDY}, then read the table again",
-        table=table.full_name,
-    )
-
-
-def _index(table: TableDef, name: Any) -> int:
-    return table.index(str(name))
+    @property
+    def is_made(self) -> bool:
+        """The server makes a value itself, so it is in every image."""
+        return "GENERATED" in self.extra or "auto_increment" in self.extra
 
 
 def _quoted(name: str) -> str:

@@ -109,6 +109,19 @@ class Definitions:
             table = proven if proven is not None else self._learn(known, table_map, place)
         return fit_table(table_map, table)
 
+    def changes(self, db: str, table: str, after: Place, until: Place | None = None) -> list[Change]:
+        """The statements after one place that may be about a table.
+
+        :param until: None: to the log's end now.
+        """
+        known = self._known()
+        with known.lock:
+            self._begin(known)
+            if until is None or not known.changes.covers(after, until):
+                end = self._cover(known, after)
+                until = until or end
+            return known.changes.of(db, table, after, until)
+
     def _known(self) -> _Known:
         with _lock:
             return _servers.setdefault(

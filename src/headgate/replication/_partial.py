@@ -14,23 +14,14 @@ has. By kind of image:
     there. So what is missing is the column's literal default, NULL, or, where a session that is not strict let a NOT
     NULL column go without, the type's zero.
 
-The log does not hold the defaults. They are asked of the server (:mod:`headgate.replication._defaults`), which knows
-those of *now*. They are used only if the table was not altered since the row was committed, in two steps:
-
-1. A definition that was created after the second in which the row was committed is refused. MySQL sets a table's
-   creation time to the start of the ALTER that made it.
-2. Should an ALTER turn up later in the same stretch of the log that began before that creation time, then what was
-   filled in before it came from a definition that is not the row's: refused.
-
-What is left: an ALTER that changes a default while its online form lets others write, if it ends after the last
-transaction of the batch and the batch is read only then.
+The log does not hold the defaults. They are asked of the server, which knows those of now, and used only if the log
+shows that they are the row's (:mod:`headgate.replication._defaults`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +34,7 @@ from headgate.catalog import TableDef
 from headgate.columns import TableCodec
 from headgate.errors import UnsupportedError
 
-__all__ = ["REMEDY", "ColumnDefaults", "DefaultsOf", "PartialImages"]
+__all__ = ["REMEDY", "DefaultsOf", "PartialImages", "unknown_defaults"]
 
 REMEDY = "SET GLOBAL binlog_row_image = 'FULL' and let the writers connect again"
 """What ends partial images. A session keeps the setting it began with."""
@@ -51,18 +42,9 @@ REMEDY = "SET GLOBAL binlog_row_image = 'FULL' and let the writers connect again
 _OP_C = ord("c")
 
 
-@dataclass(frozen=True)
-class ColumnDefaults:
-    """What a column of a table holds if an INSERT gives no value, as the server knows it now."""
-
-    created_s: int
-    """When the definition was made, seconds since the Unix epoch."""
-    values: dict[str, pa.Array]
-    """By column name: one value in the codec's type. A column that is not here has none that can be known."""
-
-
-DefaultsOf = Callable[[TableDef, TableCodec], ColumnDefaults]
-"""Asks the server. UnsupportedError: the table has another definition by now."""
+DefaultsOf = Callable[[TableDef, TableCodec, str, int], Mapping[str, pa.Array]]
+"""Literal defaults at an event (file, position): by column name one value in the codec's type. A column that is not
+there has none that can be known. UnsupportedError: nobody knows them."""
 
 
 class PartialImages:
@@ -73,14 +55,13 @@ class PartialImages:
 
     def __init__(self, defaults_of: DefaultsOf | None) -> None:
         self._defaults_of = defaults_of
-        self._known: dict[str, tuple[str, ColumnDefaults]] = {}
 
     def complete(
-        self, table: TableDef, codec: TableCodec, walked: WalkedRows, columns: list[pa.Array], commit_us: Any
+        self, table: TableDef, codec: TableCodec, walked: WalkedRows, columns: list[pa.Array], file: str, pos: Any
     ) -> tuple[list[pa.Array], pa.Array | None]:
         """The columns with inserts completed, and ``_absent`` (None if every image is whole now).
 
-        :param commit_us: int64[rows]: when each row was committed.
+        :param pos: int64[rows]: where in ``file`` each row's event begins.
         :raises UnsupportedError: a default cannot be known, or an image has no key.
         """
         rows = walked.block.rows
@@ -88,19 +69,8 @@ class PartialImages:
         self._check_keys(table, valid, op)
         inserts = op == _OP_C
         if inserts.any():
-            columns = self._completed(table, codec, valid, inserts, columns, commit_us)
+            columns = self._completed(table, codec, valid, inserts, columns, file, pos)
         return columns, _absent_column(table, valid, op)
-
-    def altered(self, db: str, table: str, started_s: int) -> None:
-        """A statement that may have changed the defaults of a table stands here in the log.
-
-        :param started_s: when it began, seconds since the Unix epoch (the event's own time).
-        :raises UnsupportedError: defaults were used that are younger than this statement.
-        """
-        name = f"{db}.{table}"
-        known = self._known.pop(name, None)
-        if known is not None and known[1].created_s >= started_s:
-            raise _unknown(name, "it was altered after the row was written, before its defaults could be asked for")
 
     @staticmethod
     def _check_keys(table: TableDef, valid: Any, op: Any) -> None:
@@ -112,36 +82,31 @@ class PartialImages:
                 )  # fmt: skip
 
     def _completed(
-        self, table: TableDef, codec: TableCodec, valid: Any, inserts: Any, columns: list[pa.Array], commit_us: Any
+        self, table: TableDef, codec: TableCodec, valid: Any, inserts: Any, columns: list[pa.Array], file: str, pos: Any
     ) -> list[pa.Array]:
         missing = (valid[: len(columns)] == 2) & inserts
         incomplete = np.flatnonzero(missing.any(axis=1)).tolist()
         if not incomplete:
             return columns
-        defaults = self._ask(table, codec)
-        oldest = int(commit_us[missing.any(axis=0)].min()) // 1_000_000
-        if defaults.created_s > oldest:
-            raise _unknown(table.full_name, "it was altered after the row was written")
+        if self._defaults_of is None:
+            raise unknown_defaults(table.full_name, "there is no server to ask")
+        first, last = pos[missing.any(axis=0)][[0, -1]].tolist()
+        defaults = self._defaults_of(table, codec, file, first)
+        if last != first:
+            defaults = self._defaults_of(table, codec, file, last)
         out = list(columns)
         for index in incomplete:
             name = table.columns[index].name
-            value = defaults.values.get(name)
+            value = defaults.get(name)
             if value is None:
-                raise _unknown(table.full_name, "that of this column cannot be asked for", column=name)
+                raise unknown_defaults(table.full_name, "that of this column cannot be asked for", column=name)
             if value.null_count == 0:
                 out[index] = pc.if_else(pa.array(missing[index]), value[0], columns[index])
         return out
 
-    def _ask(self, table: TableDef, codec: TableCodec) -> ColumnDefaults:
-        known = self._known.get(table.full_name)
-        if known is None or known[0] != table.fingerprint:
-            if self._defaults_of is None:
-                raise _unknown(table.full_name, "there is no server to ask")
-            known = self._known[table.full_name] = table.fingerprint, self._defaults_of(table, codec)
-        return known[1]
 
-
-def _unknown(table: str, reason: str, **fields: Any) -> UnsupportedError:
+def unknown_defaults(table: str, reason: str, **fields: Any) -> UnsupportedError:
+    """An INSERT cannot be completed."""
     return UnsupportedError(
         f"an INSERT was logged without the columns it left to their defaults, and these are not known: {reason}; "
         f"{REMEDY}, then read the table again",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Final
 
 from headgate._policies import DEFAULT, Policies
@@ -26,10 +26,9 @@ from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Tra
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, read_facts
 from headgate.replication._decoder import LogDecoder
-from headgate.replication._defaults import column_defaults
+from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
 from headgate.replication._dump import Dump, open_dump, open_file_dump
-from headgate.replication._partial import DefaultsOf
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, Stopped, file_number
 
@@ -83,11 +82,6 @@ def _case_lookup(settings: ConnectionSettings) -> Callable[[], bool]:
     return lower_case
 
 
-def _default_lookup(settings: ConnectionSettings) -> DefaultsOf:
-    """Defaults of columns that row images of inserts leave out; asked of the server when such an image turns up."""
-    return partial(column_defaults, settings)
-
-
 def read_range(
     settings: ConnectionSettings,
     wanted: GtidSet,
@@ -118,7 +112,7 @@ def read_range(
     uuid = server_uuid or ""
     while remaining:
         decoder = LogDecoder(
-            remaining, options, _key_lookup(settings), skip=skip, defaults_of=_default_lookup(settings),
+            remaining, options, _key_lookup(settings), skip=skip, defaults_of=Defaults(settings, definitions).at,
             definition_of=definitions.at, lower_case=_case_lookup(settings),
         )  # fmt: skip
         try:
@@ -198,7 +192,7 @@ class WindowReader:
         while (file_number(self._reached[0]), self._reached[1]) < target:
             decoder = LogDecoder(
                 self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip,
-                defaults_of=_default_lookup(self._settings), definition_of=definitions.at,
+                defaults_of=Defaults(self._settings, definitions).at, definition_of=definitions.at,
                 lower_case=_case_lookup(self._settings),
             )  # fmt: skip
             failure: HeadgateError = IncompleteReadError("the log ended before the window's end", file=file, pos=pos)
@@ -250,8 +244,8 @@ def follow(
     definitions = Definitions(settings)
     while True:
         decoder = LogDecoder(
-            had, options, _key_lookup(settings), inside=False, skip=skip, defaults_of=_default_lookup(settings),
-            definition_of=definitions.at, lower_case=_case_lookup(settings),
+            had, options, _key_lookup(settings), inside=False, skip=skip, definition_of=definitions.at,
+            defaults_of=Defaults(settings, definitions).at, lower_case=_case_lookup(settings),
         )  # fmt: skip
         failure: HeadgateError = IncompleteReadError("the server ended the dump")
         try:
