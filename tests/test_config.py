@@ -121,6 +121,14 @@ def test_policies_of_values() -> None:
     assert parse_config(GOOD).policies() == DEFAULT
 
 
+def test_json_is_a_key_though_pydantic_has_a_method_of_that_name() -> None:
+    given = GOOD.replace("[target]", 'json = "variant"\n[target]') + 'json = "string"\n'
+    policies = parse_config(given).policies()
+    assert (policies.of("shop.items").json, policies.of("shop.orders").json) == ("variant", "string")
+    with pytest.raises(ConfigError, match=r"unknown key source\.jsom; did you mean json\?"):
+        parse_config(GOOD.replace("[target]", 'jsom = "variant"\n[target]'))
+
+
 def test_the_page_says_what_the_models_say() -> None:
     written = generate_configuration.PAGE.read_text(encoding="utf-8")
     assert written == generate_configuration.page(), "run python tools/generate_configuration.py"

@@ -62,7 +62,7 @@ def page() -> str:
 
 def _section(title: str, model: type[BaseModel]) -> str:
     rows = [
-        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+        f"| `{field.alias or name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
         for name, field in model.model_fields.items()
     ]
     table = ["| key | value | default | meaning |", "|---|---|---|---|", *rows]

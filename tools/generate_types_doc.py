@@ -36,7 +36,7 @@ COLUMNS = [
 
 POLICIES = {
     "zero_dates": ("date", "datetime(6)", "timestamp(6)"), "wide_decimals": ("decimal(65,30)",), "time": ("time(6)",),
-    "bit": ("bit(63)", "bit(64)"),
+    "bit": ("bit(63)", "bit(64)"), "json": ("json",),
 }  # fmt: skip
 """The types that each policy is about."""
 
@@ -113,7 +113,8 @@ def policy_rows() -> list[str]:
             for name in names:
                 try:
                     codec = codec_for(columns[name], table="d.t", policies=Policies.make({policy: value}, {}))
-                    kinds.append(f"`{name}` → `{spark_type(codec.arrow_type)}`")
+                    kind = "VARIANT" if value == "variant" else spark_type(codec.arrow_type)
+                    kinds.append(f"`{name}` → `{kind}`")
                 except UnsupportedError:
                     kinds.append(f"`{name}`: refused")
             default = " (default)" if value == values[0] else ""

@@ -10,10 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-__all__ = ["DEFAULT", "POLICY_VALUES", "Bit", "Policies", "Temporals", "Time", "WideDecimals", "Window", "ZeroDates"]
+__all__ = [
+    "DEFAULT",
+    "POLICY_VALUES",
+    "Bit",
+    "Json",
+    "Policies",
+    "Temporals",
+    "Time",
+    "WideDecimals",
+    "Window",
+    "ZeroDates",
+]
 
 ZeroDates: TypeAlias = Literal["error", "null", "text"]
 WideDecimals: TypeAlias = Literal["text", "error"]
+Json: TypeAlias = Literal["string", "variant"]
 Time: TypeAlias = Literal["text", "microseconds"]
 Bit: TypeAlias = Literal["integer", "binary"]
 Window: TypeAlias = Literal["rewind", "keep"]
@@ -22,6 +34,7 @@ Temporals: TypeAlias = Literal["arrow", "text"]
 POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "zero_dates": get_args(ZeroDates),
     "wide_decimals": get_args(WideDecimals),
+    "json": get_args(Json),
     "time": get_args(Time),
     "bit": get_args(Bit),
     "window": get_args(Window),
@@ -38,6 +51,8 @@ class Policies:
     in a key), or ``text``: the columns are strings in MySQL's form."""
     wide_decimals: WideDecimals = "text"
     """DECIMAL of more than 38 digits: MySQL's text, or an error."""
+    json: Json = "string"
+    """JSON: MySQL's text; or in a pipeline's tables Spark's VARIANT, which the sinks make of that text."""
     time: Time = "text"
     """TIME: MySQL's text, or int64 microseconds."""
     bit: Bit = "integer"

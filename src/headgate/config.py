@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate._policies import POLICY_VALUES, Bit, Policies, Time, WideDecimals, Window, ZeroDates
+from headgate._policies import POLICY_VALUES, Bit, Json, Policies, Time, WideDecimals, Window, ZeroDates
 from headgate.errors import ConfigError
 
 __all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "load_config", "parse_config"]
@@ -86,6 +86,12 @@ class SourceConfig(_Model):
     )
     wide_decimals: WideDecimals = Field(
         "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"
+    )
+    json_: Json = Field(
+        "string",
+        alias="json",
+        description="JSON: a `string` in MySQL's form, or `variant`: Spark's VARIANT, which is quicker to query, but"
+        " keeps of a number its value only (1.50 is 1.5), and of one with more than 38 digits a double",
     )
     time: Time = Field("text", description="TIME: MySQL's `text`, or `microseconds` as a bigint")
     bit: Bit = Field("integer", description="BIT(n): an `integer`, or `binary`: its (n + 7) / 8 bytes, big-endian")
@@ -180,6 +186,7 @@ class TableConfig(_Model):
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
     zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
     wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
+    json_: Json | None = Field(None, alias="json", description=_AS_IN_SOURCE)
     time: Time | None = Field(None, description=_AS_IN_SOURCE)
     bit: Bit | None = Field(None, description=_AS_IN_SOURCE)
     foreign_keys: Literal["refuse", "accept"] = Field(
@@ -205,10 +212,9 @@ class PipelineConfig(_Model):
 
     def policies(self) -> Policies:
         """What values become, for all tables and for those with policies of their own."""
-        tables = {
-            name: table.model_dump(include=set(POLICY_VALUES), exclude_none=True) for name, table in self.tables.items()
-        }
-        return Policies.make(self.source.model_dump(include=set(POLICY_VALUES)), tables)
+        return Policies.make(
+            _policy_values(self.source), {name: _policy_values(table) for name, table in self.tables.items()}
+        )
 
     def accepts_cascades(self, table: str) -> bool:
         """Whether ``db.table`` is followed although foreign keys change its rows unseen."""
@@ -228,6 +234,12 @@ class PipelineConfig(_Model):
             if not _is_table(name):
                 raise ValueError(f'{name!r} is no table; expected [tables."db.table"], with the quotes')
         return tables
+
+
+def _policy_values(model: _Model) -> dict[str, Any]:
+    """The policies that a section sets or has by default."""
+    values = model.model_dump(by_alias=True, exclude_none=True)
+    return {name: values[name] for name in POLICY_VALUES if name in values}
 
 
 def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
@@ -300,7 +312,7 @@ def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
     place = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        known = sorted(_model_at(place[:-1]).model_fields)
+        known = sorted(field.alias or name for name, field in _model_at(place[:-1]).model_fields.items())
         near = difflib.get_close_matches(place[-1], known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"unknown key {'.'.join(place)}{hint} (known there: {', '.join(known)})"

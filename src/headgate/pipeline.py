@@ -410,7 +410,15 @@ def read_source(spark: SparkSession, config: PipelineConfig) -> Callable[[str, s
     from headgate.spark import register
 
     register(spark)
-    keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *POLICY_VALUES)
+    keep = (
+        "url",
+        "secret_env",
+        "secret_file",
+        "chunk_rows",
+        "slots",
+        "retry_seconds",
+        *(name for name in POLICY_VALUES if name != "json"),
+    )
     lake = Lake.at(config.target.path or "")
     given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
     options = {"meta": "false", **{name: given[name] for name in keep if name in given}}

@@ -108,5 +108,13 @@ def test_a_policy_that_does_not_exist(given: str) -> None:
         Options.parse({**BASE, "zero_dates": given})
 
 
+def test_a_typed_table_has_no_variants() -> None:
+    typed = {"url": "mysql://u@h", "table": "shop.a"}
+    with pytest.raises(ConfigError, match="parse_json"):
+        Options.parse({**typed, "json": "variant"})
+    Options.parse({**typed, "json": '{"shop.b": "variant"}'})
+    assert Options.parse({**BASE, "json": "variant"}).policies.of("shop.a").json == "variant"
+
+
 def test_every_option_is_lower_case() -> None:
     assert all(name == name.lower() for name in OPTION_NAMES)

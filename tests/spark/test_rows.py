@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import DEFAULT
+from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, UnsupportedError
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema
@@ -79,7 +79,7 @@ def test_wide_unsigned_keys_compare_as_decimals() -> None:
 
 
 def test_gathered_images_keep_their_order_and_their_transactions() -> None:
-    gathered = _rows._Gatherer("rows")
+    gathered = _rows._Gatherer("rows", DEFAULT)
     parts = [[("c", n * 10 + i, i, n * 10 + i + 1) for i in range(3)] for n in range(4)]
     assert [list(gathered.add(batch_of("d.t", part))) for part in parts] == [[]] * 4
     list(gathered.add(batch_of("d.u", [("c", 1, 1, 1)])))
@@ -106,7 +106,7 @@ def partial(images: list[Image], absent: list[str | None]) -> ImageBatch:
 
 
 def test_whole_and_partial_images_are_gathered_apart() -> None:
-    gathered = _rows._Gatherer("rows")
+    gathered = _rows._Gatherer("rows", DEFAULT)
     for number in range(4):
         parts = batch_of("d.t", [("c", number, 0, number + 1)])
         list(gathered.add(parts if number % 2 else partial([("u", number, 0, number + 1)], ['["v"]'])))
@@ -143,7 +143,7 @@ def test_typed_rows_refuse_partial_images() -> None:
 
 def test_much_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rows, "_GATHER_ROWS", 4)
-    gathered = _rows._Gatherer("rows")
+    gathered = _rows._Gatherer("rows", DEFAULT)
     given_out = [
         row["_count"][0].as_py() for n in range(5) for row in gathered.add(batch_of("d.t", [("c", n, 0, n + 1)]))
     ]
@@ -186,3 +186,12 @@ def test_table_with_a_column_named_like_ours_is_refused() -> None:
     with pytest.raises(SchemaChangedError, match="_SEQ"):
         _rows.typed_fields(table, DEFAULT, meta=True)
     assert [field.name for field in _rows.typed_fields(definition("d.t"), DEFAULT, meta=False)] == ["id", "v"]
+
+
+def test_json_becomes_a_variant_where_the_policy_says_so() -> None:
+    table = TableDef("d", "t", (Column("id", "int"), Column("j", "json")), (0,))
+    schema = canonical_schema(table, [pa.field("id", pa.int32()), pa.field("j", pa.string())])
+    policies = Policies.make({}, {"d.t": {"json": "variant"}})
+    for chosen, expected in ((policies, "variant"), (DEFAULT, "string"), (policies, "variant")):
+        columns = json.loads(_rows.schema_json(table, schema, chosen))["columns"]
+        assert [column["spark"] for column in columns] == ["int", expected]

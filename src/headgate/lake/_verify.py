@@ -7,7 +7,8 @@ same moment of the source's history, whatever has been committed since on either
 
 Rows meet by key in one full outer join; columns are compared with null-safe equality. Rows of a table without a key are
 counted: each content must be there as often on one side as on the other. A column that only the source has (added, and
-no row has come since) counts as null in the target. headgate's own columns are not compared.
+no row has come since) counts as null in the target. headgate's own columns are not compared. Of JSON that became a
+VARIANT, what a VARIANT keeps is compared.
 
 The source can be read as of E only while the log still holds everything since E, and the tables have not been altered
 since; after such a failure the caller tries again with a newer ledger row.
@@ -95,6 +96,7 @@ def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *,
     """
     from pyspark.sql import functions
 
+    source, target = _variants_as_text(source, target)
     if not key:
         return _compare_counts(table, source, target, samples)
     joined = _join(source, target, key)
@@ -113,6 +115,28 @@ def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *,
         counts.get("different", 0),
         found,
     )
+
+
+def _variants_as_text(source: DataFrame, target: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """VARIANTs have no equality. The source's are text that the sinks parsed: both sides become what is kept of it."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType, VariantType
+
+    variants = {field.name for field in target.schema if isinstance(field.dataType, VariantType)}
+    if not variants:
+        return source, target
+
+    def as_text(frame: DataFrame) -> DataFrame:
+        columns = []
+        for one in frame.schema:
+            value = functions.col(quote_name(one.name))
+            if one.name in variants:
+                parsed = functions.parse_json(value) if isinstance(one.dataType, StringType) else value
+                value = functions.to_json(parsed).alias(one.name)
+            columns.append(value)
+        return frame.select(*columns)
+
+    return as_text(source), as_text(target)
 
 
 def _compare_counts(table: str, source: DataFrame, target: DataFrame, samples: int) -> TableResult:

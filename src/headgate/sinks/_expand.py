@@ -32,9 +32,38 @@ def table_ddl(definition: Definition) -> str:
     return ", ".join(f"{quote_name(column.name)} {column.spark}" for column in definition.columns)
 
 
+def _carried_ddl(definition: Definition) -> str:
+    """The same as the carrier has them: what becomes a VARIANT is JSON text until :func:`_parsed`."""
+    return ", ".join(f"{quote_name(column.name)} {_carried(column.spark)}" for column in definition.columns)
+
+
+def _carried(spark: str) -> str:
+    return "string" if spark == "variant" else spark
+
+
+def _parsed(frame: DataFrame, definition: Definition) -> DataFrame:
+    """JSON text as VARIANT, where the definition says so; also in the struct ``_before``."""
+    from pyspark.sql import functions
+
+    names = {column.name for column in definition.columns if column.spark == "variant"}
+    if not names:
+        return frame
+    columns = []
+    for name in frame.columns:
+        value = functions.col(quote_name(name))
+        if name in names:
+            value = functions.parse_json(value).alias(name)
+        elif name == "_before":
+            for inner in sorted(names):
+                value = value.withField(quote_name(inner), functions.parse_json(value.getField(inner)))
+            value = value.alias(name)
+        columns.append(value)
+    return frame.select(*columns)
+
+
 def images(data: DataFrame, definition: Definition) -> DataFrame:
     """All images of ``data`` (one binary column), as they are."""
-    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
     schema = _arrow_schema(ddl)
 
     def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -42,7 +71,7 @@ def images(data: DataFrame, definition: Definition) -> DataFrame:
             for part in open_images(batch.column(0)):
                 yield align(part, schema)
 
-    return data.mapInArrow(expand, ddl)
+    return _parsed(data.mapInArrow(expand, ddl), definition)
 
 
 def last_images(
@@ -52,11 +81,12 @@ def last_images(
 
     :param fills: values of columns in images from before they were added.
     """
-    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
     if count <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
+        folded = data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
+        return _parsed(folded, definition)
     folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
-    return _last(folded, definition.key)
+    return _parsed(_last(folded, definition.key), definition)
 
 
 def folded_images(
@@ -68,7 +98,7 @@ def folded_images(
     """
     types = definition.types
     old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
-    ddl = f"{_META_DDL}, {table_ddl(definition)}"
+    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
     full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
     images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
     key = definition.key
@@ -78,13 +108,13 @@ def folded_images(
         lines = fold_partial(pa.Table.from_batches(parts, images_schema), key, truncated)
         yield from lines.cast(schema).to_batches()
 
-    return data.coalesce(1).mapInArrow(run, full_ddl)
+    return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
 
 
 def changes(data: DataFrame, definition: Definition) -> DataFrame:
     """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
-    ddl = f"{_META_DDL}, {table_ddl(definition)}"
-    fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
+    fields = ", ".join(f"{quote_name(column.name)}: {_carried(column.spark)}" for column in definition.columns)
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
@@ -93,7 +123,7 @@ def changes(data: DataFrame, definition: Definition) -> DataFrame:
             for part in open_images(batch.column(0)):
                 yield pair_updates(align(part, plain), full)
 
-    return data.mapInArrow(expand, full_ddl)
+    return _parsed(data.mapInArrow(expand, full_ddl), definition)
 
 
 def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:

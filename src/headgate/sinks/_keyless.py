@@ -184,7 +184,9 @@ def _content(value: Column, kind: DataType) -> Column:
 
     if isinstance(kind, types.BinaryType):
         return value
-    if isinstance(kind, types.TimestampType):  # its text depends on the session's time zone
+    if isinstance(kind, types.VariantType):  # its text is NULL where the document is null
+        value = functions.to_json(value)
+    elif isinstance(kind, types.TimestampType):  # its text depends on the session's time zone
         value = functions.unix_micros(value)
     elif isinstance(kind, types.StructType):
         fields = [_framed(field.name, value.getField(field.name), field.dataType) for field in kind.fields]

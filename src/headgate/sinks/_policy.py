@@ -375,6 +375,8 @@ def _fills(definition: Definition, adds: Mapping[str, AddedColumn]) -> tuple[dic
         if column.is_null or name not in definition.types:  # neither there nor in the target, which is not there yet
             continue
         value = existing_value(definition.column(name).mysql, column)
+        if definition.types[name] == "string" and definition.column(name).mysql.startswith("datetime"):
+            value = None  # as text it has all its digits of fraction, which the DEFAULT need not have
         if value is None or not definition.key:  # a table without a key knows its rows by their content
             return {}, f"ALTER added column {name} with a default that only reading tells"
         fills[name] = value

@@ -33,6 +33,7 @@ _HELP = {
     "end": "batch reads of changes: the GTID set at which they end; default: everything executed now",
     "epoch": "lowest epoch of the next batch (the ledger's highest)",
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
+    "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
     "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
     "poll_ms": "how often an idle stream asks the server, at most (500)",
@@ -98,6 +99,12 @@ class Options:
         patterns = (_exact(table),) if table is not None else _patterns(values.get("tables"))
         if table is not None and "tables" in values:
             raise ConfigError("both options table and tables are given; table is for one typed table, tables for many")
+        policies = _policies(values)
+        if table is not None and policies.of(table).json == "variant":
+            raise ConfigError(
+                'option "json" is "variant", which no data source in Python can hand to Spark: leave it out, and use '
+                "parse_json(column) on the text; the tables of a pipeline have it done by their sinks"
+            )
         return cls(
             url=_url(values.get("url")),
             secret_env=_secret_env(values),
@@ -110,7 +117,7 @@ class Options:
             slots=_number(values, "slots", os.cpu_count() or 1, 1),
             max_rows_per_batch=_number(values, "max_rows_per_batch", 0, 0) or None,
             images=_choice(values, "images", "all" if table is None else "keys", ("all", "keys")),  # type: ignore[arg-type]
-            policies=_policies(values),
+            policies=policies,
             poll_seconds=_number(values, "poll_ms", 500, 1) / 1000,
             retry_seconds=float(_number(values, "retry_seconds", 600, 0)),
             start=_start(values.get("start")),

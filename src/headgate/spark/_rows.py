@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Policies
+from headgate._policies import DEFAULT, Policies
 from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError, UnsupportedError
@@ -173,7 +173,7 @@ def carrier_rows(
     """A task's carrier rows."""
     if task.header is not None:
         yield _row(None, "batch", None, 0, task.header.encode())
-    gathered = _Gatherer("chunk" if task.log is None else "rows")
+    gathered = _Gatherer("chunk" if task.log is None else "rows", policies)
     silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
     for item in read_task(settings, task, images=images, policies=policies, ambiguous="stop"):
         if isinstance(item, ImageBatch):
@@ -206,14 +206,15 @@ def _empty_table(settings: ConnectionSettings, name: str, policies: Policies) ->
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema))
-        yield _row(name, "chunk", schema_json(table, schema), 0, sink.getvalue())
+        yield _row(name, "chunk", schema_json(table, schema, policies), 0, sink.getvalue())
 
 
 class _Gatherer:
     """Joins record batches of one table definition until they are worth a row; those with partial images apart."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, policies: Policies) -> None:
         self._kind = kind
+        self._policies = policies
         self._waiting: dict[tuple[str, str, bool], list[ImageBatch]] = {}
         self._rows: dict[tuple[str, str, bool], int] = {}
         self._bytes: dict[tuple[str, str, bool], int] = {}
@@ -242,7 +243,9 @@ class _Gatherer:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        return _row(name[0], self._kind, schema_json(images[0].table, batch.schema), count, sink.getvalue())
+        return _row(
+            name[0], self._kind, schema_json(images[0].table, batch.schema, self._policies), count, sink.getvalue()
+        )
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -278,7 +281,7 @@ def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> 
     """
     table = _table_now(settings, name)
     try:
-        return None if table is None else schema_json(table, pa.schema(TableCodec(table, policies).fields))
+        return None if table is None else schema_json(table, pa.schema(TableCodec(table, policies).fields), policies)
     except UnsupportedError:
         return None
 
@@ -314,20 +317,24 @@ def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Pol
     return ImageBatch(table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
 
 
-_SCHEMAS: dict[tuple[str, tuple[pa.DataType, ...]], str] = {}
-"""By fingerprint and Arrow types: one process may serve queries with different policies."""
+_SCHEMAS: dict[tuple[Any, ...], str] = {}
+"""By fingerprint, policy and Arrow types: one process may serve queries with different policies."""
 
 
-def schema_json(table: TableDef, schema: pa.Schema) -> str:
+def schema_json(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT) -> str:
     """The carrier's ``_schema`` of a canonical record batch."""
-    which = table.fingerprint, tuple(schema.types)
+    variant = policies.of(table.full_name).json == "variant"
+    which = table.fingerprint, variant, *schema.types
     known = _SCHEMAS.get(which)
     if known is not None:
         return known
     columns = [
-        {"name": c.name, "spark": spark_type(schema.field(c.name).type), "mysql": c.mysql, "nullable": c.nullable}
+        {
+            "name": c.name, "mysql": c.mysql, "nullable": c.nullable,
+            "spark": "variant" if variant and c.type == "json" else spark_type(schema.field(c.name).type),
+        }
         for c in table.columns
-    ]
+    ]  # fmt: skip
     value = {
         "table": table.full_name, "fingerprint": table.fingerprint, "key": list(table.key_names), "columns": columns,
     }  # fmt: skip
