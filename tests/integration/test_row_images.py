@@ -169,6 +169,18 @@ def test_columns_without_a_default_hold_the_zero_of_their_type(session: Session)
     assert (first["_absent"], first["e"], first["bin"], first["j"]) == (None, "x", b"\0\0\0", "null")
 
 
+def test_a_zero_that_cannot_be_held_and_is_not_needed(session: Session) -> None:
+    """A column that the row gives needs no default; its type's zero may be one that Arrow does not have."""
+    session.do("SET SESSION sql_mode = ''", "SET SESSION binlog_row_image = 'MINIMAL'")
+    session.do("CREATE TABLE t (d DATE PRIMARY KEY, z DATE DEFAULT '0000-00-00', n INT DEFAULT 5)")
+    session.mark()
+    session.do("INSERT INTO t (d, z) VALUES ('2024-01-01', NULL)")
+    assert [row["n"] for row in session.read()] == [5]
+    session.do("INSERT INTO t (d) VALUES ('2024-01-02')")
+    with pytest.raises(UnsupportedError, match="defaults"):
+        session.read()
+
+
 def test_a_default_that_changed_since_is_not_used(session: Session) -> None:
     session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 1)", "SET SESSION binlog_row_image = 'MINIMAL'")
     session.mark()

@@ -19,6 +19,7 @@ the column's type (MySQL Reference Manual, "Data Type Default Values").
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ import pyarrow as pa
 from headgate._cells import Cells, RowBlock
 from headgate.catalog import Column, TableDef, load_table
 from headgate.columns import TableCodec
+from headgate.errors import DecodeError
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.replication._changes import Change, Place
 from headgate.replication._definitions import Definitions
@@ -145,8 +147,10 @@ def _literals(
     ):
         blocks = blocks or list(select_blocks(connection, f"SELECT {shown} FROM ({one_row}) AS d"))
     block = blocks[0]
-    values = {name: codec.codecs[index].from_text(block.column(k)) for k, (name, index) in
-              enumerate(zip(names, indexes, strict=True))}  # fmt: skip
+    values = {}
+    for k, (name, index) in enumerate(zip(names, indexes, strict=True)):
+        with suppress(DecodeError):  # it is an error only where a row left the column to its default
+            values[name] = codec.codecs[index].from_text(block.column(k))
     return {name: value for name, value in values.items() if len(value) == 1 and value.null_count == 0}
 
 
@@ -159,7 +163,7 @@ def _unlike(names: Sequence[str]) -> str:
 
 
 def _zero(codec: TableCodec, index: int) -> pa.Array | None:
-    """The zero of a column's type; None: it has none."""
+    """The zero of a column's type; None: it has none, or none that Arrow can hold under the column's policy."""
     column = codec.table.columns[index]
     if column.type in _NO_ZERO:
         return None
@@ -167,7 +171,9 @@ def _zero(codec: TableCodec, index: int) -> pa.Array | None:
         return codec.codecs[index].from_log(_cell(b"\1" if column.type == "enum" else b"\0"))
     if column.type == "json":
         return codec.codecs[index].from_log(_cell(b""))
-    return codec.codecs[index].from_text(_cell(_zero_text(column)))
+    with suppress(DecodeError):
+        return codec.codecs[index].from_text(_cell(_zero_text(column)))
+    return None
 
 
 def _zero_text(column: Column) -> bytes:
