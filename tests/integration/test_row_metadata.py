@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli import app
 from headgate.config import parse_config
 from headgate.errors import SchemaAmbiguousError
 from headgate.gtid import GtidSet
@@ -33,9 +37,12 @@ def server() -> Iterator[MySQLServer]:
         yield server
 
 
+_numbers = itertools.count(1)
+
+
 @pytest.fixture
-def log(server: MySQLServer, request: pytest.FixtureRequest) -> Iterator[Log]:
-    db = "d" + str(abs(hash(request.node.name)) % 10**8)
+def log(server: MySQLServer) -> Iterator[Log]:
+    db = f"nameless{next(_numbers)}"
     yield Log(server, db)
     server.execute(f"DROP DATABASE {db}")
 
@@ -182,6 +189,22 @@ def test_members_that_information_schema_cannot_show(log: Log) -> None:
     (stopped,) = [item for item in items if isinstance(item, Stopped)]
     assert "may show a member of column e with ?" in stopped.reason
     assert plain(items) == [{"_op": "c", "id": 1, "e": "?"}]
+
+
+def test_tail_tells_rows_by_name_or_ends_with_the_remedy(log: Log) -> None:
+    log.do("CREATE TABLE t (id INT PRIMARY KEY, a INT)", "CREATE TABLE u LIKE t")
+    log.mark()
+    log.do("INSERT INTO t VALUES (1, 2)")
+    arguments = ["tail", log.server.url, "--from", str(log.start), "--until-current", "-t"]
+    found = CliRunner().invoke(app, [*arguments, f"{log.db}.t"])
+    assert (found.exit_code, json.loads(found.stdout)["after"]) == (0, {"id": 1, "a": 2})
+    log.do("INSERT INTO u VALUES (3, 4)", "ALTER TABLE t RENAME COLUMN a TO b", "ALTER TABLE u RENAME COLUMN a TO b")
+    found = CliRunner().invoke(app, [*arguments, f"{log.db}.t"])
+    first = json.loads(found.stdout.splitlines()[0])
+    assert first["after"] == {"id": 1, "a": 2}, "this process has seen it when it could be proven"
+    found = CliRunner().invoke(app, [*arguments, f"{log.db}.u"])
+    assert (found.exit_code, found.stdout) == (3, "")
+    assert "SET GLOBAL binlog_row_metadata = 'FULL'" in found.stderr
 
 
 def test_a_log_that_was_begun_anew(log: Log) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ def server() -> Iterator[MySQLServer]:
         yield server
 
 
-_numbers = iter(range(1000))
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
