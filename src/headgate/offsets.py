@@ -54,10 +54,18 @@ class ChunkSpec:
     """Counts the table's chunks from 0."""
     lo: tuple[str, ...] | None = None
     hi: tuple[str, ...] | None = None
+    filter: str | None = None
+    """Only rows that fulfil this SQL condition; None: all."""
+    surrogate: str | None = None
+    """The column that the bounds are of; None: the key's columns."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {"table": self.table, "number": self.number, "lo": _list(self.lo), "hi": _list(self.hi)}
+        more = {"filter": self.filter, "surrogate": self.surrogate}
+        return {
+            "table": self.table, "number": self.number, "lo": _list(self.lo), "hi": _list(self.hi),
+            **{name: value for name, value in more.items() if value is not None},
+        }  # fmt: skip
 
     def to_json(self) -> str:
         """As one line of JSON."""
@@ -66,12 +74,14 @@ class ChunkSpec:
     @classmethod
     def from_dict(cls, given: Any, where: str = "chunk") -> ChunkSpec:
         """From ``to_dict``; OffsetFormatError for anything else."""
-        fields = _Fields(given, where, ("table", "number", "lo", "hi"))
+        fields = _Fields(given, where, ("table", "number", "lo", "hi"), ("filter", "surrogate"))
         return cls(
             table=fields.text("table"),
             number=fields.number("number"),
             lo=fields.bound("lo"),
             hi=fields.bound("hi"),
+            filter=fields.text("filter") if "filter" in given else None,
+            surrogate=fields.text("surrogate") if "surrogate" in given else None,
         )
 
     @classmethod
@@ -234,12 +244,12 @@ class SourceOffset:
 
 
 class _Fields:
-    """The fields of a JSON object, checked: exactly the named ones, each of its type."""
+    """The fields of a JSON object, checked: exactly the named ones and perhaps ``more``, each of its type."""
 
-    def __init__(self, given: Any, where: str, names: tuple[str, ...]) -> None:
+    def __init__(self, given: Any, where: str, names: tuple[str, ...], more: tuple[str, ...] = ()) -> None:
         if not isinstance(given, Mapping):
             raise OffsetFormatError(f"damaged offset: {where} is not an object")
-        different = sorted(set(names) ^ {str(name) for name in given})
+        different = sorted(set(names) ^ ({str(name) for name in given} - set(more)))
         if different:
             raise OffsetFormatError(f"damaged offset: missing or unknown in {where}: {', '.join(different)}")
         self._given = given

@@ -53,6 +53,24 @@ def test_a_first_read_appends_and_ends_live_without_a_sweep() -> None:
     assert (work.append_chunks, work.sweep_before, work.state.state) == (True, None, "live")
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_a_partial_read_merges_and_neither_sweeps_nor_begins_anything(last: bool) -> None:
+    fake = FakeBatch(9).images(ORDERS, [("u", 2, 1, "y")])
+    fake.about("shop.orders", state="snapshotting", since_epoch=9, first=True, last=last, append=False, partial=True)
+    fake.chunk(ORDERS, [(1, "x")])
+    work = decide(fake)
+    assert (work.apply, work.append_chunks, work.sweep_before, work.replace) == (True, False, None, False)
+    assert (work.state.state, work.state.since_epoch) == ("live", None)
+    assert {part.kind for part in work.parts} == {"rows", "chunk"}
+    held = TableState("shop.orders", "stale", version=4, held_epoch=3, reason="x")
+    assert decide(fake, held).state.state == "stale", "some rows do not make a table whole again"
+    assert not decide(fake, held).apply
+    new = decide(fake, None, None)
+    assert (new.apply, new.state.state, new.state.since_epoch) == (True, "snapshotting", None)
+    alter = FakeBatch(10).ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5)
+    assert decide(alter, new.state).reread, "nobody else would read it"
+
+
 def test_a_first_read_onto_rows_of_an_earlier_stream_merges_and_sweeps() -> None:
     fake = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(ORDERS, [(1, "x")])
     work = decide(fake, LIVE, TARGET)

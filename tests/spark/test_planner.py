@@ -13,6 +13,7 @@ from headgate.errors import (
     ConfigError,
     ConnectionLostError,
     HistoryRewrittenError,
+    OffsetFormatError,
     ServerBehindError,
     ServerSettingError,
 )
@@ -187,11 +188,33 @@ def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed()
     assert Notes.from_dict(run.planner.latest(after).signals).taken == ()
 
 
-@pytest.mark.parametrize("signal", [{"type": "dance"}, {"type": "redo"}, {"type": "resnapshot", "tables": ["x"]}, {}])
-def test_signals_that_make_no_sense_say_so(signal: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("signal", "said"),
+    [
+        ({"type": "dance"}, "unknown signal type 'dance'"),
+        ({"type": "resnapshot", "tables": ["x"]}, "not a table pattern"),
+        ({"type": "resnapshot"}, "no list of table patterns"),
+        ({}, "unknown signal type None"),
+        ({"problem": "x is not a JSON object"}, "x is not a JSON object"),
+        ({"type": "redo", "table": "d.a", "chunk": {}}, "damaged"),
+    ],
+)
+def test_signals_that_make_no_sense_are_answered_and_done_with(signal: dict[str, Any], said: str) -> None:
     run = stream(source(("d.a", 3)))
+    run.drain()
     run.control.files["signals/x"] = signal
-    with pytest.raises(ConfigError, match="signal"):
+    assert run.batch()
+    (action,) = run.headers[-1]["actions"]
+    assert action["id"] == "x"
+    assert said in action["error"]
+    assert run.control.signals() == {}
+    run.drain()
+
+
+def test_a_request_for_missing_rows_is_never_dropped() -> None:
+    run = stream(source(("d.a", 3)))
+    run.control.files["signals/x"] = {"type": "redo", "reason": "?"}
+    with pytest.raises(OffsetFormatError, match="signal x asks for rows that are missing"):
         run.planner.latest(run.offset)
 
 

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "check": ("headgate.cli._check", "Check everything a server must have, all at once."),
     "init": ("headgate.cli._init", "Write a commented pipeline.toml from what is found on a server."),
     "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
+    "signal": ("headgate.cli._signal", "Ask a running pipeline to read tables again, to pause, to go on."),
     "status": ("headgate.cli._status", "Show how a pipeline is doing: states, progress, lag, warnings."),
     "verify": ("headgate.cli._verify", "Prove that the lake holds what the source holds, while writers run."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),

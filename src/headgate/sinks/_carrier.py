@@ -94,6 +94,7 @@ class HeaderTable:
     first: bool = False
     last: bool = False
     append: bool = False
+    partial: bool = False  # only rows that fulfil a condition are read
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None

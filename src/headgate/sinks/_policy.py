@@ -26,6 +26,10 @@ to the copy in one statement: that reads the table again.
 every range is read then or later. So log images are left out of ``current`` and statements are settled by the reading.
 (A range read in an earlier batch of the same re-read counts on the images since.)
 
+**A partial reading** (a signal with a condition) brings some rows as they are at the batch's end: they are merged like
+images. It begins and ends nothing: no rows are swept, a held table stays held, one that was never read whole is not
+``live`` after it.
+
 The decision depends on the batch, the ledger and the target's columns alone, and every outcome is one that a replay of
 the batch repeats. What came of each statement goes to the schema history: ``applied``, ``re-read``, ``held`` (the table
 was held already), ``stopped``.
@@ -154,7 +158,8 @@ def plan_table(
     freed = _is_freed(before, info, chunks, redo)
     begins = info.since_epoch == batch.header.epoch and (freed or not was_held)
     verdict = _Verdict(table, strict)
-    waits = info.state == "snapshotting" and info.since_epoch is None
+    said = batch.header.tables.get(table, HeaderTable())
+    waits = said.state == "snapshotting" and said.since_epoch is None and not said.partial
     if table in batch.stops and not waits and (freed or not was_held) and not (begins and chunks):
         verdict.stop(batch.stops[table])
     if current:
@@ -189,7 +194,7 @@ def plan_table(
         definition=shape.definition,
         parts=applied,
         apply=current and shape.definition is not None and verdict.held is None,
-        exact=_is_live(before) and info.state == "live" and verdict.held is None and not reread_asked,
+        exact=_is_live(before) and info.state == "live" and verdict.held is None and not reread_asked and not chunks,
         midway=before is not None and before.state == "snapshotting" and before.since_epoch is not None,
         log=log,
         log_parts=log_parts,
@@ -224,7 +229,9 @@ def _is_freed(before: TableState | None, info: HeaderTable, chunks: Sequence[Par
 def _info(table: str, batch: Batch, before: TableState | None) -> HeaderTable:
     """The header's word on the table, or what was last known where it says nothing."""
     info = batch.header.tables.get(table)
-    if info is not None:
+    if info is not None and info.partial and before is None:
+        return HeaderTable("snapshotting", partial=True)
+    if info is not None and not info.partial:
         return info
     if before is None or before.held:
         return HeaderTable()

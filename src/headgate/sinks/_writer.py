@@ -127,6 +127,7 @@ class BatchWriter:
         frame = frame.persist()
         try:
             batch = read_batch(frame)
+            _tell(batch)
             if self.on_batch is not None:
                 self.on_batch(batch)
             if self.ledger.has(batch.header.epoch):
@@ -303,3 +304,15 @@ class BatchWriter:
                 if part.kind == "rows" and part.newest_us is not None:
                     report.newest_us[table] = max(part.newest_us, report.newest_us.get(table, 0))
         return report
+
+
+def _tell(batch: Batch) -> None:
+    """Log what came of users' signals."""
+    for action in (found for found in batch.header.actions if isinstance(found, dict)):
+        if action.get("error"):
+            log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])
+        elif action.get("message"):
+            log.info("signal %s: %s", action.get("id"), action["message"])
+        elif action.get("type") not in ("redo", "resnapshot"):
+            tables = ", ".join(action.get("tables") or ()) or "nothing to do"
+            log.info("signal %s: %s: %s", action.get("id"), action.get("type"), tables)

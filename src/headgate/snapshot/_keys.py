@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from headgate.catalog import Column, TableDef
 from headgate.errors import SnapshotRefusedError
 
-__all__ = ["key_columns", "literal_expression", "quote_name", "range_condition"]
+__all__ = ["bound_columns", "key_columns", "literal_expression", "quote_name", "range_condition"]
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 NUMBERED = frozenset({"bit", "enum", "set"})
@@ -42,6 +42,20 @@ def quote_name(name: str) -> str:
 def key_columns(table: TableDef) -> tuple[Column, ...]:
     """The key's columns, in key order."""
     return tuple(table.columns[index] for index in table.key)
+
+
+def bound_columns(table: TableDef, surrogate: str | None) -> tuple[Column, ...]:
+    """The columns that the bounds of a chunk are of: the key's, or the one named instead of it.
+
+    :raises SnapshotRefusedError: there is no such column, or it may be NULL: then no range would have those rows.
+    """
+    if surrogate is None:
+        return key_columns(table)
+    found = next((column for column in table.columns if column.name == surrogate), None)
+    if found is None or found.nullable:
+        reason = "there is no column" if found is None else "NULLs have no place in the ranges of column"
+        raise SnapshotRefusedError(f"{reason} {surrogate}", table=table.full_name)
+    return (found,)
 
 
 def literal_expression(column: Column, table: str) -> str:

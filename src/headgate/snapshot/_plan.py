@@ -10,17 +10,21 @@ rows come and go between planning and reading. The cover is
 the first chunk settles what lies above it (almost nothing, because it was just frozen), and all that is inserted there
 later comes with the stream. A table that fits in one chunk, an empty one and a keyless one are a single chunk
 ``(-∞, ∞)``.
+
+*With a filter* the same ranges are laid over the rows that fulfil it; each chunk asks for them alone. *With a surrogate
+key* the ranges are those of another column. A row may then go from one range to another between two chunks, but never
+unseen: its change comes with the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headgate.catalog import TableDef
+from headgate.catalog import Column, TableDef
 from headgate.offsets import ChunkSpec, SnapshotProgress
-from headgate.snapshot._keys import key_columns, literal_expression, quote_name, range_condition
+from headgate.snapshot._keys import bound_columns, literal_expression, quote_name, range_condition
 
 __all__ = ["advance", "first_chunk_bounds", "next_chunk"]
 
@@ -28,34 +32,53 @@ Query = Callable[[str], list[tuple[Any, ...]]]
 
 
 def first_chunk_bounds(
-    query: Query, table: TableDef, *, epoch: int, rows: int, rows_estimate: int = 0
+    query: Query,
+    table: TableDef,
+    *,
+    epoch: int,
+    rows: int,
+    rows_estimate: int = 0,
+    condition: str | None = None,
+    surrogate: str | None = None,
 ) -> SnapshotProgress:
     """Begins a table's snapshot: freezes the greatest key.
 
     :param epoch: of the batch that will hold the first chunk.
     :param rows: how many rows a chunk shall have.
     :param rows_estimate: the server's estimate of the table's rows, for showing progress only.
+    :param condition: only rows that fulfil this SQL condition.
+    :param surrogate: the column along which the table is divided; default: its key.
     """
-    greatest = _bound(query, table, "TRUE", "DESC", 0) if table.key else None
+    columns = bound_columns(table, surrogate)
+    greatest = _bound(query, table, columns, _with("TRUE", condition), "DESC", 0) if table.key else None
     chunks = max(1, -(-rows_estimate // rows)) + (1 if rows_estimate > rows else 0)
     return SnapshotProgress(
         since_epoch=epoch, max=greatest, chunks_estimate=chunks if table.key else 1, rows_estimate=rows_estimate
     )
 
 
-def next_chunk(query: Query, table: TableDef, progress: SnapshotProgress, rows: int) -> ChunkSpec | None:
+def next_chunk(
+    query: Query,
+    table: TableDef,
+    progress: SnapshotProgress,
+    rows: int,
+    *,
+    condition: str | None = None,
+    surrogate: str | None = None,
+) -> ChunkSpec | None:
     """The next range to read, of about ``rows`` rows; None when all were planned. Follow it with ``advance``."""
     if progress.finished:
         return None
     number, name = progress.chunks_done, table.full_name
     if progress.max is None or not table.key:
-        return ChunkSpec(name, number)
-    names = [quote_name(column.name) for column in key_columns(table)]
-    condition = range_condition(names, progress.hi, progress.max)
-    hi = _bound(query, table, condition, "ASC", max(1, rows) - 1)
-    if number == 0:
-        return ChunkSpec(name, 0) if hi in (None, progress.max) else ChunkSpec(name, 0, progress.max, None)
-    return ChunkSpec(name, number, progress.hi, hi or progress.max)
+        return ChunkSpec(name, number, None, None, condition, surrogate)
+    columns = bound_columns(table, surrogate)
+    between = range_condition([quote_name(column.name) for column in columns], progress.hi, progress.max)
+    hi = _bound(query, table, columns, _with(between, condition), "ASC", max(1, rows) - 1)
+    if number == 0 and hi in (None, progress.max):
+        return ChunkSpec(name, 0, None, None, condition, surrogate)
+    lo, end = (progress.max, None) if number == 0 else (progress.hi, hi or progress.max)
+    return ChunkSpec(name, number, lo, end, condition, surrogate)
 
 
 def advance(progress: SnapshotProgress, chunk: ChunkSpec) -> SnapshotProgress:
@@ -70,9 +93,14 @@ def advance(progress: SnapshotProgress, chunk: ChunkSpec) -> SnapshotProgress:
     )
 
 
-def _bound(query: Query, table: TableDef, condition: str, direction: str, offset: int) -> tuple[str, ...] | None:
+def _with(between: str, condition: str | None) -> str:
+    return between if condition is None else f"{between} AND ({condition})"
+
+
+def _bound(
+    query: Query, table: TableDef, columns: Sequence[Column], condition: str, direction: str, offset: int
+) -> tuple[str, ...] | None:
     """The key at ``offset`` of the rows that fulfil ``condition``, as literals; None: there are not so many rows."""
-    columns = key_columns(table)
     literals = ", ".join(literal_expression(column, table.full_name) for column in columns)
     order = ", ".join(f"{quote_name(column.name)} {direction}" for column in columns)
     found = query(

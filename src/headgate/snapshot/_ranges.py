@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 
 from headgate.catalog import Column, TableDef
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._keys import BINARIES, FLOATS, INTEGERS, TEMPORALS, TEXTS, key_columns, range_condition
+from headgate.snapshot._keys import BINARIES, FLOATS, INTEGERS, TEMPORALS, TEXTS, bound_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
 
-__all__ = ["in_range"]
+__all__ = ["Query", "documents", "in_range", "json_values", "places"]
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 
@@ -37,7 +37,7 @@ _ASK_CHARACTERS = 1 << 20
 
 
 def in_range(query: Query, table: TableDef, chunk: ChunkSpec) -> InRange:
-    """A function from key columns (Arrow) to a mask: which keys lie in the chunk's range."""
+    """A function from the columns of the bounds (Arrow) to a mask: which keys lie in the chunk's range."""
 
     def decide(keys: pa.Table) -> Mask:
         if chunk.lo is None and chunk.hi is None:
@@ -53,7 +53,7 @@ def in_range(query: Query, table: TableDef, chunk: ChunkSpec) -> InRange:
 
 def _native(table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask | None:
     """None: some column or bound cannot be compared here."""
-    columns = key_columns(table)
+    columns = bound_columns(table, chunk.surrogate)
     values = [_ordered(column, keys.column(column.name)) for column in columns]
     mask = np.ones(keys.num_rows, np.bool_)
     for bound, upper in ((chunk.lo, False), (chunk.hi, True)):
@@ -132,7 +132,7 @@ def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None
 
 
 def _ask(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask:
-    columns = key_columns(table)
+    columns = bound_columns(table, chunk.surrogate)
     specs, expressions = [], []
     for index, column in enumerate(columns):
         kind, expression = _json_column(column, f"k{index}")
@@ -140,17 +140,18 @@ def _ask(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mas
         expressions.append(expression)
     condition = range_condition(expressions, chunk.lo, chunk.hi)
     mask = np.zeros(keys.num_rows, np.bool_)
-    values = [_json_values(column, keys.column(column.name)) for column in columns]
-    for start, document in _documents(values):
+    values = [json_values(column, keys.column(column.name)) for column in columns]
+    for start, document in documents(values):
         found = query(
             f"SELECT t.i FROM JSON_TABLE(_utf8mb4 X'{document.encode().hex()}', '$[*]'"
             f" COLUMNS (i FOR ORDINALITY, {', '.join(specs)})) AS t WHERE {condition}"
         )
-        mask[_places(found) + start] = True
+        mask[places(found) + start] = True
     return mask
 
 
-def _places(found: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
+def places(found: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
+    """Indexes from the first column of an answer, which counts from 1."""
     return np.array([int(row[0]) - 1 for row in found], np.int64)
 
 
@@ -177,19 +178,20 @@ def _json_column(column: Column, name: str) -> tuple[str, str]:
     return "LONGTEXT CHARACTER SET latin1", f"UNHEX({name})"
 
 
-def _json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
+def json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
+    """The values in the form that a JSON_TABLE reads them from; NULL is None."""
     kind = column.type
     if kind in ("enum", "set"):
         return list(_numbers(column, values).to_pylist())
     found: list[Any] = values.to_pylist()
     if kind in BINARIES:
-        return [value.hex() for value in found]
+        return [None if value is None else value.hex() for value in found]
     if kind == "bit" and pa.types.is_binary(values.type):
-        return [int.from_bytes(value, "big") for value in found]
+        return [None if value is None else int.from_bytes(value, "big") for value in found]
     if kind == "time" and pa.types.is_integer(values.type):
-        return [_time_text(value) for value in found]
+        return [None if value is None else _time_text(value) for value in found]
     if kind == "decimal" or kind in TEMPORALS:
-        return [_text(value) for value in found]
+        return [None if value is None else _text(value) for value in found]
     return [int(value) if isinstance(value, Decimal) else value for value in found]
 
 
@@ -220,7 +222,7 @@ def _time_text(micros: int) -> str:
     return f"{'-' if micros < 0 else ''}{minutes // 60:02}:{minutes % 60:02}:{second:02}.{part:06}"
 
 
-def _documents(values: list[list[Any]]) -> Iterator[tuple[int, str]]:
+def documents(values: list[list[Any]]) -> Iterator[tuple[int, str]]:
     """JSON arrays of keys, each with the place of its first key."""
     start, size = 0, 0
     parts: list[str] = []

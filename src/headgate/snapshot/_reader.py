@@ -32,6 +32,8 @@ What gives a ``Redo``
 - DDL of the chunk's table in W, or a definition that changed while it was read, or a table that is gone: the rows
   before and after cannot be told apart by their images.
 - A partial update of the key in W, where rows are kept.
+- A filter that MySQL cannot be asked about a row as it was at E (``snapshot/_filters.py``), where such a row is needed.
+- A filter that the server refuses while rows are read: then with ``whole_table``, because it would refuse it again.
 - A table without a key, if W touches it: images do not say which of several equal rows they mean. Neither a second
   try nor a restart can help at the same E, because W would still begin with the same changes.
 
@@ -75,6 +77,7 @@ from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables
 from headgate.columns import TableCodec
 from headgate.errors import (
     ChunkRetryError,
+    Definite,
     SchemaChangedError,
     ServerBehindError,
     ServerError,
@@ -100,7 +103,8 @@ from headgate.replication import (
     op_array,
     seq_array,
 )
-from headgate.snapshot._keys import key_columns, quote_name, range_condition
+from headgate.snapshot._filters import Undecided, fulfils
+from headgate.snapshot._keys import bound_columns, quote_name, range_condition
 from headgate.snapshot._ranges import in_range
 from headgate.snapshot._window import Window
 
@@ -333,8 +337,9 @@ class _Task:
         table = known or self._load(chunk.table)
         if table is None:
             raise _Again("the table does not exist", whole_table=True)
+        width = len(table.key) if chunk.surrogate is None else 1
         for bound in (chunk.lo, chunk.hi):
-            if bound is not None and len(bound) != len(table.key):
+            if bound is not None and len(bound) != width:
                 raise _Again("the table has another key than when the chunk was planned", whole_table=True)
         if known is not None:
             return known
@@ -352,10 +357,16 @@ class _Task:
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
         """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be."""
-        names = [quote_name(column.name) for column in key_columns(table)]
+        try:
+            names = [quote_name(column.name) for column in bound_columns(table, chunk.surrogate)]
+        except SnapshotRefusedError as error:
+            raise _Again(error.message, whole_table=True) from None
+        where = range_condition(names, chunk.lo, chunk.hi)
+        if chunk.filter is not None:
+            where = f"{where} AND ({chunk.filter})"
         sql = (
             f"SELECT /*+ MAX_EXECUTION_TIME({_SELECT_SECONDS * 1000}) */ {codec.select_list}"
-            f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {range_condition(names, chunk.lo, chunk.hi)}"
+            f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {where}"
         )
         schema = pa.schema(codec.fields)
         try:
@@ -364,6 +375,8 @@ class _Task:
                 for block in select_blocks(self._connection, sql, rows=_BATCH_ROWS)
             ]
         except ServerError as error:
+            if chunk.filter is not None and isinstance(error, Definite) and error.code not in _NO_SUCH_TABLE - {1054}:
+                raise _Again(f"the server refuses the filter: {error.message}", whole_table=True) from None
             if error.code in _NO_SUCH_TABLE:
                 raise _Again(f"the table changed while it was read: {error.message}") from None
             if error.code == _TIMED_OUT:
@@ -398,7 +411,16 @@ class _Task:
             self._log.ddl.setdefault(chunk.table, error.message)  # the window has a gap from here on
             raise _Again(error.message) from None
         try:
-            return window.rewind(rows, in_range(self._connection.query, table, chunk))
+            return window.rewind(
+                rows,
+                in_range(self._connection.query, table, chunk),
+                along=chunk.surrogate,
+                fulfils=None
+                if chunk.filter is None
+                else fulfils(self._connection.query, table, chunk.filter, self._policies),
+            )
+        except Undecided as undecided:
+            raise _Again(str(undecided)) from None
         except UnsupportedError as error:
             error.fields["file"] = self._log.files.get(error.file, error.file)
             raise

@@ -89,11 +89,22 @@ class Window:
         if self._later_rows > max(_SETTLE_ROWS, self._first.num_rows):
             self._settle()
 
-    def rewind(self, rows: pa.Table, in_range: InRange) -> pa.Table:
+    def rewind(
+        self,
+        rows: pa.Table,
+        in_range: InRange,
+        *,
+        along: str | None = None,
+        fulfils: InRange | None = None,
+    ) -> pa.Table:
         """The chunk as of E.
 
         :param rows: what the SELECT found in the chunk's range: the table's columns. Keys are unique.
         :param in_range: asked only about keys that the SELECT did not find.
+        :param along: the range is one of this column, not of the key. Then a key that the SELECT found may have had
+            another place at E, so ``in_range`` is asked about every image.
+        :param fulfils: rows → bool[n]: which rows fulfil the chunk's filter. Asked about every image that is put back,
+            because the row at E may fulfil it where the row found does not, and the other way round.
         :raises UnsupportedError: a row cannot be turned back, because its first image leaves columns out.
         """
         self._check_keys(rows)
@@ -107,13 +118,18 @@ class Window:
         touched[of_first] = True
         found[of_rows] = True
         restore = np.asarray(pc.is_in(first["_op"], pa.array(["b", "d"])).combine_chunks()).astype(np.bool_)
+        if along is not None:
+            self._check_whole(first.filter(pa.array(restore)))
+            found[:] = False
         ask = np.flatnonzero(restore & ~found[of_first])
         if len(ask):
-            restore[ask] = in_range(first.select(self._keys).take(ask))
+            restore[ask] = in_range(first.select(self._keys if along is None else [along]).take(ask))
         self._check_whole(first.filter(pa.array(restore)))
         kept = rows.filter(pa.array(~touched[of_rows]))
-        restored = first.filter(pa.array(restore)).drop_columns([field.name for field in _NOTES])
-        return pa.concat_tables([kept, restored.cast(rows.schema)])
+        restored = first.filter(pa.array(restore)).drop_columns([field.name for field in _NOTES]).cast(rows.schema)
+        if fulfils is not None and restored.num_rows:
+            restored = restored.filter(pa.array(fulfils(restored)))
+        return pa.concat_tables([kept, restored])
 
     @property
     def touched_keys(self) -> int:

@@ -3,7 +3,8 @@
 =====================  ============================================================================
 ``hint.json``          ``{gtid, server_uuid, file, pos}``: a reader stood there when it had ``gtid``
 ``finished.json``      ``{tables: [...]}``: tables that the sinks hold completely
-``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}`` or ``{type: "redo", chunk: {…}}``
+``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}``, ``{type: "redo", chunk: {…}}``, or one
+                       of users (:mod:`headgate.control`)
 =====================  ============================================================================
 
 Writers put files there whole (rename). The planner reads, and removes signals when the batch that took them is done.
@@ -40,17 +41,26 @@ class ControlFolder:
         return frozenset(str(table) for table in found.get("tables", ()))
 
     def signals(self) -> dict[str, Mapping[str, Any]]:
-        """``id -> signal``, by id. A file that vanishes meanwhile is left out.
+        """``id -> signal``, in the order in which they came. A file that vanishes meanwhile is left out.
 
-        :raises ConfigError: a file that is not a JSON object.
+        One that is no JSON object comes as ``{"problem": …}``, to be answered like any other signal.
         """
         fs, root = self._open()
         infos = fs.get_file_info(pafs.FileSelector(f"{root}/signals", allow_not_found=True))
-        names = sorted(
-            i.base_name for i in infos if i.is_file and i.base_name.endswith(".json") and i.base_name[0] != "."
-        )
-        found = {name.removesuffix(".json"): self._read(f"signals/{name}") for name in names}
-        return {name: signal for name, signal in found.items() if signal is not None}
+        files = {
+            info.base_name.removesuffix(".json"): (info.mtime_ns or 0) // 1000
+            for info in infos
+            if info.is_file and info.base_name.endswith(".json") and info.base_name[0] != "."
+        }
+        found = {name: self._signal(name) for name in files}
+        there = {name: signal for name, signal in found.items() if signal is not None}
+        return dict(sorted(there.items(), key=lambda item: (_submitted(item[1], files[item[0]]), item[0])))
+
+    def _signal(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            return self._read(f"signals/{name}.json")
+        except ConfigError as error:
+            return {"problem": error.message.replace("; remove the file", "")}
 
     def remove_signal(self, name: str) -> None:
         """Remove a signal; it is no error if it is gone."""
@@ -82,3 +92,11 @@ class ControlFolder:
         if not isinstance(value, dict):
             raise ConfigError(f"{self._path}/{name} is not a JSON object; remove the file")
         return value
+
+
+def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
+    """When a signal was submitted, microseconds since 1970 UTC; those of the sinks come first."""
+    if signal.get("type") in ("redo", "resnapshot"):
+        return 0
+    found = signal.get("submitted_us")
+    return found if isinstance(found, int) else written_us

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.errors import OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
 
-__all__ = ["Cut", "Notes"]
+__all__ = ["Cut", "Notes", "Reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,37 @@ class Cut:
     def gtid_set(self) -> GtidSet:
         """``gtid``, parsed."""
         return GtidSet.parse(self.gtid)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is special about the reading of one table."""
+
+    signals: tuple[str, ...] = ()
+    """The signals that asked for it."""
+    filter: str | None = None
+    """Only rows that fulfil this SQL condition."""
+    surrogate: str | None = None
+    """The column along which the table is divided, instead of its key."""
+    blocking: bool = False
+    """Live changes wait until it is done."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "signals": list(self.signals), "filter": self.filter, "surrogate": self.surrogate,
+            "blocking": self.blocking,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Reading:
+        """From :meth:`to_dict`."""
+        return cls(
+            signals=tuple(str(name) for name in given["signals"]),
+            filter=None if given["filter"] is None else str(given["filter"]),
+            surrogate=None if given["surrogate"] is None else str(given["surrogate"]),
+            blocking=bool(given["blocking"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +77,12 @@ class Notes:
     """Tables whose unread ranges give no changes, so that their chunks may be appended."""
     reread: tuple[str, ...] = ()
     """Queued tables that were read before."""
+    paused: bool = False
+    """No chunks are planned until a signal says so."""
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    """By ``db.table``: readings that signals asked for, waiting or under way."""
+    stopped: tuple[str, ...] = ()
+    """Tables whose reading was stopped before its end: not new, and not read until a signal names them."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
 
@@ -61,6 +98,9 @@ class Notes:
             "redo": [chunk.to_dict() for chunk in self.redo],
             "append": list(self.append),
             "reread": list(self.reread),
+            "paused": self.paused,
+            "readings": {table: reading.to_dict() for table, reading in sorted(self.readings.items())},
+            "stopped": list(self.stopped),
             "behind": self.behind,
         }
 
@@ -81,6 +121,9 @@ class Notes:
                 redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in given.get("redo", ())),
                 append=tuple(str(table) for table in given.get("append", ())),
                 reread=tuple(str(table) for table in given.get("reread", ())),
+                paused=bool(given.get("paused", False)),
+                readings={str(t): Reading.from_dict(reading) for t, reading in given.get("readings", {}).items()},
+                stopped=tuple(str(table) for table in given.get("stopped", ())),
                 behind=int(given.get("behind", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -38,7 +38,7 @@ from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
 from headgate.spark._notes import Cut, Notes
 from headgate.spark._server import Server, ServerState, check_variables, retried
-from headgate.spark._snapshots import SnapshotPlan, plan_snapshots
+from headgate.spark._snapshots import SnapshotPlan, learn
 
 if TYPE_CHECKING:
     from headgate.spark._control import ControlFolder
@@ -244,29 +244,30 @@ class Planner:
         _check_position(had, state)
         begin = self._begin(start, state)
         self._check_history(start, state)
-        if self._target is not None and _asks_again(notes, signals):
+        if self._target is not None and not notes.paused and _asks_again(notes, signals):
             self._target = state.executed
             self._moved += 1
-        end, cuts = self._end(had, state, begin, max_rows)
         now = self._wall_us()
         epoch = self._epoch(start.epoch, now)
         plan = SnapshotPlan.begin(
             start.snapshot, notes, patterns=self._patterns, epoch=epoch, chunk_rows=self._options.chunk_rows,
-            slots=self._options.slots, append_allowed=self._options.append,
+            slots=self._options.slots, append_allowed=self._options.append, position=str(state.executed),
+            keeps=lambda table: self._options.policies.of(table).window == "keep",
         )  # fmt: skip
-        plan_snapshots(
+        moved = not (state.executed if self._target is None else self._target) <= had
+        learn(
             plan, self._server, finished=self._control.finished() if self._control is not None else None,
-            signals=signals, discover=self._discovers and (end != had or not self._looked),
+            signals=signals, discover=self._discovers and (moved or not self._looked),
         )  # fmt: skip
+        end, cuts = (had, ()) if plan.blocks else self._end(had, state, begin, max_rows)
+        if plan.pending and not plan.paused:
+            plan.plan_chunks(self._server)
         last = self._last(start, end - had, begin)
         self._looked = True
         if end == had and not plan.chunks and not plan.actions:
             return None
-        now_notes = Notes(
-            server_uuid=state.uuid, begin=begin, cuts=cuts, taken=tuple(plan.taken), actions=tuple(plan.actions),
-            redo=tuple(plan.redo), append=tuple(sorted(plan.append & plan.known())), reread=tuple(sorted(plan.reread)),
-            behind=(state.executed - end).count(),
-        )  # fmt: skip
+        behind = (state.executed - end).count()
+        now_notes = plan.notes(server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind)
         return SourceOffset(
             gtid=str(end),
             epoch=epoch,
@@ -430,6 +431,9 @@ def _asks_again(notes: Notes, signals: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _unfinished(snapshot: SnapshotState, notes: Notes) -> bool:
+    """Whether there are chunks to plan."""
+    if notes.paused:
+        return False
     return bool(snapshot.queue or notes.redo or any(not progress.finished for progress in snapshot.active.values()))
 
 

@@ -5,7 +5,11 @@ through the sinks' ``finished.json``. A signal can send it back to the queue, or
 done only when no such chunk is left, and stays active until the sinks confirm it, because only they see a chunk that
 gave nothing.
 
-A signal is taken once: its id is kept in the offset for as long as its file is there.
+A signal is taken once: its id is kept in the offset for as long as its file is there. Users' signals are followed in
+``spark/_requests.py``; ``redo`` and ``resnapshot`` come from the sinks. A bad signal is done with, too, and its action
+says what is wrong. Only a ``redo`` that names no table raises: it speaks of rows that are missing.
+
+*Paused*, no chunks are planned, but all else goes on: changes are followed, signals are taken.
 
 **Append.** A table that nobody has read yet and whose key is one integer needs no MERGE for its chunks, if changes to
 ranges that are still unread are left out of the stream (their chunk, read later, has them). Whether a key is in such a
@@ -20,14 +24,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import TableDef, TablePatterns
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, DefiniteServerError, OffsetFormatError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
-from headgate.spark._notes import Notes
+from headgate.spark._notes import Notes, Reading
+from headgate.spark._requests import check_reading, follow_signal, request
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server
 
-__all__ = ["SnapshotPlan", "can_append", "chunk_weights", "exact_pattern", "plan_snapshots"]
+__all__ = ["SnapshotPlan", "can_append", "chunk_weights", "exact_pattern", "learn"]
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _SMALL = 25
@@ -65,6 +70,13 @@ class SnapshotPlan:
     actions: list[dict[str, Any]] = field(default_factory=list)
     chunks: list[ChunkSpec] = field(default_factory=list)
     weight: int = 0
+    paused: bool = False
+    readings: dict[str, Reading] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+    position: str = ""
+    """The server's GTID set at this planning, for messages."""
+    keeps: Callable[[str], bool] = lambda _table: False
+    """Whether rows of a table that change while a chunk is read are kept as read (``window = "keep"``)."""
 
     @classmethod
     def begin(cls, state: SnapshotState, notes: Notes, **given: Any) -> SnapshotPlan:
@@ -72,27 +84,60 @@ class SnapshotPlan:
         read = {table for table, progress in state.active.items() if progress.finished} | set(state.done)
         return cls(
             active=dict(state.active), queue=list(state.queue), done=list(state.done), redo=list(notes.redo),
-            append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), **given,
+            append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), paused=notes.paused,
+            readings=dict(notes.readings), stopped=set(notes.stopped), **given,
         )  # fmt: skip
 
     def state(self) -> SnapshotState:
         """For the offset."""
         return SnapshotState(dict(self.active), tuple(self.chunks), tuple(self.queue), tuple(self.done))
 
+    def notes(self, **given: Any) -> Notes:
+        """For the offset."""
+        known = self.known() | {chunk.table for chunk in (*self.chunks, *self.redo)}
+        return Notes(
+            taken=tuple(self.taken), actions=tuple(self.actions), redo=tuple(self.redo),
+            append=tuple(sorted(self.append & known)), reread=tuple(sorted(self.reread)), paused=self.paused,
+            readings={table: reading for table, reading in self.readings.items() if table in known},
+            stopped=tuple(sorted(self.stopped)), **given,
+        )  # fmt: skip
+
     @property
     def pending(self) -> bool:
         """Whether there is anything left to read."""
-        return bool(self.queue or self.redo or any(not progress.finished for progress in self.active.values()))
+        return bool(self.being_read())
+
+    @property
+    def blocks(self) -> bool:
+        """Whether live changes have to wait."""
+        waits = any(self.readings[table].blocking for table in self.being_read() if table in self.readings)
+        return waits and not self.paused and not self.redo
+
+    def being_read(self) -> list[str]:
+        """The tables that have unread ranges."""
+        running = [table for table, progress in self.active.items() if not progress.finished]
+        return list(dict.fromkeys([*running, *(chunk.table for chunk in self.redo), *self.queue]))
 
     # --- what is known since the last planning
 
     def confirm(self, finished: frozenset[str] | None) -> None:
         """Let go of tables that the sinks hold completely (``None``: there are no sinks to ask)."""
         for table in list(self.done):
+            if table in self.readings and self.readings[table].filter is not None:
+                self._confirm_partial(table, finished)
+                continue
             if finished is None or table in finished:
                 self.active.pop(table, None)
             if finished is not None and table in finished:
                 self.done.remove(table)
+
+    def _confirm_partial(self, table: str, finished: frozenset[str] | None) -> None:
+        """Its batch is done; what it missed, if anything, is asked for by a signal of its own."""
+        del self.readings[table]
+        self.active.pop(table, None)
+        self.done.remove(table)
+        if finished is not None and table not in finished:
+            self.stopped.add(table)  # known, although nobody has read all of it
 
     def enqueue(self, tables: Iterable[str], definitions: Mapping[str, TableDef]) -> None:
         """Tables that were never read."""
@@ -105,35 +150,86 @@ class SnapshotPlan:
         """Every table that is or was read, as far as the offset tells."""
         return {*self.active, *self.queue, *self.done}
 
-    def take_signals(self, signals: Mapping[str, Mapping[str, Any]], tables: Callable[[], Iterable[str]]) -> None:
+    def take_signals(
+        self, signals: Mapping[str, Mapping[str, Any]], tables: Callable[[], list[str]], server: Server
+    ) -> None:
         """Take every signal that was not taken before.
 
         :param tables: names of all tables there are (asked only if a signal needs them).
-        :raises ConfigError: a signal that makes no sense.
+        :raises OffsetFormatError: a ``redo`` that does not say what is missing.
         """
         self.taken = [name for name in self.taken if name in signals]
         for name, signal in signals.items():
             if name in self.taken:
                 continue
+            action: dict[str, Any] = {"id": name, "type": str(signal.get("type")), "tables": []}
+            try:
+                action |= self._take(name, signal, tables, server)
+            except ConfigError as error:
+                action["error"] = error.message
             self.taken.append(name)
-            touched = self._take(name, signal, tables)
-            self.actions.append({"id": name, "type": str(signal["type"]), "tables": touched})
+            self.actions.append(action)
 
-    def _take(self, name: str, signal: Mapping[str, Any], tables: Callable[[], Iterable[str]]) -> list[str]:
+    def _take(
+        self, name: str, signal: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
+    ) -> dict[str, Any]:
         kind = signal.get("type")
+        if kind == "redo":
+            return self._take_redo(name, signal)
+        if kind != "resnapshot":
+            if "problem" in signal:
+                raise ConfigError(str(signal["problem"]))
+            return follow_signal(self, name, signal, tables, server)
+        patterns = signal.get("tables")
+        if not isinstance(patterns, (list, tuple)):
+            raise ConfigError("a resnapshot signal has no list of table patterns")
+        wanted = TablePatterns([str(pattern) for pattern in patterns])
+        touched = [t for t in tables() if _matches(wanted, t) and _matches(self.patterns, t)]
+        for table in touched:
+            self.read_again(table)
+        return {"tables": touched}
+
+    def _take_redo(self, name: str, signal: Mapping[str, Any]) -> dict[str, Any]:
+        """The sinks missed a chunk's rows. If the chunk cannot be understood, its whole table is read again.
+
+        :raises OffsetFormatError: not even a table is named.
+        """
         try:
-            if kind == "redo":
-                chunk = ChunkSpec.from_dict(signal.get("chunk"))
-                return self._redo(chunk, whole_table=bool(signal.get("whole_table", False)))
-            if kind == "resnapshot":
-                wanted = TablePatterns([str(pattern) for pattern in signal["tables"]])
-                touched = [t for t in tables() if _matches(wanted, t) and _matches(self.patterns, t)]
-                for table in touched:
-                    self._read_again(table)
-                return touched
-        except (HeadgateError, KeyError, TypeError) as error:
-            raise ConfigError(f"signal {name} cannot be understood ({error}); remove signals/{name}.json") from None
-        raise ConfigError(f"signal {name} has the unknown type {kind!r}; remove signals/{name}.json")
+            chunk = ChunkSpec.from_dict(signal.get("chunk"))
+        except OffsetFormatError as error:
+            table = signal.get("table")
+            if not isinstance(table, str) or "." not in table:
+                raise OffsetFormatError(
+                    f"signal {name} asks for rows that are missing, and cannot be understood ({error.message}): remove"
+                    f" signals/{name}.json and read the tables again with headgate run --resnapshot"
+                ) from None
+            self.read_again(table)
+            return {"tables": [table], "error": error.message}
+        whole, reason = bool(signal.get("whole_table", False)), str(signal.get("reason", ""))
+        if chunk.filter is not None:
+            return self._redo_partly(chunk, reason if whole else None)
+        if chunk.table in self.stopped:
+            return {}
+        return {"tables": self._redo(chunk, whole_table=whole)}
+
+    def _redo_partly(self, chunk: ChunkSpec, refused: str | None) -> dict[str, Any]:
+        """A chunk with a filter: of a reading that is still wanted, or nothing is to be done.
+
+        :param refused: why it would never give anything.
+        """
+        table, reading = chunk.table, self.readings.get(chunk.table)
+        if refused is not None:
+            if reading is not None and reading.filter == chunk.filter:
+                self.forget(table)
+            return {"tables": [table], "error": f"{table}: {refused}"}
+        if reading is not None and reading.filter != chunk.filter:  # another one has begun: it takes this in
+            request(self, table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
+            return {"tables": [table]}
+        self.redo.append(chunk)
+        self.readings.setdefault(table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
+        if table in self.done:
+            self.done.remove(table)
+        return {"tables": [table]}
 
     def _redo(self, chunk: ChunkSpec, *, whole_table: bool) -> list[str]:
         """:param whole_table: the table is gone or has another key, so none of its planned ranges means anything."""
@@ -144,19 +240,39 @@ class SnapshotPlan:
             if table in self.done:
                 self.done.remove(table)
         elif table not in self.queue:
-            self._read_again(table)
+            self.read_again(table)
         return [table]
 
-    def _read_again(self, table: str) -> None:
+    def read_again(self, table: str, *, first: bool = True) -> None:
+        """Queue a reading of all rows in place of any other of this table.
+
+        :param first: before the tables that wait already.
+        """
+        self.stopped.discard(table)
         if table in self.queue and table in self.append:
             return
         self.append.discard(table)
         self.active.pop(table, None)
+        self.readings.pop(table, None)
         self.redo = [chunk for chunk in self.redo if chunk.table != table]
-        self.queue = [table, *(queued for queued in self.queue if queued != table)]
+        others = [queued for queued in self.queue if queued != table]
+        self.queue = [table, *others] if first else [*others, table]
         if table in self.done:
             self.done.remove(table)
         self.reread.add(table)
+
+    def forget(self, table: str) -> None:
+        """Read no more of a table. Its rows are complete as before only if the reading was a partial one."""
+        reading = self.readings.pop(table, None)
+        if reading is None or reading.filter is None:
+            self.stopped.add(table)
+        self.active.pop(table, None)
+        self.append.discard(table)
+        self.reread.discard(table)
+        self.redo = [chunk for chunk in self.redo if chunk.table != table]
+        self.queue = [queued for queued in self.queue if queued != table]
+        if table in self.done:
+            self.done.remove(table)
 
     # --- chunks
 
@@ -194,11 +310,41 @@ class SnapshotPlan:
             self.append.discard(table)
         from headgate.snapshot import first_chunk_bounds
 
-        stats = server.tables(TablePatterns([exact_pattern(table)])).get(table)
-        self.active[table] = first_chunk_bounds(
-            server.query, definition, epoch=self.epoch, rows=self.chunk_rows, rows_estimate=stats.rows if stats else 0
-        )
+        reading = self.readings.get(table, Reading())
+        if self._refused(server, definition, reading):
+            return
+        stats = server.tables(TablePatterns([exact_pattern(table)])).get(table) if reading.filter is None else None
+        try:
+            self.active[table] = first_chunk_bounds(
+                server.query, definition, epoch=self.epoch, rows=self.chunk_rows,
+                rows_estimate=stats.rows if stats else 0, condition=reading.filter, surrogate=reading.surrogate,
+            )  # fmt: skip
+        except DefiniteServerError as error:
+            self._fails(table, reading, error)
+            return
+        if reading.filter is not None or reading.surrogate is not None:
+            self.append.discard(table)
         self._definitions[table] = definition
+
+    def _refused(self, server: Server, definition: TableDef, reading: Reading) -> bool:
+        """Whether the table has changed so that it cannot be read like this; then it is not, and that is said."""
+        table = definition.full_name
+        problem = check_reading(server, definition, reading, keeps=self.keeps(table))
+        if problem is not None:
+            self._answer(table, reading, problem)
+        return problem is not None
+
+    def _fails(self, table: str, reading: Reading, error: DefiniteServerError) -> None:
+        """A filter may fail on some row only. Other errors are not the signal's."""
+        if reading.filter is None:
+            raise error
+        self._answer(table, reading, f"the server refuses the filter: {error.message}")
+
+    def _answer(self, table: str, reading: Reading, problem: str) -> None:
+        self.forget(table)
+        for name in reading.signals:
+            refusal = {"id": name, "type": "execute-snapshot", "tables": [table], "error": f"{table}: {problem}"}
+            self.actions.append(refusal)
 
     def _next(self, server: Server, table: str) -> bool:
         """Plan the table's next chunk; False: there is none, or the table is gone."""
@@ -210,9 +356,18 @@ class SnapshotPlan:
             if definition is None:
                 del self.active[table]
                 return False
+            if self._refused(server, definition, self.readings.get(table, Reading())):
+                return False
             self._definitions[table] = definition
-        progress = self.active[table]
-        chunk = next_chunk(server.query, definition, progress, self.chunk_rows)
+        progress, reading = self.active[table], self.readings.get(table, Reading())
+        try:
+            chunk = next_chunk(
+                server.query, definition, progress, self.chunk_rows, condition=reading.filter,
+                surrogate=reading.surrogate,
+            )  # fmt: skip
+        except DefiniteServerError as error:
+            self._fails(table, reading, error)
+            return False
         if chunk is None:
             return False
         self.active[table] = advance(progress, chunk)
@@ -226,7 +381,7 @@ class SnapshotPlan:
     _definitions: dict[str, TableDef] = field(default_factory=dict, repr=False)
 
 
-def plan_snapshots(
+def learn(
     plan: SnapshotPlan,
     server: Server,
     *,
@@ -234,7 +389,7 @@ def plan_snapshots(
     signals: Mapping[str, Mapping[str, Any]],
     discover: bool,
 ) -> None:
-    """One batch's part of the snapshots, from what was left and what is new.
+    """What there is to read, from what was left and what is new; then come the plan's chunks.
 
     :param discover: look for tables that are not known yet.
     """
@@ -247,13 +402,12 @@ def plan_snapshots(
             names = sorted(server.tables(plan.patterns))
         return names
 
-    plan.take_signals(signals, tables)
+    plan.take_signals(signals, tables, server)
     if discover:
-        unknown = [table for table in tables() if table not in plan.known() and table not in (finished or ())]
+        known = plan.known() | plan.stopped | (finished or frozenset())
+        unknown = [table for table in tables() if table not in known]
         if unknown:
             plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
-    if plan.pending:
-        plan.plan_chunks(server)
 
 
 def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, chunk_rows: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
-from headgate.spark._notes import Notes
+from headgate.spark._notes import Notes, Reading
 from headgate.spark._snapshots import chunk_weights
 
 __all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks"]
@@ -165,6 +165,11 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> di
     }
 
 
+def _asked(reading: Reading) -> dict[str, Any]:
+    found: dict[str, Any] = {"partial": True} if reading.filter is not None else {}
+    return {**found, "signals": list(reading.signals)} if reading.signals else found
+
+
 def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
     snapshot = end.snapshot
     here = {chunk.table for chunk in snapshot.chunks}
@@ -175,6 +180,7 @@ def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str,
         if complete and table not in here:
             continue  # its last chunk went out in an earlier batch
         tables[table] = {
+            **_asked(notes.readings.get(table, Reading())),
             "state": "snapshotting",
             "since_epoch": progress.since_epoch,
             "first": progress.since_epoch == end.epoch,
@@ -184,9 +190,13 @@ def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str,
             "chunks_done": progress.chunks_done,
             "chunks_estimate": max(progress.chunks_estimate, progress.chunks_done),
         }
+    for chunk in snapshot.chunks:
+        if chunk.filter is not None and chunk.table not in tables:  # one that the sinks missed, read alone
+            tables[chunk.table] = {"partial": True, "state": "snapshotting", "since_epoch": end.epoch}
     for table in snapshot.queue:
         if table not in notes.reread:
             tables[table] = {
+                **_asked(notes.readings.get(table, Reading())),
                 "state": "snapshotting", "since_epoch": None, "first": False, "last": False,
                 "append": table in notes.append, "rows_estimate": 0, "chunks_done": 0, "chunks_estimate": 0,
             }  # fmt: skip

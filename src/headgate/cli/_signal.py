@@ -1,0 +1,155 @@
+"""``headgate signal``: ask something of a running pipeline."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from headgate.control import Signal
+
+__all__ = ["signal"]
+
+
+class Action(str, Enum):
+    """The signals, in Debezium's names."""
+
+    execute_snapshot = "execute-snapshot"
+    stop_snapshot = "stop-snapshot"
+    pause_snapshot = "pause-snapshot"
+    resume_snapshot = "resume-snapshot"
+    log = "log"
+
+
+class Kind(str, Enum):
+    """How a snapshot is read."""
+
+    incremental = "incremental"
+    blocking = "blocking"
+
+
+def signal(
+    pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
+    action: Annotated[Action | None, typer.Argument(help="What to ask.", show_default=False)] = None,
+    message: Annotated[
+        str | None, typer.Argument(help="For log: the text; {} becomes the GTID set.", show_default=False)
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tables",
+            "-t",
+            metavar="REGEX",
+            help="Regular expressions that match the whole of db.table. Repeatable. stop-snapshot without: all.",
+        ),
+    ] = None,
+    kind: Annotated[
+        Kind, typer.Option("--type", help="blocking: live changes wait until the tables are read.")
+    ] = Kind.incremental,
+    condition: Annotated[
+        list[str] | None,
+        typer.Option("--condition", metavar="REGEX:SQL", help="Read only these rows of these tables. Repeatable."),
+    ] = None,
+    surrogate_key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Divide the table along this column instead of its key.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--id", help="The signal's id; random if not given.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="A signal in Debezium's JSON; - reads stdin.")
+    ] = None,
+) -> None:
+    r"""Ask a running pipeline to read tables (again), to stop, pause or go on reading, or to log a line.
+
+    The signal is put into the pipeline's inbox, and its id is printed. The pipeline takes it with its next batch; if it
+    does not run, when it starts. Live changes never stop meanwhile, except for --type blocking. A signal that the
+    pipeline cannot follow is logged there as a warning.
+
+    Examples:
+      headgate signal pipeline.toml execute-snapshot --tables 'shop\.orders' --tables 'shop\.item.*'
+
+      headgate signal pipeline.toml execute-snapshot -t 'shop\.orders' --condition 'shop\.orders:status = 1'
+
+      headgate signal pipeline.toml pause-snapshot
+
+      headgate signal pipeline.toml stop-snapshot -t 'shop\.orders'
+
+      headgate signal pipeline.toml log 'here we were: {}'
+    """
+    from headgate.config import load_config
+    from headgate.control import submit
+    from headgate.lake import Inbox, Lake
+
+    config = load_config(pipeline)
+    given: dict[str, Any] = {
+        "action": action, "message": message, "tables": tables, "condition": condition,
+        "surrogate_key": surrogate_key, "kind": kind, "name": name,
+    }  # fmt: skip
+    asked = _from_json(json_file, given) if json_file is not None else _from_words(**given)
+    submit(Inbox(Lake.at(config.target.path or "").inbox), asked)
+    sys.stdout.write(f"{asked.id}\n")
+
+
+def _from_json(file: Path, words: dict[str, Any]) -> Signal:
+    """The signal in a file.
+
+    :raises ConfigError: it cannot be read, is no signal, or something was given beside it.
+    """
+    from headgate.control import parse_signal
+    from headgate.errors import ConfigError
+
+    beside = [what for what in ("action", "message", "tables", "condition", "surrogate_key") if words[what]]
+    if beside:
+        raise ConfigError(f"--json holds the whole signal; leave out {beside[0].replace('_', '-')}")
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    return parse_signal(text, name=words["name"])
+
+
+def _from_words(
+    *,
+    action: Action | None,
+    message: str | None,
+    tables: list[str] | None,
+    condition: list[str] | None,
+    surrogate_key: str | None,
+    kind: Kind,
+    name: str | None,
+) -> Signal:
+    """The signal that the command line describes.
+
+    :raises ConfigError: something is missing, or does not belong to this signal.
+    """
+    from headgate.control import SIGNAL_TYPES, parse_signal
+    from headgate.errors import ConfigError
+
+    if action is None:
+        raise ConfigError(f"say what to ask ({', '.join(SIGNAL_TYPES)}), or give it with --json")
+    if message is not None and action is not Action.log:
+        raise ConfigError(f"{action.value} takes no message; tables are named with --tables")
+    data: dict[str, Any] = {}
+    if tables:
+        data["data-collections"] = tables
+    if condition:
+        data["additional-conditions"] = [_condition(one) for one in condition]
+    if surrogate_key:
+        data["surrogate-key"] = surrogate_key
+    if message:
+        data["message"] = message
+    if action in (Action.execute_snapshot, Action.stop_snapshot):
+        data["type"] = kind.value
+    return parse_signal({"id": name, "type": action.value, "data": data})
+
+
+def _condition(text: str) -> dict[str, str]:
+    from headgate.errors import ConfigError
+
+    table, colon, condition = text.partition(":")
+    if not (table and colon and condition.strip()):
+        raise ConfigError(rf"--condition {text!r}: expected REGEX:SQL, such as 'shop\.orders:status = 1'")
+    return {"data-collection": table, "filter": condition.strip()}

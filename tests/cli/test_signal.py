@@ -1,0 +1,89 @@
+"""``headgate signal`` writes what the words mean into the pipeline's inbox."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli import app
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(
+        f'name = "shop"\n[source]\nurl = "mysql://u@h"\ntables = ["shop.*"]\n[target]\npath = "{tmp_path}/lake"\n'
+    )
+    return file
+
+
+def run(*args: str, stdin: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["signal", *args], input=stdin)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def written(pipeline: Path, name: str) -> object:
+    folder = pipeline.parent / "lake" / "_headgate" / "inbox" / "signals"
+    value = json.loads((folder / f"{name}.json").read_text())
+    del value["submitted_us"]
+    return value
+
+
+def test_words_become_a_signal(pipeline: Path) -> None:
+    code, out, err = run(
+        str(pipeline), "execute-snapshot", "-t", r"shop\..*", "--condition", r"shop\.orders: status = 1",
+        "--surrogate-key", "code", "--type", "blocking",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    name = out.strip()
+    assert written(pipeline, name) == {
+        "id": name,
+        "type": "execute-snapshot",
+        "data": {
+            "data-collections": [r"shop\..*"],
+            "type": "BLOCKING",
+            "additional-conditions": [{"data-collection": r"shop\.orders", "filter": "status = 1"}],
+            "surrogate-key": "code",
+        },
+    }
+
+
+def test_the_other_signals(pipeline: Path) -> None:
+    for words in (["stop-snapshot"], ["pause-snapshot"], ["resume-snapshot"], ["log", "at {}"]):
+        code, out, _ = run(str(pipeline), *words, "--id", words[0])
+        assert (code, out) == (0, f"{words[0]}\n")
+        assert isinstance(written(pipeline, words[0]), dict)
+
+
+def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
+    text = json.dumps({"id": "a/b", "type": "stop-snapshot", "data": {"data-collections": ["x.y"]}})
+    (tmp_path / "s.json").write_text(text)
+    assert run(str(pipeline), "--json", str(tmp_path / "s.json"))[:2] == (0, "a/b\n")
+    assert run(str(pipeline), "--json", "-", stdin=text)[0] == 0
+    found = written(pipeline, "a%2Fb")
+    assert isinstance(found, dict)
+    assert found["data"]["data-collections"] == ["x.y"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what to ask (execute-snapshot,"),
+        (["dance"], "'dance' is not one of"),
+        (["execute-snapshot"], 'no "data-collections"'),
+        (["execute-snapshot", "shop.a"], "tables are named with --tables"),
+        (["execute-snapshot", "-t", "*.a"], "not a regular expression"),
+        (["execute-snapshot", "-t", "a.b", "--condition", "x"], "expected REGEX:SQL"),
+        (["pause-snapshot", "--json", "-"], "leave out action"),
+        (["--json", "/nowhere/x"], "cannot be read"),
+        (["log"], 'no "message"'),
+    ],
+)
+def test_mistakes_are_told_and_nothing_is_written(pipeline: Path, words: list[str], said: str) -> None:
+    code, out, err = run(str(pipeline), *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not (pipeline.parent / "lake").exists()
