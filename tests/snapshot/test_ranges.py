@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
+from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
 from headgate.snapshot._ranges import in_range
 
@@ -37,6 +38,14 @@ def decided(column: Column, values: pa.Array, lo: str | None, hi: str | None) ->
     mask = in_range(server.query, table, chunk)(pa.table({column.name: values}))
     assert not server.asked
     return list(values.filter(pa.array(mask)).to_pylist())
+
+
+@pytest.mark.parametrize(("kind", "text"), [("enum", "😀"), ("set", "a,😀")])
+def test_a_member_that_information_schema_cannot_show_has_no_number(kind: str, text: str) -> None:
+    column = Column("k", kind, members=("a", "?"))
+    with pytest.raises(SnapshotRefusedError, match="😀") as found:
+        decided(column, pa.array(["a", text]), "1", "2")
+    assert found.value.column == "k"
 
 
 UTC = timezone.utc

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog import Column, TableDef
+from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
 from headgate.snapshot._keys import BINARIES, FLOATS, INTEGERS, TEMPORALS, TEXTS, bound_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
@@ -90,15 +91,27 @@ def _ordered(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
-    """The numbers behind ENUM and SET values; 0 is MySQL's value for what is not a member."""
+    """The numbers behind ENUM and SET values; 0 is the empty value of a failed insert.
+
+    :raises SnapshotRefusedError: a value that is not among the members as information_schema shows them.
+    """
     encoded = values.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
     place = {member: index for index, member in enumerate(column.members)}
+    texts = encoded.dictionary.to_pylist()
+    parts = texts if column.type == "enum" else [part for text in texts for part in text.split(",")]
+    for member in {*parts} - {""}:
+        if member not in place:  # one with a character above U+FFFF, which is "?" there
+            raise SnapshotRefusedError(
+                f"the key's value {member!r} is not among the members that information_schema shows: rename the "
+                "member, or leave the table out",
+                column=column.name,
+            )
     if column.type == "enum":
-        numbers = [place.get(text, -1) + 1 for text in encoded.dictionary.to_pylist()]
+        numbers = [place.get(text, -1) + 1 for text in texts]
     else:
-        numbers = [sum(1 << place[m] for m in text.split(",") if m in place) for text in encoded.dictionary.to_pylist()]
+        numbers = [sum(1 << place[m] for m in text.split(",") if m in place) for text in texts]
     return pa.array(np.array(numbers, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)])
 
 
