@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from headgate.config import PipelineConfig, SourceConfig, TableConfig, TargetConfig
+from headgate.config import PipelineConfig, SourceConfig, TableConfig, TargetConfig, UiConfig
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -51,6 +51,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", PipelineConfig),
     ("`[source]`", SourceConfig),
     ("`[target]`", TargetConfig),
+    ("`[ui]`", UiConfig),
     ('`[tables."db.table"]`', TableConfig),
 )
 
@@ -87,7 +88,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None or value == {} or value is PydanticUndefined:
+    if value is None or value == {} or value is PydanticUndefined or isinstance(value, BaseModel):
         return "none"
     value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
     return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"

@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from headgate._policies import POLICY_VALUES, Bit, Json, Policies, Time, WideDecimals, Window, ZeroDates
 from headgate.errors import ConfigError
 
-__all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "load_config", "parse_config"]
+__all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "UiConfig", "load_config", "parse_config"]
 
 Mode = Literal["current", "changelog"]
 
@@ -196,6 +196,22 @@ class TableConfig(_Model):
     )
 
 
+class UiConfig(_Model):
+    """A page inside `headgate run` that shows how the pipeline is doing; `headgate ui` is the same beside it."""
+
+    port: int | None = Field(default=None, ge=1, le=65_535, description="port of the page; none: there is no page")
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="address to listen on; any but a loopback one needs `token_file`",
+    )
+    token_file: str | None = Field(
+        default=None,
+        description="file with a token of 16 characters or more, which allows signals; a relative path starts at the"
+        " working directory",
+    )
+
+
 class PipelineConfig(_Model):
     """One pipeline."""
 
@@ -208,6 +224,7 @@ class PipelineConfig(_Model):
     spark: dict[str, str] = Field(
         default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
     )
+    ui: UiConfig = Field(default_factory=UiConfig, description="the page, off by default")
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 
     def policies(self) -> Policies:
@@ -274,6 +291,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         raise ConfigError(f"{where} is not TOML: {error}") from None
     _resolve(value, "target", "path", folder or Path.cwd())
     _resolve(value, "source", "password_file", folder or Path.cwd())
+    _resolve(value, "ui", "token_file", folder or Path.cwd())
     try:
         return PipelineConfig.model_validate(value)
     except ValidationError as error:
@@ -323,7 +341,9 @@ def _explain(error: ValidationError) -> str:
 
 
 def _model_at(place: list[str]) -> type[BaseModel]:
-    models: dict[str, type[BaseModel]] = {"source": SourceConfig, "target": TargetConfig, "tables": TableConfig}
+    models: dict[str, type[BaseModel]] = {
+        "source": SourceConfig, "target": TargetConfig, "tables": TableConfig, "ui": UiConfig,
+    }  # fmt: skip
     return models.get(place[0], PipelineConfig) if place else PipelineConfig
 
 

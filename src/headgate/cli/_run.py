@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headgate.cli._interrupt import on_interrupt
+
+if TYPE_CHECKING:
+    from headgate.config import PipelineConfig
 
 __all__ = ["run"]
 
@@ -70,10 +74,20 @@ def run(
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    with view, on_interrupt(running.stop):
+    with _page(config), view, on_interrupt(running.stop):
         running.run(
             once=once,
             resnapshot=resnapshot or (),
             on_progress=view.take,
             on_start=take_signals_back,
         )
+
+
+def _page(config: PipelineConfig) -> AbstractContextManager[object]:
+    """The page, if ``[ui]`` asks for one; it ends with the run."""
+    if config.ui.port is None:
+        return nullcontext()
+    from headgate.cli._ui import serving
+
+    file = config.ui.token_file
+    return serving([config], config.ui.host, config.ui.port, None if file is None else Path(file))

@@ -1,0 +1,60 @@
+"""``headgate ui``: a page that shows how pipelines are doing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli._common import write_lines
+from headgate.cli._interrupt import on_interrupt
+
+if TYPE_CHECKING:
+    from headgate.config import PipelineConfig
+    from headgate.ui import Serving
+
+__all__ = ["command", "serving"]
+
+
+def command(
+    pipelines: Annotated[list[Path], typer.Argument(help="The pipeline files; they need not run.", show_default=False)],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")] = 8321,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with a token: allows signals, and other addresses than loopback ones."),
+    ] = None,
+) -> None:
+    """Show how pipelines are doing, as a page, as JSON and for Prometheus, until Ctrl-C.
+
+    / is the page, /api/status the same as JSON, /metrics for Prometheus. It reads the files that running pipelines keep
+    in their lakes, so it may run anywhere those can be read. With a token, POST /signals takes signals, and the page
+    has buttons for them. On an address that others can reach everything needs the token: as Bearer, or as the password
+    that a browser asks for.
+
+    Examples:
+      headgate ui pipeline.toml
+
+      headgate ui shop.toml billing.toml --host 0.0.0.0 --token-file /run/secrets/headgate-token
+    """
+    from headgate.config import load_config
+
+    ended = threading.Event()
+    with serving([load_config(file) for file in pipelines], host, port, token_file) as page, on_interrupt(ended.set):
+        write_lines([page.url])
+        ended.wait()
+
+
+def serving(configs: Sequence[PipelineConfig], host: str, port: int, token_file: Path | None) -> Serving:
+    """The page of these pipelines, to be entered.
+
+    :raises ConfigError: no or no good token where one is needed, an address that cannot be listened on.
+    """
+    from headgate.ui import Serving, Token, Watched, create_app
+
+    token = None if token_file is None else Token.from_file(token_file)
+    app = create_app([Watched.of(config) for config in configs], host=host, token=token)
+    return Serving(app, host, port)

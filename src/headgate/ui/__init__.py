@@ -1,0 +1,10 @@
+"""The page: how pipelines are doing, for browsers, programs and Prometheus; signals for those who have the token."""
+
+from __future__ import annotations
+
+from headgate.ui._app import create_app
+from headgate.ui._guard import Token
+from headgate.ui._pipelines import Watched
+from headgate.ui._server import Serving
+
+__all__ = ["Serving", "Token", "Watched", "create_app"]

@@ -1,0 +1,164 @@
+"""The pages: ``/`` for people, ``/api/status`` and ``/metrics`` for programs, ``POST /signals`` for who has the token.
+
+Everything is rendered here from the status files; the page holds no state, so several may look at the same pipelines,
+and none is needed for a pipeline to run. Templates escape what they show: table names and messages come from others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from headgate.control import Signal, parse_signal, submit
+from headgate.errors import ConfigError
+from headgate.lake import duration
+from headgate.ui._guard import Guard, Token, is_loopback
+from headgate.ui._metrics import CONTENT_TYPE, exposition
+from headgate.ui._pipelines import View, Watched, watch
+
+__all__ = ["create_app"]
+
+_TABLES_SHOWN: Final = 200
+"""Rows of a table of tables before the rest is left to ``?all=1``: a browser replaces them every few seconds."""
+_LARGEST_BODY: Final = 1 << 20
+"""Bytes of a signal; its conditions are limited to much less."""
+
+
+def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: Token | None = None) -> ASGIApp:
+    """The page of these pipelines.
+
+    :param host: the address it will listen on; any but a loopback one needs a token.
+    :raises ConfigError: no token where one is needed; two pipelines of one name.
+    """
+    if token is None and not is_loopback(host):
+        raise ConfigError(f"a page on {host} can be reached from elsewhere, so it needs a token: --token-file FILE")
+    pages = _Pages(watch(pipelines), token)
+    routes = [
+        Route("/", pages.page),
+        Route("/content", pages.content),
+        Route("/api/status", pages.status),
+        Route("/metrics", pages.metrics),
+        Route("/signals", pages.signals, methods=["POST"]),
+        Mount("/static", StaticFiles(packages=[("headgate.ui", "static")])),
+    ]
+    return Guard(Starlette(routes=routes), host, token)
+
+
+class _Pages:
+    def __init__(self, pipelines: Mapping[str, Watched], token: Token | None) -> None:
+        self._pipelines, self._token = pipelines, token
+        self._templates = Environment(
+            loader=PackageLoader("headgate.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters.update(ago=_ago, clock=_clock, count=_count, duration=duration)
+
+    # --- looking; these are plain functions, so they run in threads and may read files
+
+    def page(self, request: Request) -> Response:
+        return self._html("page.html", request, signals=self._token is not None)
+
+    def content(self, request: Request) -> Response:
+        return self._html("content.html", request)
+
+    def status(self, _request: Request) -> Response:
+        return JSONResponse({"v": 1, "pipelines": [view.to_dict() for view in self._look()]})
+
+    def metrics(self, _request: Request) -> Response:
+        return Response(exposition(self._look()), media_type=CONTENT_TYPE)
+
+    def _look(self) -> list[View]:
+        return [pipeline.look() for pipeline in self._pipelines.values()]
+
+    def _html(self, name: str, request: Request, **more: Any) -> Response:
+        limit = None if request.query_params.get("all") == "1" else _TABLES_SHOWN
+        return HTMLResponse(self._templates.get_template(name).render(views=self._look(), limit=limit, **more))
+
+    # --- asking
+
+    async def signals(self, request: Request) -> Response:
+        """202 when the signal's file is written; the pipeline takes it with its next batch."""
+        body = await _body(request)
+        is_form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+        try:
+            form = parse_qsl(body.decode()) if is_form else []
+        except ValueError:
+            return PlainTextResponse("not a form\n", 400)
+        fields = dict(form)
+        if self._token is None:
+            return self._answer(request, 403, problem="signals are switched off: start the page with --token-file")
+        if not (self._token.bearer(request.headers) or self._token.equals(fields.get("token", ""))):
+            return self._answer(request, 401, problem="the token is missing or wrong")
+        name = fields.get("pipeline") or request.query_params.get("pipeline")
+        if name is None and len(self._pipelines) == 1:
+            name = next(iter(self._pipelines))
+        if name is None or name not in self._pipelines:
+            known = ", ".join(self._pipelines)
+            return self._answer(request, 404, problem=f"say which pipeline, ?pipeline=NAME: {known}")
+        try:
+            signal = _from_form(fields) if is_form else parse_signal(body)
+            await run_in_threadpool(submit, self._pipelines[name].inbox, signal)
+        except ConfigError as error:
+            return self._answer(request, 400, problem=str(error))
+        except OSError as error:
+            return self._answer(request, 503, problem=f"the inbox cannot be written: {error.strerror or error}")
+        return self._answer(request, 202, id=signal.id, type=signal.type, pipeline=name)
+
+    def _answer(self, request: Request, code: int, **value: str) -> Response:
+        headers = {"www-authenticate": 'Bearer realm="headgate"'} if code == 401 else None
+        if "text/html" in request.headers.get("accept", ""):
+            html = self._templates.get_template("answer.html").render(value=value)
+            return HTMLResponse(html, code, headers)
+        return JSONResponse(value, code, headers)
+
+
+async def _body(request: Request) -> bytes:
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > _LARGEST_BODY:
+            raise HTTPException(413, "a signal is smaller than that")
+    return bytes(found)
+
+
+def _from_form(fields: Mapping[str, str]) -> Signal:
+    """The signal that a filled-in form means; only what belongs to its type."""
+    kind = fields.get("type", "")
+    tables = [line.strip() for line in fields.get("tables", "").splitlines() if line.strip()]
+    data: dict[str, Any] = {}
+    if kind in ("execute-snapshot", "stop-snapshot") and tables:
+        data["data-collections"] = tables
+    if kind == "execute-snapshot":
+        data["type"] = fields.get("kind", "INCREMENTAL")
+        condition = fields.get("condition", "").strip()
+        if condition:
+            data["additional-conditions"] = [{"data-collection": one, "filter": condition} for one in tables]
+    return parse_signal({"type": kind, "data": data})
+
+
+def _count(number: float | None) -> str:
+    """``1,234`` or ``12.5``; nothing for None."""
+    if number is None:
+        return ""
+    return f"{number:,.0f}" if number >= 100 or isinstance(number, int) else f"{number:,.1f}"
+
+
+def _ago(at_us: int, now_us: int) -> str:
+    return f"{duration(max(0, now_us - at_us) / 1e6)} ago"
+
+
+def _clock(at_us: int) -> str:
+    """An instant in ISO 8601, UTC, to the second."""
+    return dt.datetime.fromtimestamp(at_us / 1e6, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

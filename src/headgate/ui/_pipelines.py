@@ -1,0 +1,88 @@
+"""The pipelines that a page shows: each is a name and an inbox, read anew for every answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.config import PipelineConfig
+from headgate.errors import ConfigError, HeadgateError
+from headgate.lake import Inbox, Lake, Status, TableStatus, read_status
+
+__all__ = ["View", "Watched", "watch"]
+
+_ORDER = {"stopped": 0, "stale": 1, "snapshotting": 2}
+"""What needs care comes first."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A pipeline to show, whether it runs or not."""
+
+    name: str
+    inbox: Inbox
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> Watched:
+        """The pipeline of a configuration."""
+        return cls(config.name, Inbox(Lake.at(config.target.path or "").inbox))
+
+    def look(self) -> View:
+        """How it is doing now; a file that cannot be read is a ``problem``, not an error."""
+        now_us = time.time_ns() // 1000
+        try:
+            return View(self.name, now_us, read_status(self.inbox))
+        except HeadgateError as error:
+            return View(self.name, now_us, None, str(error))
+        except OSError as error:
+            return View(self.name, now_us, None, f"{self.inbox.path} cannot be read: {error.strerror or error}")
+
+
+@dataclass(frozen=True)
+class View:
+    """One look at a pipeline. ``status`` is None if it has not run yet, or if there is a ``problem``."""
+
+    name: str
+    now_us: int
+    status: Status | None
+    problem: str | None = None
+
+    @property
+    def condition(self) -> str:
+        """``running``, ``idle``, ``stopped``, ``failed``, ``not running``; ``unknown`` with a problem."""
+        if self.problem is not None:
+            return "unknown"
+        return "not running" if self.status is None else self.status.condition(self.now_us)
+
+    @property
+    def up(self) -> bool:
+        """Whether the pipeline runs, so that its lag and rates mean something."""
+        return self.condition in ("running", "idle")
+
+    def tables(self) -> list[tuple[str, TableStatus]]:
+        """What needs care first, then by name."""
+        tables = self.status.tables.items() if self.status else ()
+        return sorted(tables, key=lambda found: (_ORDER.get(found[1].state, 3), found[0]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values: the status file's content and ``condition``; ``problem`` if there is one."""
+        value: dict[str, Any] = {"pipeline": self.name} if self.status is None else self.status.to_dict()
+        value["condition"] = self.condition
+        if self.problem is not None:
+            value["problem"] = self.problem
+        return value
+
+
+def watch(pipelines: Sequence[Watched]) -> dict[str, Watched]:
+    """By name; at least one.
+
+    :raises ConfigError: two of the same name.
+    """
+    found: dict[str, Watched] = {}
+    for pipeline in pipelines:
+        if pipeline.name in found:
+            raise ConfigError(f"two pipelines are named {pipeline.name}; a page needs a name for each")
+        found[pipeline.name] = pipeline
+    return found

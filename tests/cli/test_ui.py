@@ -1,0 +1,105 @@
+"""``headgate ui``: a page until Ctrl-C, and what it refuses before it begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli import _run, app
+from headgate.config import parse_config
+
+SRC = str(Path(_run.__file__).parents[2])
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(
+        'name = "shop"\n[source]\nurl = "mysql://u@127.0.0.1:1"\ntables = ["shop.*"]\n'
+        f'[target]\npath = "{tmp_path / "lake"}"\n'
+    )
+    return file
+
+
+def test_a_page_until_ctrl_c(pipeline: Path) -> None:
+    other = pipeline.with_name("other.toml")
+    other.write_text(pipeline.read_text().replace('"shop"', '"billing"'))
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "headgate.cli", "ui", str(pipeline), str(other), "--port", "0"],
+        env={**os.environ, "PYTHONPATH": SRC}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = process.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}api/status", timeout=60) as answer:
+            value = json.load(answer)
+        assert [one["pipeline"] for one in value["pipelines"]] == ["shop", "billing"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--host", "0.0.0.0"], "needs a token: --token-file FILE"),
+        (["--token-file", "nowhere"], "the token file nowhere cannot be read"),
+        (["--host", "192.0.2.1", "--token-file", "TOKEN"], "cannot listen on 192.0.2.1"),
+        (["PIPELINE"], "two pipelines are named shop"),
+        (["nothing.toml"], "nothing.toml cannot be read"),
+    ],
+)
+def test_what_is_refused(pipeline: Path, more: list[str], said: str) -> None:
+    token = pipeline.with_name("token")
+    token.write_text("0123456789abcdef\n")
+    words = [{"TOKEN": str(token), "PIPELINE": str(pipeline)}.get(word, word) for word in more]
+    result = CliRunner().invoke(app, ["ui", str(pipeline), "--port", "0", *words])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_inside_a_run_it_is_off_unless_asked_for(pipeline: Path) -> None:
+    with _run._page(parse_config(pipeline.read_text())) as page:
+        assert page is None
+    assert parse_config(pipeline.read_text() + "[ui]\nport = 8321\n").ui.host == "127.0.0.1"
+    pipeline.write_text(pipeline.read_text() + '[ui]\nport = 8321\nhost = "0.0.0.0"\n')
+    result = CliRunner().invoke(app, ["run", str(pipeline)])
+    assert result.exit_code == 2
+    assert "needs a token" in result.stderr
+
+
+def test_inside_a_run(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is there while the pipeline runs, and not after it."""
+    from headgate import pipeline as wiring
+    from headgate.ui import _server
+
+    pages: list[socket.socket] = []
+    seen = []
+    taken = _server._listen
+
+    def listen(host: str, _port: int) -> socket.socket:
+        pages.append(taken(host, 0))
+        return pages[-1]
+
+    monkeypatch.setattr(_server, "_listen", listen)
+
+    def run(*_: object, **__: object) -> None:
+        port = pages[0].getsockname()[1]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status", timeout=60) as answer:
+            seen.append(json.load(answer)["pipelines"][0]["pipeline"])
+
+    monkeypatch.setattr(wiring.Pipeline, "run", run)
+    pipeline.write_text(pipeline.read_text() + "[ui]\nport = 8321\n")
+    result = CliRunner().invoke(app, ["run", str(pipeline)])
+    assert (result.exit_code, seen) == (0, ["shop"])
+    assert pages[0].fileno() == -1

@@ -1,0 +1,164 @@
+"""The page in a real browser: what one sees, by keyboard, on a phone, in the dark, and without scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.lake import Inbox
+from headgate.ui import Serving, Token, Watched, create_app
+from tests.browser import Browser, find_chromium
+from tests.ui.status import put
+
+SECRET = "correct-horse-battery"
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+FAINT = """(() => {
+  const parts = (colour) => colour.match(/[0-9.]+/g).map(Number);
+  const light = (colour) => parts(colour).slice(0, 3).map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    const colour = getComputedStyle(node).backgroundColor;
+    return parts(colour)[3] === 0 ? ground(node.parentElement) : colour;
+  };
+  const faint = [];
+  for (const node of document.querySelectorAll("body *")) {
+    if (![...node.childNodes].some((one) => one.nodeType === Node.TEXT_NODE && one.nodeValue.trim())) continue;
+    const [a, b] = [light(getComputedStyle(node).color), light(ground(node))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) faint.push(`${node.tagName} ${node.textContent.trim().slice(0, 40)}: ${contrast.toFixed(2)}`);
+  }
+  return faint;
+})()"""
+"""Texts with less contrast than WCAG 2.2 wants (1.4.3, level AA: 4.5)."""
+ANSWERED = """new Promise((resolve) => {
+  const answer = document.getElementById("answer");
+  const look = () => answer.textContent && resolve(answer.textContent);
+  new MutationObserver(look).observe(answer, {childList: true});
+  look();
+})"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    program = find_chromium()
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("there is no Chromium, which scripts/test installs: apt-get install chromium")
+        pytest.skip("there is no Chromium (Debian: sudo apt-get install chromium; scripts/test installs it as root)")
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    with Browser(program, profile) as found:
+        yield found
+
+
+def test_the_page_in_a_browser(browser: Browser, tmp_path: Path) -> None:
+    inbox = Inbox(str(tmp_path / "inbox"))
+    put(inbox)
+    app = create_app([Watched("shop", inbox)], token=Token(SECRET))
+    with Serving(app, "127.0.0.1", 0) as page:
+        browser.look(width=1200, height=900, dark=False)
+        browser.open(page.url)
+        assert browser.run("document.querySelector('h1').innerText") == "shop running"
+        assert browser.run("document.querySelector('progress').position") == 3 / 8
+        assert browser.run("[...document.querySelectorAll('table caption')].length") == 2
+        light = browser.run(GROUND)
+        assert browser.run(FAINT) == []
+        browser.picture(tmp_path / "light.png")
+
+        by_keyboard(browser)
+        refreshes_in_place(browser, inbox)
+        sends_signals(browser, inbox)
+
+        browser.look(width=375, height=800, dark=True)
+        assert browser.run(OVERFLOW) == 0
+        assert browser.run(GROUND) != light
+        assert browser.run(FAINT) == []
+        browser.picture(tmp_path / "dark-phone.png")
+
+        without_scripts(browser, page.url, inbox)
+    assert [event for event in browser.events if is_trouble(event)] == []
+
+
+def is_trouble(event: dict[str, Any]) -> bool:
+    """An error of a script, or something that the security policy refused; the wrong token's 401 is none."""
+    if event.get("method") == "Log.entryAdded":
+        entry = event["params"]["entry"]
+        return entry["level"] in ("error", "warning") and entry["source"] != "network"
+    return event.get("method") == "Runtime.exceptionThrown"
+
+
+def by_keyboard(browser: Browser) -> None:
+    """Everything can be reached with Tab, each thing is seen to have the focus, and the skip link comes first."""
+    reached: list[str] = []
+    while not reached or reached[-1] != "BODY":
+        browser.press("Tab")
+        name = "document.activeElement.id || document.activeElement.value || document.activeElement.className"
+        tag, label = browser.run("document.activeElement.tagName"), browser.run(name)
+        reached.append(label if label and tag != "BODY" else tag)
+        if tag != "BODY":
+            assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid", reached
+        assert len(reached) < 40, reached
+    assert reached[0] == "skip"
+    buttons = ["execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot"]
+    assert [name for name in reached if name in buttons] == buttons
+    assert {"SUMMARY", "tables-shop", "batches-shop", "tables", "condition", "token"} <= set(reached)
+
+
+def refreshes_in_place(browser: Browser, inbox: Inbox) -> None:
+    """New figures come without a reload; the focus and what was opened stay, and so does what was typed."""
+    browser.run("document.querySelector('details').open = true")
+    browser.run("document.querySelector('summary').focus()")
+    browser.run("window.before = [document.activeElement, document.querySelector('h1')]")
+    browser.run("document.getElementById('tables').value = 'half a regular'")
+    status = put(inbox, state="idle", warnings=[], tables={"shop.new": {"state": "stale", "reason": "<i>ALTER</i>"}})
+    browser.run("refresh()")
+    assert browser.run("document.querySelector('h1').innerText") == "shop idle"
+    assert browser.run("document.querySelector('tbody').innerText").split("\t")[:3] == [
+        "shop.new", "stale", "<i>ALTER</i>",
+    ]  # fmt: skip
+    assert browser.run("document.querySelectorAll('.warnings li').length") == 0
+    assert browser.run("document.activeElement === before[0] && document.querySelector('h1') === before[1]")
+    assert browser.run("document.querySelector('details').open")
+    assert browser.run("document.getElementById('tables').value") == "half a regular"
+    put(inbox, **status.to_dict() | {"warnings": [{"at_us": 1, "level": "error", "text": "lost"}]})
+    browser.run("refresh()")
+    assert browser.run("document.querySelector('.warnings li').innerText").endswith("lost")
+    assert browser.run("document.activeElement === before[0]")
+
+
+def sends_signals(browser: Browser, inbox: Inbox) -> None:
+    """By keyboard: the answer is told in the page, which stays."""
+    browser.run("document.getElementById('tables').value = 'shop\\\\.orders'")
+    for token, said in (("wrong-wrong-wrong", "Not taken: the token"), (SECRET, "execute-snapshot is in the inbox")):
+        browser.run(f"document.getElementById('token').value = '{token}'")
+        browser.run("document.getElementById('answer').textContent = ''")
+        browser.run("document.querySelector('button[value=execute-snapshot]').focus()")
+        browser.press("Enter")
+        assert browser.run(ANSWERED).startswith(said)
+    (name,) = inbox.names("signals")
+    signal = inbox.read(name)
+    assert signal is not None
+    assert (signal["type"], signal["data"]["data-collections"]) == ("execute-snapshot", ["shop\\.orders"])
+    assert SECRET not in browser.run("document.documentElement.outerHTML + location.href")
+    inbox.delete(name)
+
+
+def without_scripts(browser: Browser, url: str, inbox: Inbox) -> None:
+    """The page reloads itself then, and the form is answered by a page."""
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(url)
+    assert browser.run("document.querySelector('meta[http-equiv=refresh]').content") == "10"
+    browser.run(f"document.getElementById('token').value = '{SECRET}'")
+    browser.run("document.querySelector('button[value=pause-snapshot]').focus()")
+    seen = len(browser.events)
+    browser.press("Enter")
+    browser.until(lambda event: event.get("method") == "Page.loadEventFired", seen)
+    assert "pause-snapshot is in the inbox of shop as" in browser.run("document.body.innerText")
+    assert len(inbox.names("signals")) == 1

@@ -1,0 +1,63 @@
+"""The metrics: names, labels and values, read back with Prometheus' own parser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.lake import Inbox
+from headgate.ui._metrics import METRICS, exposition
+from headgate.ui._pipelines import View, Watched
+from tests.ui.status import put
+
+DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def samples(*views: View) -> dict[tuple[str, ...], float]:
+    """``(name, label values in order of label names)`` → value."""
+    found = {}
+    for family in text_string_to_metric_families(exposition(views).decode()):
+        for sample in family.samples:
+            found[(sample.name, *(value for _, value in sorted(sample.labels.items())))] = sample.value
+    return found
+
+
+def test_values(tmp_path: Path) -> None:
+    watched = Watched("shop", Inbox(str(tmp_path)))
+    status = put(watched.inbox)
+    found = samples(watched.look())
+    assert status.batch is not None
+    expected = {
+        ("headgate_up", "shop"): 1, ("headgate_failed", "shop"): 0, ("headgate_trying_again", "shop"): 0,
+        ("headgate_lag_seconds", "shop"): 1.5, ("headgate_lag_transactions", "shop"): 312,
+        ("headgate_changes_per_second", "shop"): 41.2, ("headgate_rows_per_second", "shop"): 25000,
+        ("headgate_batches_total", "shop"): 12, ("headgate_last_batch_seconds", "shop"): 2.5,
+        ("headgate_last_batch_timestamp_seconds", "shop"): status.batch.committed_us / 1e6,
+        ("headgate_table_state", "shop", "live", "shop.orders"): 1,
+        ("headgate_table_state", "shop", "stale", "shop.orders"): 0,
+        ("headgate_table_state", "shop", "stopped", "shop.old"): 1,
+        ("headgate_table_changes_total", "shop", "shop.orders"): 4321,
+        ("headgate_table_rows_total", "shop", "shop.orders"): 1000,
+        ("headgate_table_chunks_done", "shop", "shop.items"): 3,
+        ("headgate_table_chunks_estimate", "shop", "shop.items"): 8,
+    }  # fmt: skip
+    assert {key: found.get(key) for key in expected} == expected
+    assert ("headgate_table_chunks_done", "shop", "shop.orders") not in found
+    assert {name for name, *_ in found} == set(METRICS)
+
+
+def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
+    watched = Watched("shop", Inbox(str(tmp_path)))
+    put(watched.inbox, state="failed", error="no grant")
+    found = samples(watched.look(), Watched("new", Inbox(str(tmp_path / "new"))).look())
+    assert (found["headgate_up", "shop"], found["headgate_failed", "shop"]) == (0, 1)
+    assert (found["headgate_up", "new"], found["headgate_failed", "new"]) == (0, 0)
+    assert ("headgate_lag_seconds", "shop") not in found
+    put(watched.inbox, error="the connection ended")
+    assert samples(watched.look())["headgate_trying_again", "shop"] == 1
+
+
+def test_all_are_documented() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    assert [name for name in METRICS if f"`{name}`" not in text] == []
