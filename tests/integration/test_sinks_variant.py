@@ -20,6 +20,7 @@ DOCUMENTS = FakeTable("shop.docs", (("id", "bigint"), (ODD, "variant"), ("note",
 BAG = FakeTable("shop.bag", (("id", "bigint"), ("j", "variant")), key=())
 
 
+@pytest.mark.slow
 def test_variants_in_current_and_changelog(spark: SparkSession, tmp_path: Path) -> None:
     bench, name, quoted = Bench(spark, tmp_path / "lake"), DOCUMENTS.name, "`do.c``u`"
     bench.write(
