@@ -24,7 +24,7 @@ from headgate.replication import ImageBatch
 from headgate.snapshot import Redo
 from headgate.spark import ControlFolder, Options, Planner
 from headgate.spark._notes import Reading
-from headgate.spark._requests import check_reading
+from headgate.spark._readings import check_reading
 from headgate.spark._rows import read_task
 from headgate.spark._server import MySQLServer as PlannersServer
 from headgate.spark._tasks import plan_tasks

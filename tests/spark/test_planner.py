@@ -45,11 +45,16 @@ step = st.one_of(
     st.tuples(st.just("batch"), st.sets(st.tuples(tables, st.integers(0, 3)), min_size=4)),
     st.tuples(st.just("restart"), st.none()),
     st.tuples(st.just("again"), tables),
+    st.tuples(st.just("signal"), st.sampled_from(["pause-snapshot", "resume-snapshot"])),
+    st.tuples(
+        st.just("execute"),
+        st.tuples(tables, st.sampled_from([None, "v = 0", "v = 2"]), st.sampled_from(["INCREMENTAL", "BLOCKING"])),
+    ),
     st.tuples(st.just("replay"), st.none()),
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=100)
 @given(
     st.dictionaries(tables, st.one_of(st.sets(keys), st.sets(keys, min_size=12)), min_size=1),
     st.lists(step, min_size=6, max_size=25),
@@ -73,10 +78,20 @@ def test_target_is_the_source_whatever_happens(
             run.batch(replay=True)
         elif what == "restart":
             run.restart()
+        elif what == "signal":
+            run.control.files[f"signals/{number}"] = {"type": argument}
+        elif what == "execute":
+            table, condition, kind = argument
+            data: dict[str, Any] = {"data-collections": [table], "type": kind}
+            if condition is not None:
+                data["additional-conditions"] = [{"data-collection": table, "filter": condition}]
+            run.control.files[f"signals/{number}"] = {"type": "execute-snapshot", "data": data}
         else:
             run.control.files[f"signals/{number}"] = {"type": "resnapshot", "tables": [argument]}
+    run.control.files["signals/end"] = {"type": "resume-snapshot"}
     run.drain()
     assert run.offset.gtid_set == gtids(len(server.log))
+    assert all(progress.finished for progress in run.offset.snapshot.active.values())
     for name in server.states[-1]:
         assert run.sink.targets[name].live, name
         assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name

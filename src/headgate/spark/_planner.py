@@ -37,8 +37,9 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
 from headgate.spark._notes import Cut, Notes
+from headgate.spark._requests import learn
 from headgate.spark._server import Server, ServerState, check_variables, retried
-from headgate.spark._snapshots import SnapshotPlan, learn
+from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
     from headgate.spark._control import ControlFolder

@@ -1,7 +1,9 @@
-"""Users' signals become changes of the snapshot plan: ``headgate.control`` says what one means, this what it does.
+"""Signals become changes of the snapshot plan: ``headgate.control`` says what users' signals mean, this what they do.
 
-A bad signal never stops the stream: what is wrong becomes an ``error`` in its action, and it is done with. Each
-function gives back the action's fields beside ``id`` and ``type``.
+``redo`` and ``resnapshot`` come from the sinks. A signal is taken once: its id is kept in the offset for as long as its
+file is there. A bad signal never stops the stream: what is wrong becomes an ``error`` in its action, and it is done
+with. Only a ``redo`` that names no table raises: it speaks of rows that are missing. What follows a signal gives
+back its action's fields beside ``id`` and ``type``.
 
 **execute-snapshot.** A table that is being read or waits for it is not queued twice: a reading of all rows brings what
 any other would, and two filters are joined by OR. What was read before is read again, beside the live changes; so is a
@@ -24,16 +26,145 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headgate.catalog import TableDef
+from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
-from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
+from headgate.errors import ConfigError, OffsetFormatError
+from headgate.offsets import ChunkSpec
 from headgate.spark._notes import Reading
+from headgate.spark._readings import check_reading
+from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server
-    from headgate.spark._snapshots import SnapshotPlan
 
-__all__ = ["check_reading", "follow_signal", "request"]
+__all__ = ["learn"]
+
+
+def learn(
+    plan: SnapshotPlan,
+    server: Server,
+    *,
+    finished: frozenset[str] | None,
+    signals: Mapping[str, Mapping[str, Any]],
+    discover: bool,
+) -> None:
+    """What there is to read, from what was left and what is new; then come the plan's chunks.
+
+    :param discover: look for tables that are not known yet.
+    """
+    plan.confirm(finished)
+    names: list[str] | None = None
+
+    def tables() -> list[str]:
+        nonlocal names
+        if names is None:
+            names = sorted(server.tables(plan.patterns))
+        return names
+
+    if discover:  # before any signal could ask for some of their rows only
+        known = plan.known() | plan.stopped | (finished or frozenset())
+        unknown = [table for table in tables() if table not in known]
+        if unknown:
+            plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
+    take_signals(plan, signals, tables, server)
+
+
+def take_signals(
+    plan: SnapshotPlan, signals: Mapping[str, Mapping[str, Any]], tables: Callable[[], list[str]], server: Server
+) -> None:
+    """Take every signal that was not taken before.
+
+    :param tables: names of all tables there are (asked only if a signal needs them).
+    :raises OffsetFormatError: a ``redo`` that does not say what is missing.
+    """
+    plan.taken = [name for name in plan.taken if name in signals]
+    for name, signal in signals.items():
+        if name in plan.taken:
+            continue
+        action: dict[str, Any] = {"id": name, "type": str(signal.get("type")), "tables": []}
+        try:
+            action |= _take(plan, name, signal, tables, server)
+        except ConfigError as error:
+            action["error"] = error.message
+        plan.taken.append(name)
+        plan.actions.append(action)
+
+
+def _take(
+    plan: SnapshotPlan, name: str, signal: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
+) -> dict[str, Any]:
+    kind = signal.get("type")
+    if kind == "redo":
+        return _take_redo(plan, name, signal)
+    if kind != "resnapshot":
+        if "problem" in signal:
+            raise ConfigError(str(signal["problem"]))
+        return follow_signal(plan, name, signal, tables, server)
+    patterns = signal.get("tables")
+    if not isinstance(patterns, (list, tuple)):
+        raise ConfigError("a resnapshot signal has no list of table patterns")
+    wanted = TablePatterns([str(pattern) for pattern in patterns])
+    touched = [t for t in tables() if _matches(wanted, t) and _matches(plan.patterns, t)]
+    for table in touched:
+        plan.read_again(table)
+    return {"tables": touched}
+
+
+def _take_redo(plan: SnapshotPlan, name: str, signal: Mapping[str, Any]) -> dict[str, Any]:
+    """The sinks missed a chunk's rows. If the chunk cannot be understood, its whole table is read again.
+
+    :raises OffsetFormatError: not even a table is named.
+    """
+    try:
+        chunk = ChunkSpec.from_dict(signal.get("chunk"))
+    except OffsetFormatError as error:
+        table = signal.get("table")
+        if not isinstance(table, str) or "." not in table:
+            raise OffsetFormatError(
+                f"signal {name} asks for rows that are missing, and cannot be understood ({error.message}): remove"
+                f" signals/{name}.json and read the tables again with headgate run --resnapshot"
+            ) from None
+        plan.read_again(table)
+        return {"tables": [table], "error": error.message}
+    whole, reason = bool(signal.get("whole_table", False)), str(signal.get("reason", ""))
+    if chunk.filter is not None:
+        return _redo_partly(plan, chunk, reason if whole else None)
+    if chunk.table in plan.stopped:
+        return {}
+    return {"tables": _redo(plan, chunk, whole_table=whole)}
+
+
+def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> dict[str, Any]:
+    """A chunk with a filter: of a reading that is still wanted, or nothing is to be done.
+
+    :param refused: why it would never give anything.
+    """
+    table, reading = chunk.table, plan.readings.get(chunk.table)
+    if refused is not None:
+        if reading is not None and reading.filter == chunk.filter:
+            plan.forget(table)
+        return {"tables": [table], "error": f"{table}: {refused}"}
+    if reading is not None and reading.filter != chunk.filter:  # another one has begun: it takes this in
+        request(plan, table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
+        return {"tables": [table]}
+    plan.redo.append(chunk)
+    plan.readings.setdefault(table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
+    if table in plan.done:
+        plan.done.remove(table)
+    return {"tables": [table]}
+
+
+def _redo(plan: SnapshotPlan, chunk: ChunkSpec, *, whole_table: bool) -> list[str]:
+    """:param whole_table: the table is gone or has another key, so none of its planned ranges means anything."""
+    table = chunk.table
+    plan.append.discard(table)
+    if table in plan.active and not whole_table:
+        plan.redo.append(chunk)
+        if table in plan.done:
+            plan.done.remove(table)
+    elif table not in plan.queue:
+        plan.read_again(table)
+    return [table]
 
 
 def follow_signal(
@@ -54,47 +185,6 @@ def follow_signal(
         return {"message": signal.message.replace("{}", plan.position)}
     plan.paused = signal.type == "pause-snapshot"
     return {}
-
-
-def check_reading(server: Server, definition: TableDef, reading: Reading, *, keeps: bool) -> str | None:
-    """Why the table cannot be read like this; None: it can.
-
-    :param keeps: whether rows that change meanwhile are kept as read (``window = "keep"``).
-    """
-    from headgate.snapshot import bound_columns, literal_expression, quote_name
-
-    if reading.filter is None and reading.surrogate is None:
-        return None
-    if not definition.key:
-        return "a table without a key is read whole, in one piece"
-    if reading.surrogate is not None:
-        if keeps:
-            return 'a surrogate key needs whole row images (window = "rewind")'
-        try:
-            literal_expression(bound_columns(definition, reading.surrogate)[0], definition.full_name)
-        except SnapshotRefusedError as error:
-            return error.message
-        if not _leads_an_index(server, definition, reading.surrogate):
-            return f"no index begins with column {reading.surrogate}, so every chunk would look through the whole table"
-    if reading.filter is not None:
-        place = f"{quote_name(definition.db)}.{quote_name(definition.name)}"
-        try:
-            server.query(f"SELECT 1 FROM {place} WHERE ({reading.filter}) LIMIT 0")
-        except HeadgateError as error:
-            if not isinstance(error, Definite):
-                raise
-            return f"the server refuses the filter: {error.message}"
-    return None
-
-
-def _leads_an_index(server: Server, definition: TableDef, column: str) -> bool:
-    texts = (f"_utf8mb4 X'{text.encode().hex()}'" for text in (definition.db, definition.name, column))
-    db, table, name = texts
-    rows = server.query(
-        f"SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = {db} AND TABLE_NAME = {table}"
-        f" AND COLUMN_NAME = {name} AND SEQ_IN_INDEX = 1 AND IS_VISIBLE = 'YES'"
-    )
-    return int(rows[0][0]) > 0
 
 
 def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], server: Server) -> dict[str, Any]:
@@ -159,3 +249,8 @@ def _stop(plan: SnapshotPlan, signal: Signal) -> dict[str, Any]:
     if idle:
         action["unmatched"] = idle
     return action
+
+
+def _matches(patterns: TablePatterns, table: str) -> bool:
+    db, _, name = table.partition(".")
+    return patterns.matches(db, name)

@@ -5,11 +5,7 @@ through the sinks' ``finished.json``. A signal can send it back to the queue, or
 done only when no such chunk is left, and stays active until the sinks confirm it, because only they see a chunk that
 gave nothing.
 
-A signal is taken once: its id is kept in the offset for as long as its file is there. Users' signals are followed in
-``spark/_requests.py``; ``redo`` and ``resnapshot`` come from the sinks. A bad signal is done with, too, and its action
-says what is wrong. Only a ``redo`` that names no table raises: it speaks of rows that are missing.
-
-*Paused*, no chunks are planned, but all else goes on: changes are followed, signals are taken.
+*Paused*, no chunks are planned, but all else goes on: changes are followed, signals are taken (``spark/_requests.py``).
 
 **Append.** A table that nobody has read yet and whose key is one integer needs no MERGE for its chunks, if changes to
 ranges that are still unread are left out of the stream (their chunk, read later, has them). Whether a key is in such a
@@ -24,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import TableDef, TablePatterns
-from headgate.errors import ConfigError, DefiniteServerError, OffsetFormatError
+from headgate.errors import DefiniteServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
 from headgate.spark._notes import Notes, Reading
-from headgate.spark._requests import check_reading, follow_signal, request
+from headgate.spark._readings import check_reading
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server
 
-__all__ = ["SnapshotPlan", "can_append", "chunk_weights", "exact_pattern", "learn"]
+__all__ = ["SnapshotPlan", "can_append", "chunk_weights", "exact_pattern"]
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _SMALL = 25
@@ -149,99 +145,6 @@ class SnapshotPlan:
     def known(self) -> set[str]:
         """Every table that is or was read, as far as the offset tells."""
         return {*self.active, *self.queue, *self.done}
-
-    def take_signals(
-        self, signals: Mapping[str, Mapping[str, Any]], tables: Callable[[], list[str]], server: Server
-    ) -> None:
-        """Take every signal that was not taken before.
-
-        :param tables: names of all tables there are (asked only if a signal needs them).
-        :raises OffsetFormatError: a ``redo`` that does not say what is missing.
-        """
-        self.taken = [name for name in self.taken if name in signals]
-        for name, signal in signals.items():
-            if name in self.taken:
-                continue
-            action: dict[str, Any] = {"id": name, "type": str(signal.get("type")), "tables": []}
-            try:
-                action |= self._take(name, signal, tables, server)
-            except ConfigError as error:
-                action["error"] = error.message
-            self.taken.append(name)
-            self.actions.append(action)
-
-    def _take(
-        self, name: str, signal: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
-    ) -> dict[str, Any]:
-        kind = signal.get("type")
-        if kind == "redo":
-            return self._take_redo(name, signal)
-        if kind != "resnapshot":
-            if "problem" in signal:
-                raise ConfigError(str(signal["problem"]))
-            return follow_signal(self, name, signal, tables, server)
-        patterns = signal.get("tables")
-        if not isinstance(patterns, (list, tuple)):
-            raise ConfigError("a resnapshot signal has no list of table patterns")
-        wanted = TablePatterns([str(pattern) for pattern in patterns])
-        touched = [t for t in tables() if _matches(wanted, t) and _matches(self.patterns, t)]
-        for table in touched:
-            self.read_again(table)
-        return {"tables": touched}
-
-    def _take_redo(self, name: str, signal: Mapping[str, Any]) -> dict[str, Any]:
-        """The sinks missed a chunk's rows. If the chunk cannot be understood, its whole table is read again.
-
-        :raises OffsetFormatError: not even a table is named.
-        """
-        try:
-            chunk = ChunkSpec.from_dict(signal.get("chunk"))
-        except OffsetFormatError as error:
-            table = signal.get("table")
-            if not isinstance(table, str) or "." not in table:
-                raise OffsetFormatError(
-                    f"signal {name} asks for rows that are missing, and cannot be understood ({error.message}): remove"
-                    f" signals/{name}.json and read the tables again with headgate run --resnapshot"
-                ) from None
-            self.read_again(table)
-            return {"tables": [table], "error": error.message}
-        whole, reason = bool(signal.get("whole_table", False)), str(signal.get("reason", ""))
-        if chunk.filter is not None:
-            return self._redo_partly(chunk, reason if whole else None)
-        if chunk.table in self.stopped:
-            return {}
-        return {"tables": self._redo(chunk, whole_table=whole)}
-
-    def _redo_partly(self, chunk: ChunkSpec, refused: str | None) -> dict[str, Any]:
-        """A chunk with a filter: of a reading that is still wanted, or nothing is to be done.
-
-        :param refused: why it would never give anything.
-        """
-        table, reading = chunk.table, self.readings.get(chunk.table)
-        if refused is not None:
-            if reading is not None and reading.filter == chunk.filter:
-                self.forget(table)
-            return {"tables": [table], "error": f"{table}: {refused}"}
-        if reading is not None and reading.filter != chunk.filter:  # another one has begun: it takes this in
-            request(self, table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
-            return {"tables": [table]}
-        self.redo.append(chunk)
-        self.readings.setdefault(table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
-        if table in self.done:
-            self.done.remove(table)
-        return {"tables": [table]}
-
-    def _redo(self, chunk: ChunkSpec, *, whole_table: bool) -> list[str]:
-        """:param whole_table: the table is gone or has another key, so none of its planned ranges means anything."""
-        table = chunk.table
-        self.append.discard(table)
-        if table in self.active and not whole_table:
-            self.redo.append(chunk)
-            if table in self.done:
-                self.done.remove(table)
-        elif table not in self.queue:
-            self.read_again(table)
-        return [table]
 
     def read_again(self, table: str, *, first: bool = True) -> None:
         """Queue a reading of all rows in place of any other of this table.
@@ -381,35 +284,6 @@ class SnapshotPlan:
     _definitions: dict[str, TableDef] = field(default_factory=dict, repr=False)
 
 
-def learn(
-    plan: SnapshotPlan,
-    server: Server,
-    *,
-    finished: frozenset[str] | None,
-    signals: Mapping[str, Mapping[str, Any]],
-    discover: bool,
-) -> None:
-    """What there is to read, from what was left and what is new; then come the plan's chunks.
-
-    :param discover: look for tables that are not known yet.
-    """
-    plan.confirm(finished)
-    names: list[str] | None = None
-
-    def tables() -> list[str]:
-        nonlocal names
-        if names is None:
-            names = sorted(server.tables(plan.patterns))
-        return names
-
-    plan.take_signals(signals, tables, server)
-    if discover:
-        known = plan.known() | plan.stopped | (finished or frozenset())
-        unknown = [table for table in tables() if table not in known]
-        if unknown:
-            plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
-
-
 def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, chunk_rows: int) -> int:
     """About how many rows a chunk holds."""
     least = max(1, chunk_rows // _SMALL)
@@ -423,8 +297,3 @@ def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, chunk_rows: int
 def chunk_weights(chunks: Iterable[ChunkSpec], active: Mapping[str, SnapshotProgress], chunk_rows: int) -> list[int]:
     """About how many rows each chunk holds, for sharing them out between tasks."""
     return [_weight(chunk, active.get(chunk.table), chunk_rows) for chunk in chunks]
-
-
-def _matches(patterns: TablePatterns, table: str) -> bool:
-    db, _, name = table.partition(".")
-    return patterns.matches(db, name)

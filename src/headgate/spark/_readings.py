@@ -1,0 +1,55 @@
+"""Whether a table can be read as a signal asks: with a filter, along a surrogate key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.catalog import TableDef
+from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
+from headgate.spark._notes import Reading
+
+if TYPE_CHECKING:
+    from headgate.spark._server import Server
+
+__all__ = ["check_reading"]
+
+
+def check_reading(server: Server, definition: TableDef, reading: Reading, *, keeps: bool) -> str | None:
+    """Why the table cannot be read like this; None: it can.
+
+    :param keeps: whether rows that change meanwhile are kept as read (``window = "keep"``).
+    """
+    from headgate.snapshot import bound_columns, literal_expression, quote_name
+
+    if reading.filter is None and reading.surrogate is None:
+        return None
+    if not definition.key:
+        return "a table without a key is read whole, in one piece"
+    if reading.surrogate is not None:
+        if keeps:
+            return 'a surrogate key needs whole row images (window = "rewind")'
+        try:
+            literal_expression(bound_columns(definition, reading.surrogate)[0], definition.full_name)
+        except SnapshotRefusedError as error:
+            return error.message
+        if not _leads_an_index(server, definition, reading.surrogate):
+            return f"no index begins with column {reading.surrogate}, so every chunk would look through the whole table"
+    if reading.filter is not None:
+        place = f"{quote_name(definition.db)}.{quote_name(definition.name)}"
+        try:
+            server.query(f"SELECT 1 FROM {place} WHERE ({reading.filter}) LIMIT 0")
+        except HeadgateError as error:
+            if not isinstance(error, Definite):
+                raise
+            return f"the server refuses the filter: {error.message}"
+    return None
+
+
+def _leads_an_index(server: Server, definition: TableDef, column: str) -> bool:
+    texts = (f"_utf8mb4 X'{text.encode().hex()}'" for text in (definition.db, definition.name, column))
+    db, table, name = texts
+    rows = server.query(
+        f"SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = {db} AND TABLE_NAME = {table}"
+        f" AND COLUMN_NAME = {name} AND SEQ_IN_INDEX = 1 AND IS_VISIBLE = 'YES'"
+    )
+    return int(rows[0][0]) > 0
