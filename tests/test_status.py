@@ -48,6 +48,7 @@ class Run:
 
     def beat(self, seconds: float) -> Status:
         self.clocks.now += seconds
+        self.writer._look()
         self.writer._write()
         return self.read()
 
@@ -168,6 +169,26 @@ def test_a_failure_that_is_tried_again(run: Run) -> None:
         assert run.beat(20).lag.seconds == 20.0, "the batch is still to be done"
         writer.ends(report(1, 2))
         assert run.read().error is None
+
+
+def test_a_planner_that_cannot_reach_the_server(run: Run) -> None:
+    run.inbox.write("trouble.json", {"error": "of a run that was killed", "since_us": 0})
+    with run.writer as writer:
+        writer.starts()
+        assert run.beat(10).state == "idle"
+        trouble = {"error": "cannot connect\nto MySQL", "since_us": START_US + 9_000_000}
+        run.inbox.write("trouble.json", trouble)
+        status = run.beat(5)
+        assert (status.state, status.error, status.lag.seconds) == ("running", "cannot connect to MySQL", 6.0)
+        run.inbox.write("trouble.json", {**trouble, "error": "still cannot"})
+        status = run.beat(5)
+        assert (status.error, status.lag.seconds, len(status.warnings)) == ("still cannot", 11.0, 1)
+        run.inbox.delete("trouble.json")
+        status = run.beat(5)
+        assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0)
+        run.inbox.write("trouble.json", {"error": "nonsense"})
+        assert run.beat(5).error is None
+    assert run.read().error is None
 
 
 def test_the_error_that_ends_a_run(run: Run) -> None:

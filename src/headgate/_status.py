@@ -11,11 +11,13 @@ waits before another try. The last batches and warnings of the run before are ta
 Lag. After a batch it is the age of the newest change when it was committed, and the number of transactions that the
 server had executed at the batch's planning beyond its end (0, unless the batch's size is limited). While a batch is
 under way, it is at least the time since then, and the batch's transactions count. Nothing under way for some seconds
-means that the planner has found nothing new: 0.
+means that the planner has found nothing new: 0. A planner that cannot reach the server says so in ``trouble.json``;
+then the lag is at least the time since it could.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
@@ -81,12 +83,16 @@ class StatusWriter:
         self._moved = clock()  # when something last happened
         self._started: float | None = None  # when the query was started again after a failure
         self._lag, self._underway = LagStatus(), 0
+        self._error: str | None = None  # what the run is trying again after
+        self._trouble: tuple[str, int] | None = None  # what the planner is, and since when
         self._rates: deque[tuple[float, int, int]] = deque()  # when, images, rows
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
 
     def __enter__(self) -> StatusWriter:
         self._take_over()
+        with contextlib.suppress(OSError):
+            self._inbox.delete("trouble.json")
         self._write()
         self._thread.start()
         return self
@@ -128,8 +134,8 @@ class StatusWriter:
         """The run failed and goes on after a pause."""
         with self._lock:
             self._busy_since, self._started = self._busy_since or self._clock(), None
-            self._warn("error", _line(error))
-            self._status = self._status.model_copy(update={"error": _line(error)})
+            self._error = _line(error)
+            self._warn("error", self._error)
         self._write()
 
     def _take_over(self) -> None:
@@ -145,7 +151,7 @@ class StatusWriter:
         now, committed = self._clock(), self._wall_us()
         images, rows = (0, 0) if report.replayed else (sum(report.images.values()), sum(report.rows.values()))
         newest = max(report.newest_us.values(), default=committed)
-        self._busy_since, self._underway, self._moved = None, 0, now
+        self._busy_since, self._underway, self._moved, self._error = None, 0, now, None
         self._lag = LagStatus(seconds=max(0.0, (committed - newest) / 1e6), transactions=report.behind)
         self._rates.append((now, images, rows))
         for text in report.warnings:
@@ -165,7 +171,6 @@ class StatusWriter:
             update={
                 "batch": before.batch if known else batch,
                 "batches": before.batches + 1,
-                "error": None,
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
             }
@@ -178,10 +183,10 @@ class StatusWriter:
     def _now(self) -> Status:
         """The status with what changes by itself."""
         now = self._clock()
-        if self._status.error and self._started is not None and now - self._started >= _RECOVERED_SECONDS:
+        if self._error and self._started is not None and now - self._started >= _RECOVERED_SECONDS:
             if not self._underway:
                 self._busy_since = None  # the batch that failed was not planned yet, or there was none
-            self._status = self._status.model_copy(update={"error": None})
+            self._error = None
         while self._rates and now - self._rates[0][0] > _RATE_SECONDS:
             self._rates.popleft()
         span = max(1.0, min(_RATE_SECONDS, now - self._begun))
@@ -192,16 +197,19 @@ class StatusWriter:
         }
         if self._status.state in ("running", "idle"):
             still = min(now - self._moved, now - (self._started or now)) >= self._beat_seconds
-            quiet = still and self._busy_since is None and not self._lag.transactions
-            update["state"] = "idle" if quiet else "running"
+            quiet = still and self._busy_since is None and self._trouble is None and not self._lag.transactions
             if quiet:
                 self._lag = LagStatus()
-            update["lag"] = self._lag
+            seconds = self._lag.seconds
             if self._busy_since is not None:
-                seconds = max(self._lag.seconds, now - self._busy_since)
-                update["lag"] = LagStatus(
-                    seconds=round(seconds, 3), transactions=max(self._lag.transactions, self._underway)
-                )
+                seconds = max(seconds, now - self._busy_since)
+            if self._trouble is not None:
+                seconds = max(seconds, (self._wall_us() - self._trouble[1]) / 1e6)
+            update |= {
+                "state": "idle" if quiet else "running",
+                "error": self._error or (self._trouble and self._trouble[0]),
+                "lag": LagStatus(seconds=round(seconds, 3), transactions=max(self._lag.transactions, self._underway)),
+            }
         return self._status.model_copy(update=update)
 
     def _write(self) -> None:
@@ -216,7 +224,21 @@ class StatusWriter:
 
     def _beat(self) -> None:
         while not self._ending.wait(self._beat_seconds):
+            self._look()
             self._write()
+
+    def _look(self) -> None:
+        """Whether the planner is in trouble; what cannot be read is none."""
+        try:
+            found = self._inbox.read("trouble.json")
+        except (HeadgateError, OSError):
+            found = None
+        with self._lock:
+            before, self._trouble = self._trouble, None
+            if found is not None and isinstance(found.get("since_us"), int):
+                self._trouble = " ".join(str(found.get("error")).split()), found["since_us"]
+                if before is None or before[1] != self._trouble[1]:
+                    self._warn("error", self._trouble[0])
 
 
 def tell_failure(inbox: Inbox, pipeline: str, error: BaseException) -> None:

@@ -75,7 +75,7 @@ def test_plain_lines(pipeline: Path) -> None:
     ("more", "code", "said"),
     [
         ({"state": "running"}, 0, "shop: running"),
-        ({"state": "stopped"}, 0, "shop: stopped"),
+        ({"state": "stopped"}, 0, "shop: stopped, written "),
         ({"state": "failed", "error": "no grant"}, 1, "error: no grant"),
         ({"updated_us": 1}, 1, "shop: not running"),
         ({"tables": {"shop.a": {"state": "stale", "reason": "ALTER"}}}, 1, "shop.a stale: ALTER"),

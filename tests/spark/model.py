@@ -195,6 +195,12 @@ class FakeControl:
     def remove_signal(self, name: str) -> None:
         self.files.pop(f"signals/{name}", None)
 
+    def tell_trouble(self, error: str, since_us: int) -> None:
+        self.files["trouble"] = {"error": error, "since_us": since_us}
+
+    def forget_trouble(self) -> None:
+        self.files.pop("trouble", None)
+
 
 def batch_of(table: str, images: list[tuple[str, int, int, int]], epoch: int = 1) -> ImageBatch:
     """Images as (op, key, value, transaction number)."""

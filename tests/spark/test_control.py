@@ -51,3 +51,14 @@ def test_files_that_are_not_objects_are_named(tmp_path: Path, text: str) -> None
 def test_hint_with_something_missing_is_no_hint(tmp_path: Path) -> None:
     (tmp_path / "hint.json").write_text(json.dumps({"gtid": "", "file": "f"}))
     assert ControlFolder(str(tmp_path)).hint() is None
+
+
+def test_trouble_is_told_and_forgotten(tmp_path: Path) -> None:
+    inbox, control = Inbox(str(tmp_path)), ControlFolder(str(tmp_path))
+    control.forget_trouble()
+    for text in ("the server is gone", "the server is still gone"):
+        control.tell_trouble(text, 7)
+        assert inbox.read("trouble.json") == {"error": text, "since_us": 7}
+    control.forget_trouble()
+    assert list(tmp_path.iterdir()) == []
+    ControlFolder(str(tmp_path / "not" / "there")).tell_trouble("nobody hears it", 7)

@@ -344,8 +344,13 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     run = stream(server)
     server.fails = [ConnectionLostError("gone")] * 3
     before = server.connects
+    told: list[dict[str, Any] | None] = []
+    run.planner._sleep = lambda _seconds: told.append(run.control.files.get("trouble"))
     assert run.batch()
     assert server.connects == before + 3
+    assert [trouble and trouble["error"] for trouble in told] == ["gone"] * 3, "in the control folder, for people"
+    assert len({trouble["since_us"] for trouble in told if trouble}) == 1
+    assert "trouble" not in run.control.files
 
 
 def test_rewritten_history_is_noticed_after_a_reconnect() -> None:

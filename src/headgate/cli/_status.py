@@ -91,12 +91,14 @@ def _json(status: Status | None, name: str) -> str:
 
 
 def _head(status: Status) -> str:
+    written = f"written {_ago(status.updated_us)}"
+    if status.condition() not in ("running", "idle"):
+        return written
     parts = [f"lag {status.lag.seconds:.1f} s, {status.lag.transactions:,} transactions"]
     parts.append(f"{status.changes_per_second:,.1f} changes/s")
     if status.rows_per_second:
-        parts.append(f"{status.rows_per_second:,.0f} rows/s read")
-    parts.append(f"written {_ago(status.updated_us)}")
-    return ", ".join(parts)
+        parts.append(f"{status.rows_per_second:,.1f} rows/s read")
+    return ", ".join([*parts, written])
 
 
 def _progress(table: TableStatus) -> str:

@@ -5,13 +5,16 @@
 ``finished.json``      ``{tables: [...]}``: tables that the sinks hold completely
 ``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}``, ``{type: "redo", chunk: {…}}``, or one
                        of users (:mod:`headgate.control`)
+``trouble.json``       ``{error, since_us}``: the planner cannot do its work now, and tries again
 =====================  ============================================================================
 
 Writers put files there whole (rename). The planner reads, and removes signals when the batch that took them is done.
+``trouble.json`` is its own: for people to see, removed when planning goes well again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -69,6 +72,23 @@ class ControlFolder:
             fs.delete_file(f"{root}/signals/{name}.json")
         except FileNotFoundError:
             return
+
+    def tell_trouble(self, error: str, since_us: int) -> None:
+        """Planning fails since ``since_us``, in µs since 1970 UTC; where nothing can be written, nothing is."""
+        with contextlib.suppress(OSError):
+            fs, root = self._open()
+            whole = f"{root}/trouble.json"
+            part = whole if "://" in self._path else f"{root}/.trouble.json.part"  # a put is atomic by itself
+            with fs.open_output_stream(part) as out:
+                out.write(json.dumps({"error": error, "since_us": since_us}).encode())
+            if part != whole:
+                fs.move(part, whole)
+
+    def forget_trouble(self) -> None:
+        """Planning goes well."""
+        with contextlib.suppress(OSError):
+            fs, root = self._open()
+            fs.delete_file(f"{root}/trouble.json")
 
     def _open(self) -> tuple[pafs.FileSystem, str]:
         if self._opened is None:

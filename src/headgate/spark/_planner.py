@@ -98,6 +98,8 @@ class Planner:
         self._checked = -1
         self._last_taken: float | None = None
         self._looked = False
+        self._failing_since_us: int | None = None
+        self._went_well = False
         self._log = _Log()
 
     # --- what Spark calls
@@ -135,12 +137,20 @@ class Planner:
                 self._control.remove_signal(name)
 
     def _retried(self, work: Callable[[], _T]) -> _T:
-        return retried(
+        found = retried(
             work, seconds=self._options.retry_seconds, failed=self._failed, clock=self._clock, sleep=self._sleep
         )
+        if self._control is not None and (self._failing_since_us is not None or not self._went_well):
+            self._control.forget_trouble()  # also what a planner has left that was killed
+        self._failing_since_us, self._went_well = None, True
+        return found
 
     def _failed(self, error: HeadgateError) -> None:
         log.info("planning is tried again: %s", error)
+        if self._failing_since_us is None:
+            self._failing_since_us = self._wall_us()
+        if self._control is not None:
+            self._control.tell_trouble(str(error), self._failing_since_us)
         self._server.drop()  # also when the server is behind: the next connection may meet another one
 
     def _wait(self) -> None:
