@@ -242,6 +242,16 @@ def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: p
     assert "cannot be written" in caplog.text
 
 
+def test_a_file_system_with_errors_of_its_own_stops_nothing(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(name: str, value: dict[str, Any]) -> None:
+        raise ValueError("no such\nbucket")
+
+    run.inbox.write = refuse  # type: ignore[method-assign]
+    with run.writer as writer:
+        writer.ends(report(1, 10))
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["no such bucket"]
+
+
 def test_a_failure_before_the_run_began(run: Run) -> None:
     error = TargetError("no grant")
     tell_failure(run.inbox, "shop", error)

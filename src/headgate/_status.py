@@ -217,9 +217,9 @@ class StatusWriter:
             self._status = self._now()
             try:
                 self._inbox.write(STATUS_FILE, self._status.to_dict())
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
                 if not self._warned:
-                    log.warning("the status cannot be written to %s: %s", self._inbox.path, error.strerror or error)
+                    log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
                 self._warned = True
 
     def _beat(self) -> None:

@@ -34,7 +34,7 @@ def test_a_page_until_ctrl_c(pipeline: Path) -> None:
     other = pipeline.with_name("other.toml")
     other.write_text(pipeline.read_text().replace('"shop"', '"billing"'))
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "headgate.cli", "ui", str(pipeline), str(other), "--port", "0"],
+        [sys.executable, "-m", "headgate.cli", "ui", str(pipeline), str(other), "--port", "0"],
         env={**os.environ, "PYTHONPATH": SRC}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with process:
