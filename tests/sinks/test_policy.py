@@ -160,6 +160,10 @@ def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
         assert [part.kind for part in work.parts] == ["chunk"]
         assert (work.apply, work.replace, work.reread, work.state.state) == (True, True, None, "snapshotting")
         assert [outcome.done for outcome in work.outcomes] == ["applied"]
+    plain = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(ORDERS, [(1, "x")])
+    plain.images(ORDERS, [("c", 1, 1, "x")])
+    assert {part.kind for part in decide(plain).parts} == {"chunk", "rows"}
+    assert {part.kind for part in decide(plain, None, None).parts} == {"chunk"}
     dropped = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders", {})
     dropped.ddl("shop.orders", "DROP TABLE orders", "drop", 5)
     assert decide(dropped).state.state == "stopped"
@@ -243,6 +247,17 @@ def swap(epoch: int) -> FakeBatch:
     text = "RENAME TABLE orders TO _orders_old, _orders_new TO orders"
     fake = FakeBatch(epoch).ddl("shop.orders", text, "rename", 5, new_name="shop._orders_old")
     return fake.ddl("shop._orders_new", text, "rename", 5, new_name="shop.orders")
+
+
+def test_a_table_that_comes_and_goes_within_a_batch_leaves_nothing() -> None:
+    """As the working tables of the tools do."""
+    fake = FakeBatch(9).ddl("shop.orders", "CREATE TABLE orders ...", "create", 1).images(ORDERS, [("c", 2, 1, "x")])
+    fake.ddl("shop.orders", "RENAME TABLE orders TO other", "rename", 5, new_name="shop.other")
+    work = decide(fake, None, None, changelog=False)
+    assert (work.passing, work.apply, work.reread) == (True, False, None)
+    logged = decide(fake, None, None)
+    assert (logged.passing, logged.log is not None) == (False, True)
+    assert not decide(fake, LIVE, TARGET, changelog=False).passing
 
 
 def test_a_name_given_to_another_table_is_read_again() -> None:

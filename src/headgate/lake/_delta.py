@@ -31,7 +31,12 @@ KEY = "headgate.key"
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # characters that Parquet column names cannot hold in Delta
 
 _FEATURES = {"timestamp_ntz": "delta.feature.timestampNtz", "variant": "delta.feature.variantType"}
-"""Types that a table must be allowed to have before a column of them is added; at its creation that is implied."""
+"""Types that a table must be allowed to have before it gets a column of them; at its creation that is implied."""
+
+
+def _features(columns: str) -> dict[str, str]:
+    """The properties that allow these columns."""
+    return {name: "supported" for kind, name in _FEATURES.items() if kind in columns}
 
 
 def quote_name(name: str) -> str:
@@ -133,6 +138,8 @@ class DeltaPath:
         values = dict(properties)
         if any(_NEEDS_MAPPING.search(name) for name in _all_names(schema)):
             values["delta.columnMapping.mode"] = "name"
+        if replace:
+            values |= _features(schema.simpleString())
         for name, value in values.items():
             builder = builder.property(name, value)
         with commit_errors(self.path):
@@ -144,7 +151,7 @@ class DeltaPath:
         :param columns: in SQL: quoted name, type, perhaps a place.
         """
         text = ", ".join(columns)
-        needed = {name: "supported" for kind, name in _FEATURES.items() if kind in text}
+        needed = _features(text)
         if _NEEDS_MAPPING.search("".join(re.findall(r"`((?:[^`]|``)*)`", text))):
             needed["delta.columnMapping.mode"] = "name"
         missing = [f"'{name}' = '{value}'" for name, value in needed.items() if self.property(name) != value]

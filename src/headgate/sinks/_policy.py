@@ -23,8 +23,9 @@ Tools that change a table through a copy (gh-ost, pt-online-schema-change) end i
 to the copy in one statement: that reads the table again.
 
 **A batch in which a re-read begins** needs nothing of the table's log: its chunks are exact at the batch's end, and
-every range is read then or later. So log images are left out of ``current`` and statements are settled by the reading.
-(A range read in an earlier batch of the same re-read counts on the images since.)
+every range is read then or later. So statements are settled by the reading, and log images are left out of ``current``,
+but for a live table whose images fit it: it stays as new as it was. (A range read in an earlier batch of the same
+re-read counts on the images since.)
 
 **A partial reading** (a signal with a condition) brings some rows as they are at the batch's end: they are merged like
 images. It begins and ends nothing: no rows are swept, a held table stays held, one that was never read whole is not
@@ -89,6 +90,7 @@ class Work:
     truncated: Seq | None = None
     sweep_before: int | None = None  # delete rows of epochs below this
     reread: str | None = None  # ask the planner to read the table again, because …
+    passing: bool = False  # the table came and went within the batch: nothing is kept of it
     warnings: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 
@@ -163,14 +165,16 @@ def plan_table(
     if table in batch.stops and not waits and (freed or not was_held) and not (begins and chunks):
         verdict.stop(batch.stops[table])
     if current:
-        _read_ddl(verdict, batch, before, known=before is not None or table in batch.header.tables)
+        known = before is not None or table in batch.header.tables or bool(parts)
+        _read_ddl(verdict, batch, before, known=known)
         if begins and (chunks or not verdict.gone):
             verdict.settle()
     else:
         verdict.outcomes = [Outcome(ddl, "applied") for ddl in batch.ddl if ddl.table == table]
     if before is not None and was_held and not freed and verdict.held is None:
         verdict.held, verdict.reason = before.state, before.reason
-    applied = chunks if begins else parts
+    settled = begins and not (_is_live(before) and not verdict.outcomes and _fits(parts, target))
+    applied = chunks if settled else parts
     definition, misfit = _merge_definitions(applied)
     shape = _Shape()
     if definition is not None and verdict.held is None:
@@ -180,9 +184,10 @@ def plan_table(
     log: Definition | None = None
     log_parts: Sequence[Part] = ()
     if changelog and not (verdict.held == "stopped" and before is not None and before.state == "stopped"):
-        log, log_parts = _plan_log(verdict, parts, chunks if begins else None, logged)
+        log, log_parts = _plan_log(verdict, parts, chunks if settled else None, logged)
     if waits:
         verdict.reread = None  # its reading is yet to begin
+    passing = before is None and table not in batch.header.tables and verdict.gone and log is None
     _tell(verdict, before)
     state = _state_after(table, batch, before, info, verdict, parts)
     # Chunks may be appended only where no earlier reading of the table can have left rows.
@@ -203,8 +208,9 @@ def plan_table(
         add_columns=shape.added,
         fills=shape.fills,
         truncated=verdict.truncated if verdict.held is None else None,
-        sweep_before=info.since_epoch if info.last and reread and state.state == "live" else None,
+        sweep_before=info.since_epoch if info.last and reread and state.state == "live" and not shape.replace else None,
         reread=verdict.reread,
+        passing=passing,
         warnings=tuple(verdict.warnings),
         outcomes=tuple(verdict.outcomes),
     )
@@ -236,6 +242,12 @@ def _info(table: str, batch: Batch, before: TableState | None) -> HeaderTable:
     if before is None or before.held:
         return HeaderTable()
     return HeaderTable(before.state, before.since_epoch)
+
+
+def _fits(parts: Sequence[Part], target: Target | None) -> bool:
+    """Whether these images are of exactly the target's columns."""
+    shapes = {part.schema: part.definition for part in parts}.values()
+    return target is not None and all(shape.types == target.types and shape.key == target.key for shape in shapes)
 
 
 def _is_live(before: TableState | None) -> bool:

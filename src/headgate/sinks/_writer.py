@@ -201,9 +201,10 @@ class BatchWriter:
         busy = [
             work
             for work in works
-            if work.parts or work.log_parts or work.apply or work.truncated or work.sweep_before is not None
+            if not work.passing
+            and (work.parts or work.log_parts or work.apply or work.truncated or work.sweep_before is not None)
         ]
-        idle = [work for work in works if work not in busy]
+        idle = [work for work in works if work not in busy and not work.passing]
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             return idle + list(pool.map(lambda work: self._write_table(frame, batch, work), busy))
 
