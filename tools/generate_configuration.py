@@ -81,7 +81,7 @@ def _type(kind: object) -> str:
         return f"list of {_type(arguments[0])}"
     if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return "section"
-    return {str: "text", int: "whole number"}[typing.cast("type", kind)]
+    return {str: "text", int: "whole number", bool: "`true`, `false`"}[typing.cast("type", kind)]
 
 
 def _default(field: FieldInfo) -> str:
@@ -90,6 +90,8 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value is None or value == {} or value is PydanticUndefined or isinstance(value, BaseModel):
         return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
     return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
 

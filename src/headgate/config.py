@@ -85,6 +85,11 @@ class SourceConfig(_Model):
         " follow bring them up to date",
     )
     wide_decimals: WideDecimals = Field(
+    snapshot_new_tables: bool = Field(
+        True,
+        description="tables that appear later, or that a changed `tables` includes: `true` reads them at once; `false`"
+        " follows their changes, and reads them when an `execute-snapshot` signal names them",
+    )
         "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"
     )
     json_: Json = Field(

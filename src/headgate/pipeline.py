@@ -435,6 +435,7 @@ def _policy_options(config: PipelineConfig) -> dict[str, str]:
 
 
 @contextlib.contextmanager
+        "new_tables": "read" if source.snapshot_new_tables else "wait",
 def _locked(lake: Lake) -> Iterator[None]:
     """One run per local lake: an advisory lock that the system drops with the process. Elsewhere the ledger decides."""
     if not lake.is_local:

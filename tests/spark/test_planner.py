@@ -438,3 +438,61 @@ def test_available_now_moves_its_end_for_chunks_that_gave_nothing_but_not_for_ev
     run.restart()
     run.drain()
     assert run.sink.targets["d.a"].live
+
+
+def including(run: Stream, patterns: str, **options: str) -> None:
+    """The configuration changed: another planner goes on."""
+    run.options = Options.parse({**BASE, **options, "tables": patterns})
+    run.restart()
+
+
+def test_tables_that_are_included_later_are_read_at_once_also_those_that_were_followed_before() -> None:
+    server = source(("d.a", 6), ("d.b", 6))
+    run = stream(server, tables="d.a,d.b")
+    run.drain()
+    including(run, "d.a")
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    server.commit(("d.b", "put", 1, 1))
+    run.sink.targets["d.b"].live = False  # nobody follows it, so it is not what the sink believes
+    run.control.files["finished"]["tables"].append("d.b")
+    run.drain()
+    server.create("d.c", {1, 2})
+    including(run, "d.*")
+    assert run.batch(), "without a change of any table"
+    assert run.headers[-1]["tables"]["d.b"]["first"]
+    assert not run.headers[-1]["tables"]["d.b"]["append"]
+    run.drain()
+    assert all(run.sink.targets[name].live for name in ("d.a", "d.b", "d.c"))
+    assert run.offset.tables == ("d.*",)
+
+
+def test_tables_that_are_included_later_wait_for_a_signal_and_are_followed_meanwhile() -> None:
+    server = source(("d.a", 3), ("d.b", 30))
+    run = stream(server, tables="d.a", new_tables="wait")
+    run.drain()
+    including(run, "d.a,d.b", new_tables="wait")
+    run.drain()
+    server.commit(("d.b", "put", 7, 1), ("d.a", "put", 7, 1))
+    run.drain()
+    info = run.headers[-1]["tables"]["d.b"]
+    assert (info["state"], info["since_epoch"]) == ("snapshotting", None)
+    assert set(run.sink.targets["d.b"].rows) == {7}
+    run.restart()
+    server.commit(("d.b", "put", 8, 1))
+    run.drain()
+    assert set(run.sink.targets["d.b"].rows) == {7, 8}, "nothing else, also after a restart"
+    run.control.files["signals/x"] = {"type": "execute-snapshot", "data": {"data-collections": ["d\\.b"]}}
+    run.drain()
+    assert run.sink.targets["d.b"].live
+    assert len(run.sink.targets["d.b"].rows) == 30
+
+
+def test_tables_that_are_left_out_are_read_no_more() -> None:
+    run = stream(source(("d.a", 40), ("d.b", 40)), slots="1")
+    run.batch()
+    including(run, "d.b")
+    run.drain()
+    assert not run.offset.snapshot.active.keys() & {"d.a"}
+    assert run.sink.targets["d.b"].live
+    assert not run.sink.targets["d.a"].live

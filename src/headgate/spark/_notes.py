@@ -82,7 +82,9 @@ class Notes:
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """By ``db.table``: readings that signals asked for, waiting or under way."""
     stopped: tuple[str, ...] = ()
-    """Tables whose reading was stopped before its end: not new, and not read until a signal names them."""
+    """Tables that are not new, and not read until a signal names them: their reading was stopped, or is yet to come."""
+    found: tuple[str, ...] = ()
+    """Tables that are followed from this batch on without having been read."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
 
@@ -101,6 +103,7 @@ class Notes:
             "paused": self.paused,
             "readings": {table: reading.to_dict() for table, reading in sorted(self.readings.items())},
             "stopped": list(self.stopped),
+            "found": list(self.found),
             "behind": self.behind,
         }
 
@@ -124,6 +127,7 @@ class Notes:
                 paused=bool(given.get("paused", False)),
                 readings={str(t): Reading.from_dict(reading) for t, reading in given.get("readings", {}).items()},
                 stopped=tuple(str(table) for table in given.get("stopped", ())),
+                found=tuple(str(table) for table in given.get("found", ())),
                 behind=int(given.get("behind", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -36,6 +36,7 @@ _HELP = {
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
     "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
+    "new_tables": '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
     "poll_ms": "how often an idle stream asks the server, at most (500)",
     "retry_seconds": "how long the planner tries again when the server cannot be reached or is behind (600)",
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
@@ -85,6 +86,7 @@ class Options:
     epoch: int = 0
     meta: bool = True
     append: bool = True
+    new_tables: Literal["read", "wait"] = "read"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -126,6 +128,7 @@ class Options:
             epoch=_number(values, "epoch", 0, 0),
             meta=_choice(values, "meta", "true", ("true", "false")) == "true",
             append=_choice(values, "append", "true", ("true", "false")) == "true",
+            new_tables=_choice(values, "new_tables", "read", ("read", "wait")),  # type: ignore[arg-type]
         )
 
     def settings(self) -> ConnectionSettings:

@@ -266,9 +266,12 @@ class Planner:
             keeps=lambda table: self._options.policies.of(table).window == "keep",
         )  # fmt: skip
         moved = not (state.executed if self._target is None else self._target) <= had
+        before = start.tables or self._options.patterns
         learn(
             plan, self._server, finished=self._control.finished() if self._control is not None else None,
-            signals=signals, discover=self._discovers and (moved or not self._looked),
+            signals=signals,
+            discover=self._discovers and (moved or not self._looked or before != self._options.patterns),
+            patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
         )  # fmt: skip
         end, cuts = (had, ()) if plan.blocks else self._end(had, state, begin, max_rows)
         if plan.pending and not plan.paused:

@@ -15,6 +15,10 @@ rows that the sinks have not confirmed, because then a chunk of that one may yet
 all tables of a blocking snapshot are exact at one GTID set. A chunk that gave nothing lets one batch go on, because it
 can only be read as of a later set.
 
+**New tables.** Tables that appear later are read at once, or wait until a signal names them (``new_tables``). So are
+those that only the patterns of now match, and not those of the offset before: nobody followed them so far, also if the
+sinks hold something of that name. What the patterns leave out from now on is forgotten.
+
 **stop-snapshot** forgets readings. A table whose reading of all rows was stopped leaves append mode, because from now
 on the stream has to bring the changes of its unread ranges too, and is not found again as a new table; a later
 execute-snapshot reads all of it.
@@ -47,12 +51,20 @@ def learn(
     finished: frozenset[str] | None,
     signals: Mapping[str, Mapping[str, Any]],
     discover: bool,
+    patterns_before: TablePatterns,
+    wait: bool,
 ) -> None:
     """What there is to read, from what was left and what is new; then come the plan's chunks.
 
     :param discover: look for tables that are not known yet.
+    :param patterns_before: those in force up to now.
+    :param wait: new tables are followed, and not read before a signal names them.
     """
     plan.confirm(finished)
+    for table in plan.known() | plan.stopped | {chunk.table for chunk in plan.redo}:
+        if not _matches(plan.patterns, table):
+            plan.forget(table)
+            plan.stopped.discard(table)
     names: list[str] | None = None
 
     def tables() -> list[str]:
@@ -63,9 +75,16 @@ def learn(
 
     if discover:  # before any signal could ask for some of their rows only
         known = plan.known() | plan.stopped | (finished or frozenset())
-        unknown = [table for table in tables() if table not in known]
-        if unknown:
-            plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
+        included = [table for table in tables() if not _matches(patterns_before, table)]
+        unknown = [table for table in tables() if table not in known and table not in included]
+        if wait:
+            plan.wait({*unknown, *included})
+        else:
+            for table in included:
+                plan.read_again(table, first=False)
+                plan.reread.discard(table)  # until then it is not what the sinks take it for
+            if unknown:
+                plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
     take_signals(plan, signals, tables, server)
 
 

@@ -69,6 +69,7 @@ class SnapshotPlan:
     paused: bool = False
     readings: dict[str, Reading] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
+    found: set[str] = field(default_factory=set)
     position: str = ""
     """The server's GTID set at this planning, for messages."""
     keeps: Callable[[str], bool] = lambda _table: False
@@ -95,7 +96,7 @@ class SnapshotPlan:
             taken=tuple(self.taken), actions=tuple(self.actions), redo=tuple(self.redo),
             append=tuple(sorted(self.append & known)), reread=tuple(sorted(self.reread)), paused=self.paused,
             readings={table: reading for table, reading in self.readings.items() if table in known},
-            stopped=tuple(sorted(self.stopped)), **given,
+            stopped=tuple(sorted(self.stopped)), found=tuple(sorted(self.found & self.stopped)), **given,
         )  # fmt: skip
 
     @property
@@ -141,6 +142,11 @@ class SnapshotPlan:
             self.queue.append(table)
             if self.append_allowed and table in definitions and can_append(definitions[table]):
                 self.append.add(table)
+
+    def wait(self, tables: Iterable[str]) -> None:
+        """Tables that were never read, and are to be read when a signal names them."""
+        self.stopped.update(tables)
+        self.found.update(tables)
 
     def known(self) -> set[str]:
         """Every table that is or was read, as far as the offset tells."""

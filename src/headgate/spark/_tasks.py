@@ -193,7 +193,7 @@ def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str,
     for chunk in snapshot.chunks:
         if chunk.filter is not None and chunk.table not in tables:  # one that the sinks missed, read alone
             tables[chunk.table] = {"partial": True, "state": "snapshotting", "since_epoch": end.epoch}
-    for table in snapshot.queue:
+    for table in (*snapshot.queue, *notes.found):
         if table not in notes.reread:
             tables[table] = {
                 **_asked(notes.readings.get(table, Reading())),
