@@ -14,6 +14,7 @@ import pytest
 
 from headgate.config import parse_config
 from headgate.errors import ServerSettingError
+from headgate.lake import Inbox, Lake, read_status
 from headgate.pipeline import check_source
 from headgate.testing import MySQLServer
 
@@ -246,4 +247,9 @@ def test_a_delta_table_of_somebody_else(server: MySQLServer, runs: Runs) -> None
     assert code == 3
     assert "is a Delta table that headgate did not make" in line
     written = {path.relative_to(runs.lake).as_posix() for path in runs.lake.rglob("*") if path.is_file()}
-    assert written == {"_headgate/lock", "e/t/_delta_log/00000000000000000000.json"}
+    assert written == {
+        "_headgate/lock", "_headgate/inbox/status.json", "e/t/_delta_log/00000000000000000000.json",
+    }  # fmt: skip
+    status = read_status(Inbox(Lake.at(str(runs.lake)).inbox))
+    assert status is not None
+    assert (status.condition(), f"error: {status.error}") == ("failed", line)

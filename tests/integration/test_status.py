@@ -24,7 +24,7 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
         f"CREATE TABLE {table} (id INT PRIMARY KEY, qty INT)", f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)"
     )
     text = (
-        f'name = "watched"\n[source]\nurl = "{mysql_server.url}"\ntables = ["{mysql_db}.*"]\nchunk_rows = 2\n'
+        f'name = "watched"\n[source]\nurl = "{mysql_server.url}"\ntables = ["{mysql_db}.*"]\n'
         f'[target]\npath = "{tmp_path / "lake"}"\n'
     )
     lake = Lake.at(str(tmp_path / "lake"))
@@ -43,8 +43,6 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
         seen.append(status)
 
     Pipeline(parse_config(text), spark).run(once=True, on_progress=look)
-    mysql_server.execute(f"UPDATE {table} SET qty = 9 WHERE id > 1")
-    Pipeline(parse_config(text), spark).run(once=True, on_progress=look)
 
     status = read()
     row = ledger_rows(spark.read.format("delta").load(lake.ledger), limit=1)[0]
@@ -53,10 +51,9 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
     assert status.batch is not None
     assert (status.batch.epoch, status.batch.gtid) == (row.epoch, row.gtid)
     assert (status.tables[table].state, status.tables[table].version) == ("live", row.tables[table].version)
-    assert status.tables[table].images == 2, "of this run"
-    assert sum(one.rows for one in status.recent) == 3, "of the run before"
-    assert status.recent[0].transactions >= 1
-    assert [one.epoch for one in status.recent] == sorted((one.epoch for one in status.recent), reverse=True)
+    assert status.tables[table].rows == sum(one.rows for one in status.recent) == 3
+    assert status.recent[0].epoch == row.epoch
+    assert status.batches == len(status.recent) == len(seen) > 0
 
     with pytest.raises(ConfigError):
         Pipeline(parse_config(text.replace(".*", ".nothing")), spark).run(once=True)
