@@ -21,7 +21,7 @@ NAME = GOODS.name
 
 @pytest.fixture
 def bench(spark: SparkSession, tmp_path: Path) -> Bench:
-    return Bench(spark, tmp_path / "lake")
+    return Bench(spark, tmp_path / "lake", ("current",))
 
 
 def read(*rows: tuple[Any, ...], epoch: int = 1, **place: bool) -> FakeBatch:
@@ -29,10 +29,13 @@ def read(*rows: tuple[Any, ...], epoch: int = 1, **place: bool) -> FakeBatch:
     return fake.chunk(GOODS, rows)
 
 
-def test_partial_updates_through_replays(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_partial_updates_through_replays(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Of one row twice, of rows that swap their keys, of a key that changes twice, of what is not there; a batch killed
     between the merge and the ledger row is replayed, with other positions, to the same rows.
     """
+    bench = Bench(spark, tmp_path / "lake")
     bench.write(read((1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "d", 40), first=True, last=True))
     images = [
         *[("u", 10, 1, "A", ...), ("u", 11, 1, "AA", ...)],

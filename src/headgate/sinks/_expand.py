@@ -10,7 +10,6 @@ import pyarrow as pa
 from headgate.lake import quote_name
 from headgate.sinks._carrier import Definition
 from headgate.sinks._images import ABSENT, Seq, align, fold, open_images, pair_updates
-from headgate.sinks._partial import fold_partial
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,6 +103,8 @@ def folded_images(
     key = definition.key
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headgate.sinks._partial import fold_partial  # numba loads only where there is something to fold
+
         parts = [align(part, images_schema, fills) for batch in batches for part in open_images(batch.column(0))]
         lines = fold_partial(pa.Table.from_batches(parts, images_schema), key, truncated)
         yield from lines.cast(schema).to_batches()
