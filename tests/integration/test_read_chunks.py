@@ -40,8 +40,8 @@ class Scene:
             self.executed = gtid_executed(connection)
 
     def chunk(self, table: str = "t", lo: int | None = None, hi: int | None = None, number: int = 0) -> ChunkSpec:
-        bounds = [None if bound is None else (str(bound),) for bound in (lo, hi)]
-        return ChunkSpec(f"{self.db}.{table}", number, *bounds)
+        first, last = (None if bound is None else (str(bound),) for bound in (lo, hi))
+        return ChunkSpec(f"{self.db}.{table}", number, first, last)
 
     def read(self, *chunks: ChunkSpec, **options: Any) -> list[Any]:
         given = {"executed": self.executed, "server_uuid": self.server.server_uuid, "epoch": 5, "planned_us": 1000}
