@@ -49,8 +49,8 @@ ANSWERED = """new Promise((resolve) => {
 def browser(tmp_path: Path) -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
-        if os.environ.get("CI"):
-            pytest.fail("there is no Chromium, which scripts/test installs: apt-get install chromium")
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail("there is no Chromium, which scripts/test installs as root: apt-get install chromium")
         pytest.skip("there is no Chromium (Debian: sudo apt-get install chromium; scripts/test installs it as root)")
     profile = tmp_path / "profile"
     profile.mkdir()
