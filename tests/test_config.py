@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headgate._policies import DEFAULT, Policies
-from headgate.config import load_config, parse_config
+from headgate.config import ConfigFile, load_config, parse_config
 from headgate.errors import ConfigError
 from tools import generate_configuration
 
@@ -137,3 +137,46 @@ def test_the_page_says_what_the_models_say() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"x\.toml cannot be read.*headgate init"):
         load_config(tmp_path / "x.toml")
+
+
+TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/lake"\n'
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(TEXT)
+    file = ConfigFile(path)
+    assert file.reread() is None
+    assert file.reread(asked=True) is None, "it says the same"
+    path.write_text(TEXT.replace('"a.*"', '"a.*", "b.*"'))
+    found = file.reread()
+    assert found is not None
+    assert found.source.tables == ("a.*", "b.*")
+    file.take(found)
+    assert file.reread() is None
+    assert file.config is found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "name is missing"),
+        (TEXT.replace("a.*", "a"), "is no table pattern"),
+        (TEXT.replace("/lake", "/other/lake"), "target changed: stop the pipeline"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_followed_is_refused_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str | None, said: str
+) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(TEXT)
+    file = ConfigFile(path)
+    before = file.config
+    path.write_text(text) if text is not None else path.unlink()
+    assert file.reread() is None
+    assert said in caplog.text
+    caplog.clear()
+    assert file.reread() is None
+    assert not caplog.text, "said once"
+    assert file.config is before

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
 import pytest
 
+from headgate import pipeline as _pipeline
+from headgate.config import ConfigFile, PipelineConfig, parse_config
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -12,9 +18,10 @@ from headgate.errors import (
     ConnectionLostError,
     EngineError,
     HeadgateError,
+    ServerSettingError,
     TargetError,
 )
-from headgate.pipeline import _Patience, _spark_failure, check_patterns, find_error
+from headgate.pipeline import Pipeline, _Patience, _spark_failure, check_patterns, find_error
 
 LOST = ConnectionLostError("the connection ended")
 
@@ -105,3 +112,68 @@ def test_tables_that_are_not_there() -> None:
         check_patterns(["shop.b", "shop.*"], ["shop.a"])
     with pytest.raises(ConfigError, match="no table on the server matches"):
         check_patterns(["shop.*"], [])
+
+
+TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/nowhere/lake"\n'
+
+
+class FakeRun:
+    """A query that ends when the configuration changes, or at once."""
+
+    begun: ClassVar[list[tuple[str, ...]]] = []
+
+    def __init__(self, pipeline: Pipeline, *_: Any) -> None:
+        self.begun.append(pipeline.config.source.tables)
+        self.pipeline, self.writer, self.batches, self.superseded = pipeline, self, 0, False
+
+    def check_targets(self, _spark: Any, tables: list[str]) -> None:
+        self.begun.append(tuple(tables))
+
+    def until_end(self, _once: bool, _stop: Any, reloaded: Callable[[], bool]) -> None:
+        self.superseded = reloaded()
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(TEXT)
+
+    def check(config: PipelineConfig) -> list[str]:
+        if "x.*" in config.source.tables:
+            raise ServerSettingError("x is not set up")
+        return [f"{pattern}!" for pattern in config.source.tables]
+
+    monkeypatch.setattr(_pipeline, "check_source", check)
+    monkeypatch.setattr(Pipeline, "_check_folders", lambda *_: None)
+    monkeypatch.setattr(_pipeline, "_Run", FakeRun)
+    monkeypatch.setattr(FakeRun, "begun", [])
+    return ConfigFile(path)
+
+
+def test_a_changed_configuration_begins_another_query_with_its_tables(file: ConfigFile) -> None:
+    pipeline = Pipeline(file.config, file=file)
+    file.path.write_text(TEXT.replace('"a.*"', '"a.*", "b.*"'))
+    pipeline._follow(None, None, ["a.*!"], False, [], None)  # type: ignore[arg-type]
+    assert FakeRun.begun == [("a.*",), ("a.*!",), ("a.*", "b.*"), ("a.*!", "b.*!")]
+    assert pipeline.config is file.config
+
+
+def test_a_configuration_that_the_server_does_not_allow_is_refused(
+    file: ConfigFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = Pipeline(file.config, file=file)
+    before = pipeline.config
+    file.path.write_text(TEXT.replace("a.*", "x.*"))
+    assert not pipeline.reloaded()
+    assert "is not followed: x is not set up" in caplog.text
+    assert pipeline.config is file.config is before
+    assert not pipeline.reloaded(), "until it changes again"
+    pipeline.reload()
+    assert not pipeline.reloaded()
+    assert caplog.text.count("is not followed") == 2, "or somebody asks"
+
+
+def test_without_a_file_nothing_is_reloaded() -> None:
+    pipeline = Pipeline(parse_config(TEXT))
+    pipeline.reload()
+    assert not pipeline.reloaded()

@@ -21,6 +21,7 @@ password is ever part of these values: they name where it is. docs/configuration
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import sys
@@ -33,7 +34,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from headgate._policies import POLICY_VALUES, Bit, Json, Policies, Time, WideDecimals, Window, ZeroDates
 from headgate.errors import ConfigError
 
-__all__ = ["PipelineConfig", "SourceConfig", "TableConfig", "TargetConfig", "UiConfig", "load_config", "parse_config"]
+__all__ = [
+    "ConfigFile",
+    "PipelineConfig",
+    "SourceConfig",
+    "TableConfig",
+    "TargetConfig",
+    "UiConfig",
+    "load_config",
+    "parse_config",
+]
+
+log = logging.getLogger("headgate")
 
 Mode = Literal["current", "changelog"]
 
@@ -73,6 +85,11 @@ class SourceConfig(_Model):
     retry_seconds: int = Field(
         600, ge=0, le=86_400, description="seconds to try again when the server cannot be reached or is behind"
     )
+    snapshot_new_tables: bool = Field(
+        True,
+        description="tables that appear later, or that a changed `tables` includes: `true` reads them at once; `false`"
+        " follows their changes, and reads them when an `execute-snapshot` signal names them",
+    )
     zero_dates: ZeroDates = Field(
         "error",
         description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"
@@ -85,11 +102,6 @@ class SourceConfig(_Model):
         " follow bring them up to date",
     )
     wide_decimals: WideDecimals = Field(
-    snapshot_new_tables: bool = Field(
-        True,
-        description="tables that appear later, or that a changed `tables` includes: `true` reads them at once; `false`"
-        " follows their changes, and reads them when an `execute-snapshot` signal names them",
-    )
         "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"
     )
     json_: Json = Field(
@@ -277,6 +289,57 @@ def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not UTF-8, so it is not TOML") from None
     return parse_config(text, where=str(file))
+
+
+class ConfigFile:
+    """A pipeline file that may change while its pipeline runs.
+
+    What a running pipeline takes over is ``[source]`` and ``[tables]``; a file that is wrong, or that changes anything
+    else, is refused with a warning, once, and the configuration before stays in force.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """:raises ConfigError: as :func:`load_config`."""
+        self.path = Path(path)
+        self._seen = self._look()
+        self.config = load_config(path)
+
+    def reread(self, *, asked: bool = False) -> PipelineConfig | None:
+        """The new configuration, if the file has changed and is right; :meth:`take` makes it the one in force.
+
+        :param asked: read the file even if it looks the same.
+        """
+        now = self._look()
+        if now == self._seen and not asked:
+            return None
+        self._seen = now
+        try:
+            found = load_config(self.path)
+        except ConfigError as error:
+            self.refuse(error.message)
+            return None
+        others = [name for name in PipelineConfig.model_fields if name not in ("source", "tables")]
+        fixed = [name for name in others if getattr(found, name) != getattr(self.config, name)]
+        if fixed:
+            self.refuse(f"{fixed[0]} changed: stop the pipeline and run it again for that")
+            return None
+        return found if found != self.config else None
+
+    def take(self, config: PipelineConfig) -> None:
+        """It is in force now."""
+        self.config = config
+        log.info("%s: the new configuration is in force", self.path)
+
+    def refuse(self, reason: str) -> None:
+        """It cannot be followed."""
+        log.warning("%s changed and is not followed: %s", self.path, reason)
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:

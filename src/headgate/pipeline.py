@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from headgate import errors
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
-from headgate.config import PipelineConfig
+from headgate.config import ConfigFile, PipelineConfig
 from headgate.errors import (
     AccessError,
     ConfigError,
@@ -70,10 +70,16 @@ class Pipeline:
 
     :param config: the configuration.
     :param spark: a session to use; by default one is made as the configuration says, and stopped at the end.
+    :param file: where ``config`` comes from. When it changes, the new one is followed from a batch's end on.
     """
 
-    def __init__(self, config: PipelineConfig, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self, config: PipelineConfig, spark: SparkSession | None = None, *, file: ConfigFile | None = None
+    ) -> None:
         self.config = config
+        self._file = file
+        self._reload = threading.Event()
+        self._tables: list[str] = []
         self.lake = Lake.at(config.target.path or "")
         self._spark = spark
         self._stop = threading.Event()
@@ -81,6 +87,30 @@ class Pipeline:
     def stop(self) -> None:
         """Ask a running :meth:`run` to end after the batch under way. Safe in signal handlers and other threads."""
         self._stop.set()
+
+    def reload(self) -> None:
+        """Have the configuration file read again, even if it looks the same. Safe in signal handlers."""
+        self._reload.set()
+
+    def reloaded(self) -> bool:
+        """Whether a changed configuration has come into force just now."""
+        if self._file is None:
+            return False
+        asked = self._reload.is_set()
+        self._reload.clear()
+        found = self._file.reread(asked=asked)
+        if found is None:
+            return False
+        try:
+            tables = check_source(found)
+            for table in tables:
+                self._check_folders(table)
+        except HeadgateError as error:
+            self._file.refuse(str(error))
+            return False
+        self.config, self._tables = found, tables
+        self._file.take(found)
+        return True
 
     @property
     def stopping(self) -> bool:
@@ -150,8 +180,11 @@ class Pipeline:
                 run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
                 resnapshot = []
             patience.begin()
-            error = run.until_end(once, self._stop)
+            error = run.until_end(once, self._stop, self.reloaded)
             if error is None:
+                if run.superseded and not self._stop.is_set():
+                    tables = self._tables
+                    continue
                 return
             wait = patience.pause(error, moved=run.batches > 0)
             if wait is None:
@@ -221,12 +254,21 @@ class _Run:
         self._error: BaseException | None = None
         self._idle = threading.Lock()  # held while a batch is under way
         self._ending = False
+        self.superseded = False
 
-    def until_end(self, once: bool, stop: threading.Event) -> BaseException | None:
-        """Run until the query ends (None: in order) or ``stop`` is set (None)."""
+    def until_end(
+        self, once: bool, stop: threading.Event, reloaded: Callable[[], bool] = lambda: False
+    ) -> BaseException | None:
+        """Run until the query ends (None: in order), ``stop`` is set (None), or another configuration is in force.
+
+        In the last case (None, and ``superseded``) the next query goes on from the checkpoint, with the new one.
+        """
         query = self._start(once)
         try:
-            while not stop.is_set():
+            while not stop.is_set() and not self.superseded:
+                self.superseded = reloaded()
+                if self.superseded:
+                    break
                 if query.awaitTermination(1):
                     return None
         except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
@@ -393,6 +435,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "images": "all" if changelog else "keys",
         # A changelog wants every change, also those of rows the snapshot has yet to read; then chunks are merged.
         "append": "false" if changelog else "true",
+        "new_tables": "read" if source.snapshot_new_tables else "wait",
     }
     if source.password_file:
         options["secret_file"] = source.password_file
@@ -435,7 +478,6 @@ def _policy_options(config: PipelineConfig) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-        "new_tables": "read" if source.snapshot_new_tables else "wait",
 def _locked(lake: Lake) -> Iterator[None]:
     """One run per local lake: an advisory lock that the system drops with the process. Elsewhere the ledger decides."""
     if not lake.is_local:

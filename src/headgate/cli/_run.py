@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
     from headgate.config import PipelineConfig
 
 __all__ = ["run"]
+
+
+@contextmanager
+def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP reloads, unless whoever started us wants it ignored (``nohup``)."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before == signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGHUP, lambda *_: reload())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def run(
@@ -34,7 +49,8 @@ def run(
 ) -> None:
     """Read the tables exactly, then follow their changes into Delta tables.
 
-    Ctrl-C ends it cleanly; the next run goes on where it stopped. On a terminal you see a line per table; elsewhere
+    Ctrl-C ends it cleanly; the next run goes on where it stopped. The file may change meanwhile: new tables are
+    followed from the next batch on, and SIGHUP has it read again. On a terminal you see a line per table; elsewhere
     plain log lines.
 
     Examples:
@@ -44,9 +60,10 @@ def run(
 
       headgate run pipeline.toml --once --resnapshot 'shop.orders'
     """
-    from headgate.config import load_config
+    from headgate.config import ConfigFile
 
-    config = load_config(pipeline)
+    file = ConfigFile(pipeline)
+    config = file.config
     if dry_run:
         from headgate.cli._plan import print_plan
 
@@ -58,7 +75,7 @@ def run(
     from headgate.pipeline import Pipeline
 
     TablePatterns(resnapshot or ())  # a wrong pattern is told before anything starts
-    running = Pipeline(config)
+    running = Pipeline(config, file=file)
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -74,7 +91,7 @@ def run(
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    with _page(config), view, on_interrupt(running.stop):
+    with _page(config), view, on_interrupt(running.stop), _on_hangup(running.reload):
         running.run(
             once=once,
             resnapshot=resnapshot or (),
