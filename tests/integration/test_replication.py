@@ -194,26 +194,6 @@ def test_create_select_is_one_transaction(mysql_server: MySQLServer, mysql_db: s
     assert sorted(row["id"] for row in images(span.read())) == [1, 2]
 
 
-def test_what_is_not_followed_stops_with_its_statement(mysql_server: MySQLServer, mysql_db: str) -> None:
-    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
-    span = Range(mysql_server, mysql_db)
-    with mysql_server.connect(autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("XA START 'x'")
-        cursor.execute(f"INSERT INTO {mysql_db}.t VALUES (1)")
-        cursor.execute("XA END 'x'")
-        cursor.execute("XA COMMIT 'x' ONE PHASE")
-        assert [row["id"] for row in images(span.read())] == [1]
-        cursor.execute("XA START 'y'")
-        cursor.execute(f"INSERT INTO {mysql_db}.t VALUES (2)")
-        cursor.execute("XA END 'y'")
-        cursor.execute("XA PREPARE 'y'")
-        cursor.execute("XA ROLLBACK 'y'")
-    with pytest.raises(UnsupportedError, match="XA") as caught:
-        span.read()
-    assert caught.value.table == f"{mysql_db}.t"
-    assert images(span.read(["nothing.*"])) == []
-
-
 def test_statements_in_place_of_rows_are_refused(mysql_server: MySQLServer, mysql_db: str) -> None:
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
     span = Range(mysql_server, mysql_db)

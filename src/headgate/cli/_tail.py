@@ -82,8 +82,8 @@ def command(
 def _lines(items: Iterable[LogItem], output: Format) -> Iterator[list[str]]:
     """The lines of each item that has some.
 
-    Printed as it comes, also when its transaction has not ended: what is in the log is committed, and prepared XA
-    transactions are held back by the reader.
+    Printed as it comes, also when its transaction has not ended: what is in the log is committed, and the reader gives
+    XA transactions where they are committed.
     """
     from headgate.cli._jsonl import block_lines, ddl_line
     from headgate.cli._text import TextLines

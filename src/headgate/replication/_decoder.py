@@ -1,12 +1,13 @@
 """From segments of events to Arrow: the decoder of one dump.
 
 What it guarantees. Every change of every wanted transaction in a followed table comes out exactly once, in log order,
-or an error does: unknown events, statements in place of rows, XA transactions, rows that do not fit their table. A
-transaction counts as received only when its last event was seen.
+or an error does: unknown events, statements in place of rows, rows that do not fit their table. A transaction counts as
+received only when its last event was seen.
 
 Row images come out as soon as their segment is decoded, before their transaction has ended: whoever needs whole
 transactions waits for the end of the range (a Spark task), or for an item that proves it (``RangeEnd``, ``Idle``).
-A transaction in the log is committed; the exception, XA, is held back until its last event says which kind it is.
+A transaction in the log is committed; the exception, XA, is held back until its last event says which kind it is, and
+comes out where it is committed (:mod:`headgate.replication._xa`).
 
 ``ordinal`` counts the changes of a transaction over *all* tables, followed or not, so that a change keeps its ``_seq``
 whatever tables are chosen.
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.binlog import (
     EVENT_NAMES,
@@ -45,12 +47,15 @@ from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_sche
 from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
+from headgate.replication._xa import HeldRows, Point, PreparedTransactions, parse_prepare, parse_xa_statement
 
 __all__ = ["LogDecoder"]
 
 _HEADER: Final = codes.HEADER_SIZE
 _ANSI_QUOTES: Final = 4
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
+_FIRST_EVENT: Final = 4
+"""Where a file's first event begins."""
 _IGNORED_STATEMENTS: Final = ("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
 
 
@@ -64,6 +69,8 @@ class LogDecoder:
     :param defaults_of: defaults of columns that partial row images of inserts leave out.
     :param definition_of: definitions of tables whose columns the log does not name.
     :param lower_case: whether the server stores names in lower case; asked when a statement has others.
+    :param prepared: the prepared XA transactions, whose rows come out where they are committed. None: rows come out
+        where they are logged, committed or not.
     """
 
     def __init__(
@@ -77,6 +84,7 @@ class LogDecoder:
         defaults_of: DefaultsOf | None = None,
         definition_of: DefinitionOf | None = None,
         lower_case: Callable[[], bool] = lambda: False,
+        prepared: PreparedTransactions | None = None,
     ) -> None:
         sid, first, last = wanted.as_arrays()
         self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside))
@@ -89,8 +97,8 @@ class LogDecoder:
         self._received = GtidSetBuilder()
         self._skip = skip
         self._continued = 0
-        self._xa: list[LogBlock | Ddl] | None = None
-        self._xa_ignored: set[str] = set()
+        self._prepared = prepared
+        self._held: HeldRows | None = None
         self.received_count = 0
         """Transactions received whole."""
         self.changes = 0
@@ -108,7 +116,7 @@ class LogDecoder:
             return None
         txns = self._scanner.transactions()
         name = gtid_array(txns, self._scanner.tags, np.array([self._scanner.current], np.int64))[0].as_py()
-        handed_out = 0 if self._xa is not None else self._continued
+        handed_out = 0 if self._held is not None else self._continued
         if self._skip is not None and self._skip[0] == name:
             handed_out = max(handed_out, self._skip[1])
         return name, handed_out
@@ -130,13 +138,13 @@ class LogDecoder:
 
     # --- row images -----------------------------------------------------------------------------------------------
 
-    def _flush(self, segment: Segment) -> Iterator[LogBlock | Ddl]:
+    def _flush(self, segment: Segment) -> Iterator[LogBlock]:
         """What the scanner has gathered, as a block."""
         block = self._block(segment)
         self._note_done(segment)
         if block.images:
-            if self._xa is not None:
-                self._xa.append(block)
+            if self._held is not None:
+                self._held.add(block, self._continued)
             else:
                 yield block
 
@@ -310,7 +318,7 @@ class LogDecoder:
 
     # --- statements -----------------------------------------------------------------------------------------------
 
-    def _query(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
+    def _query(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl | Stopped]:
         query = parse_query(body)
         where = self._where(segment, stop)
         try:
@@ -404,51 +412,69 @@ class LogDecoder:
 
     # --- XA -------------------------------------------------------------------------------------------------------
 
-    def _xa_statement(self, segment: Segment, stop: Stop, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
+    def _xa_statement(
+        self, segment: Segment, stop: Stop, text: str, where: dict[str, Any]
+    ) -> Iterator[LogBlock | Stopped]:
         """XA START opens a transaction whose fate its last event tells; XA COMMIT and ROLLBACK end an earlier one."""
-        words = text.upper().split()
-        verb = words[1] if len(words) > 1 else ""
-        if verb in ("START", "BEGIN"):
-            yield from self._flush(segment)
-            self._xa = []
-            self._scanner.mark_begun()
-            return
+        found = parse_xa_statement(text)
+        if found is None:
+            raise UnsupportedError(
+                "the log holds an XA statement that headgate cannot read", statement=text[:500], **where
+            )
+        verb, xid = found
         if verb == "END":
             return
-        xid = text.split(None, 2)[2].strip().upper() if len(words) > 2 else ""
-        if xid in self._xa_ignored:
-            self._xa_ignored.discard(xid)
-            yield from self._flush(segment)
-            self._scanner.end_transaction(int(segment.next_pos[stop.place]))
-            yield from self._flush(segment)
+        yield from self._flush(segment)
+        if verb in ("START", "BEGIN"):
+            if self._prepared is not None:
+                here = (
+                    self.end if self.end is not None and self.end[0] == segment.file else (segment.file, _FIRST_EVENT)
+                )
+                self._held = self._prepared.hold(here)
+            self._scanner.mark_begun()
             return
-        raise UnsupportedError(
-            "the log holds an XA transaction, which headgate does not follow yet", statement=text[:500], **where
-        )
-
-    def _xa_prepare(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl]:
-        where = self._where(segment, stop)
-        for block in self._flush(segment):
-            (self._xa if self._xa is not None else []).append(block)
-        held, self._xa = self._xa or [], None
-        one_phase = bool(body and body[0])
-        if not one_phase and held:
-            name = next(
-                (image.table.full_name for block in held if isinstance(block, LogBlock) for image in block.images), None
-            )
-            raise UnsupportedError(
-                "the log holds a prepared XA transaction, which headgate does not follow yet", table=name, **where
-            )
-        if not one_phase:
-            self._xa_ignored.add(_xid_text(body))
+        self._continued = 0
+        if self._prepared is not None:
+            if verb == "COMMIT":
+                point = Point(where["gtid"], self._commit_us(), where["file"], where["pos"])
+                yield from self._read_before(self._prepared.committed(xid, point), point.gtid)
+            self._prepared.forget(xid)
         self._scanner.end_transaction(int(segment.next_pos[stop.place]))
-        yield from held
         yield from self._flush(segment)
 
+    def _xa_prepare(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Stopped]:
+        """The end of a transaction that began with XA START: prepared, or committed in one phase."""
+        yield from self._flush(segment)
+        held, self._held = self._held, None
+        if held is not None and self._prepared is not None:
+            gtid = self._gtid() or ""
+            one_phase, xid = parse_prepare(body)
+            if not one_phase:
+                self._prepared.remember(xid, gtid, held)
+            elif held.blocks is not None:
+                yield from (block for block, _ in held.blocks)
+            else:
+                self._continued = 0
+                yield from self._read_before(self._prepared.again(gtid, held.place), gtid)
+        self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+        yield from self._flush(segment)
 
-def _xid_text(body: bytes) -> str:
-    """The xid of an XA_PREPARE event as the server writes it in ``XA COMMIT``: ``X'…',X'…',1``."""
-    number = int.from_bytes(body[1:5], "little", signed=True)
-    gtrid, bqual = int.from_bytes(body[5:9], "little"), int.from_bytes(body[9:13], "little")
-    data = body[13 : 13 + gtrid + bqual]
-    return f"X'{data[:gtrid].hex()}',X'{data[gtrid:].hex()}',{number}".upper()
+    def _read_before(self, items: Iterator[tuple[LogBlock | Stopped, int]], gtid: str) -> Iterator[LogBlock | Stopped]:
+        """Images of the open transaction that were not read from this dump, but for those handed out already."""
+        first = self._skip[1] if self._skip is not None and self._skip[0] == gtid else 0
+        for item, counted in items:
+            self._continued = counted
+            if isinstance(item, Stopped):
+                yield item
+                continue
+            batches = [ImageBatch(image.table, _from_ordinal(image.batch, first)) for image in item.images]
+            images = [image for image in batches if image.batch.num_rows]
+            if images:
+                yield LogBlock(images, item.file)
+
+
+def _from_ordinal(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """The images of a transaction's changes from this one on."""
+    if not first:
+        return batch
+    return batch.filter(pc.greater_equal(pc.struct_field(batch.column(1), "ordinal"), first))

@@ -31,6 +31,7 @@ from headgate.replication._definitions import Definitions
 from headgate.replication._dump import Dump, open_dump, open_file_dump
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, Stopped, file_number
+from headgate.replication._xa import PreparedTransactions
 
 __all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
 
@@ -82,6 +83,39 @@ def _case_lookup(settings: ConnectionSettings) -> Callable[[], bool]:
     return lower_case
 
 
+class _Log:
+    """What a reader's dumps, one after another, share: all that is asked of the server beside them."""
+
+    def __init__(self, settings: ConnectionSettings, options: DecodeOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self.definitions = Definitions(settings)
+        self._prepared = PreparedTransactions(settings, self._decoder)
+
+    def decoder(self, wanted: GtidSet, *, inside: bool = True, skip: tuple[str, int] | None = None) -> LogDecoder:
+        """For a dump; XA transactions come out where they are committed."""
+        return self._decoder(wanted, inside=inside, skip=skip, prepared=self._prepared)
+
+    def begin(self, server_uuid: str) -> None:
+        """A dump of this server has begun."""
+        self.definitions.server_uuid = server_uuid
+        self._prepared.begin(server_uuid)
+
+    def _decoder(
+        self,
+        wanted: GtidSet,
+        *,
+        inside: bool = True,
+        skip: tuple[str, int] | None = None,
+        prepared: PreparedTransactions | None = None,
+    ) -> LogDecoder:
+        settings, definitions = self._settings, self.definitions
+        return LogDecoder(
+            wanted, self._options, _key_lookup(settings), inside=inside, skip=skip, definition_of=definitions.at,
+            defaults_of=Defaults(settings, definitions).at, lower_case=_case_lookup(settings), prepared=prepared,
+        )  # fmt: skip
+
+
 def read_range(
     settings: ConnectionSettings,
     wanted: GtidSet,
@@ -107,21 +141,18 @@ def read_range(
     """
     options = DecodeOptions(tables, epoch, images, policies, ambiguous)
     remaining, skip, back_off = wanted, None, _BackOff()
-    definitions = Definitions(settings)
+    log = _Log(settings, options)
     end: tuple[str, int] | None = None
     uuid = server_uuid or ""
     while remaining:
-        decoder = LogDecoder(
-            remaining, options, _key_lookup(settings), skip=skip, defaults_of=Defaults(settings, definitions).at,
-            definition_of=definitions.at, lower_case=_case_lookup(settings),
-        )  # fmt: skip
+        decoder = log.decoder(remaining, skip=skip)
         try:
             with (
-                definitions,
+                log.definitions,
                 open_dump(settings, wanted=remaining, executed=executed, server_uuid=server_uuid, hint=hint) as dump,
             ):
                 uuid = uuid or dump.server_uuid
-                definitions.server_uuid = dump.server_uuid
+                log.begin(dump.server_uuid)
                 yield from _decode(dump, decoder, remaining.count())
         except HeadgateError as error:
             if not isinstance(error, Transient):
@@ -172,7 +203,7 @@ class WindowReader:
         self._settings = settings
         self._had = had
         self._server_uuid = server_uuid
-        self._options = DecodeOptions(tables, 0, images, policies, "stop")
+        self._log = _Log(settings, DecodeOptions(tables, 0, images, policies, "stop"))
         self._hint = hint
         self._reached = ("", 0)
 
@@ -188,23 +219,18 @@ class WindowReader:
         """
         target = (file_number(file), pos)
         back_off, skip = _BackOff(), None
-        definitions = Definitions(self._settings)
         while (file_number(self._reached[0]), self._reached[1]) < target:
-            decoder = LogDecoder(
-                self._had, self._options, _key_lookup(self._settings), inside=False, skip=skip,
-                defaults_of=Defaults(self._settings, definitions).at, definition_of=definitions.at,
-                lower_case=_case_lookup(self._settings),
-            )  # fmt: skip
+            decoder = self._log.decoder(self._had, inside=False, skip=skip)
             failure: HeadgateError = IncompleteReadError("the log ended before the window's end", file=file, pos=pos)
             try:
                 with (
-                    definitions,
+                    self._log.definitions,
                     open_dump(
                         self._settings, had=self._had, executed=self._had, server_uuid=self._server_uuid,
                         hint=self._hint,
                     ) as dump,
                 ):  # fmt: skip
-                    definitions.server_uuid = dump.server_uuid
+                    self._log.begin(dump.server_uuid)
                     yield from _decode(dump, decoder, None)
                     if decoder.unfinished() is None:
                         self._reached = (dump.file, dump.pos)
@@ -241,21 +267,18 @@ def follow(
     options = DecodeOptions(tables, epoch, images, policies)
     identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
     back_off, skip = _BackOff(), None
-    definitions = Definitions(settings)
+    log = _Log(settings, options)
     while True:
-        decoder = LogDecoder(
-            had, options, _key_lookup(settings), inside=False, skip=skip, definition_of=definitions.at,
-            defaults_of=Defaults(settings, definitions).at, lower_case=_case_lookup(settings),
-        )  # fmt: skip
+        decoder = log.decoder(had, inside=False, skip=skip)
         failure: HeadgateError = IncompleteReadError("the server ended the dump")
         try:
             with (
-                definitions,
+                log.definitions,
                 open_dump(
                     settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS
                 ) as dump,
             ):
-                definitions.server_uuid = dump.server_uuid
+                log.begin(dump.server_uuid)
                 for item in _follow_items(dump, decoder, had):
                     back_off.progress()
                     yield item

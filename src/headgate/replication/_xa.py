@@ -1,0 +1,348 @@
+"""XA transactions: what was prepared comes out where it is committed.
+
+The log holds a two-phase XA transaction as two: the first has its rows and ends with an XA_PREPARE event, the second is
+the statement XA COMMIT or XA ROLLBACK; each has a GTID. Nobody sees the rows before the commit, and the locks on them
+are held until then. So they come out with place, GTID and time of the XA COMMIT: in the order of effects, and beside a
+snapshot as what changed when a SELECT could first see it. Their ordinals are those they have in the first one.
+
+Which PREPARE a COMMIT means: the nearest one before it in the log that names its xid (an xid can be used again only
+when its transaction is over).
+
+- It may lie in what the same reader has read. Then its images are at hand, or, if they were too many to keep, its GTID
+  is, by which it is read again.
+- It may lie before that: in another task's range, in an earlier batch, before the beginning of the stream, or in a
+  snapshot's E while its commit is in W. Then the log is searched backwards from the COMMIT, file by file.
+
+What a reader has read is a stretch of the log without gaps, so a PREPARE that it knows is the nearest one. (A set of
+executed transactions that has an XA COMMIT has its PREPARE as well, and ranges are cut where files begin.)
+
+If the log no longer holds the PREPARE, a BinlogPurgedError says so: the rows cannot be known.
+
+A transaction committed in one phase also ends with an XA_PREPARE event, whose first byte says so; it is an ordinary
+one. XA transactions that change nothing are not logged. Layout: MySQL source,
+``libs/mysql/binlog/event/control_events.h`` (``XA_prepare_event``) and ``sql/xa.h`` (``xid_t::serialize``).
+
+On restart nothing of this is kept. Rows of a COMMIT that was cut off come out again from where they stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.binlog import Segment, codes, parse_tagged_gtid
+from headgate.errors import BinlogPurgedError, DecodeError, IncompleteReadError, ServerBehindError, ServerError
+from headgate.gtid import Gtid, GtidSet
+from headgate.mysql import Connection, ConnectionSettings
+from headgate.replication._dump import open_dump, open_file_dump
+from headgate.replication._meta import seq_array
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, LogHint, Stopped, file_number
+
+__all__ = ["HeldRows", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
+
+_HELD_BYTES: Final = 64 << 20
+"""Images that a reader keeps of transactions prepared and not committed; what goes beyond is read again."""
+_FIRST_EVENT: Final = 4
+"""Where a file's first event begins."""
+_LARGEST_POS: Final = 2**32 - 1
+"""COM_BINLOG_DUMP has four bytes for the position."""
+_ER_FATAL_READING: Final = 1236
+"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: here, that there is no such file."""
+_STATEMENT: Final = re.compile(
+    r"XA\s+(START|BEGIN|END|COMMIT|ROLLBACK)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\s*", re.IGNORECASE
+)
+
+
+class Point(NamedTuple):
+    """Where and when a transaction was committed."""
+
+    gtid: str
+    commit_us: int
+    """Microseconds since the Unix epoch."""
+    file: str
+    pos: int
+
+
+class HeldRows:
+    """The images of an XA transaction of which nobody knows yet whether it will be committed.
+
+    :param place: file and position at which a dump may begin to give the transaction again.
+    :param room: bytes of images to keep at most.
+    """
+
+    def __init__(self, place: tuple[str, int], room: int) -> None:
+        self.place = place
+        self.size = 0
+        self.blocks: list[tuple[LogBlock, int]] | None = []
+        """Blocks, each with the number of the transaction's changes up to its end; None: they were too many."""
+        self._room = room
+
+    def add(self, block: LogBlock, counted: int) -> None:
+        """Keep a block, or nothing of the transaction."""
+        if self.blocks is None:
+            return
+        self.size += sum(image.batch.nbytes for image in block.images)
+        if self.size > self._room:
+            self.blocks, self.size = None, 0
+        else:
+            self.blocks.append((block, counted))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A transaction that was prepared: its GTID, where a dump may begin to give it, its images if they were kept."""
+
+    gtid: str
+    place: tuple[str, int]
+    blocks: list[tuple[LogBlock, int]] | None = None
+    size: int = 0
+
+
+class _Decoder(Protocol):
+    """What is needed of a :class:`~headgate.replication._decoder.LogDecoder`."""
+
+    changes: int
+    received_count: int
+
+    def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl | Stopped]: ...
+
+
+class PreparedTransactions:
+    """What a reader knows of prepared transactions, and how it learns of others. It outlives the reader's dumps.
+
+    :param decoder_of: makes a decoder of these transactions that gives rows where they are logged.
+    """
+
+    def __init__(self, settings: ConnectionSettings, decoder_of: Callable[[GtidSet], _Decoder]) -> None:
+        self._settings = settings
+        self._decoder_of = decoder_of
+        self._uuid = ""
+        self._known: dict[str, Prepared] = {}
+        self._held_bytes = 0
+        self._search = _Search(settings, "")
+
+    def begin(self, server_uuid: str) -> None:
+        """A dump begins; what is known of another server's log says nothing about this one's."""
+        if server_uuid != self._uuid:
+            self._known.clear()
+            self._held_bytes = 0
+        self._uuid = server_uuid
+        self._search = _Search(self._settings, server_uuid)
+
+    def hold(self, place: tuple[str, int]) -> HeldRows:
+        """For the images of a transaction that begins."""
+        return HeldRows(place, _HELD_BYTES - self._held_bytes)
+
+    def remember(self, xid: str, gtid: str, held: HeldRows) -> None:
+        """A transaction was prepared."""
+        self.forget(xid)
+        self._known[xid] = Prepared(gtid, held.place, held.blocks, held.size)
+        self._held_bytes += held.size
+
+    def forget(self, xid: str) -> None:
+        """Its transaction is over."""
+        known = self._known.pop(xid, None)
+        if known is not None:
+            self._held_bytes -= known.size
+
+    def committed(self, xid: str, commit: Point) -> Iterator[tuple[LogBlock | Stopped, int]]:
+        """The images of what an XA COMMIT commits, as of there; each block with the number of changes up to its end.
+
+        :raises BinlogPurgedError: the log no longer holds its PREPARE.
+        """
+        prepared = self._known.get(xid) or self._search.find(xid, commit)
+        items = prepared.blocks if prepared.blocks is not None else self.again(prepared.gtid, prepared.place)
+        for item, counted in items:
+            yield _at(item, commit), counted
+
+    def again(self, gtid: str, place: tuple[str, int]) -> Iterator[tuple[LogBlock | Stopped, int]]:
+        """The images of a transaction, read from the log once more; each with the number of changes up to its end.
+
+        :raises BinlogPurgedError: the log no longer holds it.
+        :raises IncompleteReadError: it did not arrive.
+        """
+        wanted = GtidSet.parse(gtid)
+        decoder = self._decoder_of(wanted)
+        hint = LogHint(self._uuid, *place)
+        with open_dump(self._settings, wanted=wanted, server_uuid=self._uuid, hint=hint) as dump:
+            for item in dump.items():
+                if isinstance(item, Segment):
+                    for found in decoder.decode(item):
+                        if not isinstance(found, Ddl):
+                            yield found, decoder.changes
+                    if decoder.received_count:
+                        return
+        raise IncompleteReadError("a prepared XA transaction did not arrive", missing=gtid)
+
+
+def _at(item: LogBlock | Stopped, commit: Point) -> LogBlock | Stopped:
+    """What was logged at a PREPARE, with the identity of its commit."""
+    if isinstance(item, Stopped):
+        return replace(item, gtid=commit.gtid, file=commit.file, pos=commit.pos)
+    return LogBlock([ImageBatch(image.table, _batch_at(image.batch, commit)) for image in item.images], commit.file)
+
+
+def _batch_at(batch: pa.RecordBatch, commit: Point) -> pa.RecordBatch:
+    n, schema = batch.num_rows, batch.schema
+    seq = batch.column(1)
+    columns = {
+        1: seq_array(
+            seq[0]["epoch"].as_py(), file_number(commit.file), np.full(n, commit.pos, np.int64),
+            pc.struct_field(seq, "ordinal").to_numpy(),
+        ),
+        2: pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([commit.gtid], pa.string())),
+        3: pa.array(np.full(n, commit.commit_us, np.int64)).cast(schema.field(3).type),
+    }  # fmt: skip
+    return pa.RecordBatch.from_arrays(
+        [columns.get(index, column) for index, column in enumerate(batch.columns)], schema=schema
+    )
+
+
+# --- the search ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _File:
+    """What is known of one log file."""
+
+    until: int = _FIRST_EVENT
+    """Everything before this position is known."""
+    whole: bool = False
+    prepares: dict[str, list[tuple[int, Prepared]]] = field(default_factory=dict)
+    """The PREPAREs of each xid, in log order, and where they are."""
+
+
+class _Search:
+    """Finds PREPAREs in one server's log, backwards; remembers what it saw on the way."""
+
+    def __init__(self, settings: ConnectionSettings, server_uuid: str) -> None:
+        self._settings = settings
+        self._uuid = server_uuid
+        self._files: dict[str, _File] = {}
+
+    def find(self, xid: str, commit: Point) -> Prepared:
+        """The nearest PREPARE of ``xid`` before its commit.
+
+        :raises BinlogPurgedError: there is none in the log.
+        """
+        with self._open() as connection:
+            names = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
+        at = names.index(commit.file) if commit.file in names else -1
+        for name in reversed(names[: at + 1]):
+            until = commit.pos if name == commit.file else None
+            for pos, prepared in reversed(self._known(name, until).prepares.get(xid, ())):
+                if until is None or pos < until:
+                    return prepared
+        raise BinlogPurgedError(
+            f"the log no longer holds what XA COMMIT {xid} commits: it was prepared in a file that the server has"
+            " purged; the tables have to be read again, with a new checkpoint",
+            needed=commit.gtid, gtid=commit.gtid, file=commit.file, pos=commit.pos,
+        )  # fmt: skip
+
+    def _known(self, name: str, until: int | None) -> _File:
+        """The file, read up to ``until``; None: to its end."""
+        known = self._files.setdefault(name, _File())
+        if not known.whole and (until is None or known.until < until):
+            if known.until > _LARGEST_POS:
+                known = self._files[name] = _File()
+            try:
+                self._read(name, known, until)
+            except ServerError as error:
+                if error.code != _ER_FATAL_READING:
+                    raise
+                known.whole = True  # purged since the server listed it
+        return known
+
+    def _read(self, name: str, known: _File, until: int | None) -> None:
+        gtid: tuple[str, int] | None = None
+        with self._open() as connection, open_file_dump(connection, name, known.until) as dump:
+            for item in dump.items():
+                if item.file != name:
+                    known.whole = True
+                    return
+                if isinstance(item, Segment):
+                    gtid = _note_prepares(item, known, gtid)
+                    if until is not None and int(item.next_pos[-1]) >= until:
+                        known.until = until
+                        return
+        raise IncompleteReadError("the log ended before a place that it has", file=name, pos=until)
+
+    @contextmanager
+    def _open(self) -> Iterator[Connection]:
+        with Connection.open(self._settings) as connection:
+            uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
+            if uuid != self._uuid:
+                raise ServerBehindError(f"connected to server {uuid}, but the log is read from {self._uuid}")
+            yield connection
+
+
+def _note_prepares(segment: Segment, known: _File, gtid: tuple[str, int] | None) -> tuple[str, int] | None:
+    """Note the segment's two-phase PREPAREs.
+
+    :param gtid: GTID and position of the transaction that the segment begins in; given back for the next segment.
+    """
+    kinds = segment.buf[segment.start + codes.TYPE_OFFSET]
+    begins = np.flatnonzero((kinds == codes.GTID) | (kinds == codes.GTID_TAGGED))
+    for at in np.flatnonzero(kinds == codes.XA_PREPARE).tolist():
+        before = int(np.searchsorted(begins, at))
+        transaction = _gtid_at(segment, int(begins[before - 1])) if before else gtid
+        one_phase, xid = parse_prepare(_body(segment, at))
+        pos = int(segment.pos[at])
+        if one_phase or transaction is None:
+            continue
+        found = known.prepares.setdefault(xid, [])
+        if not found or found[-1][0] < pos:
+            found.append((pos, Prepared(transaction[0], (segment.file, transaction[1]))))
+    return _gtid_at(segment, int(begins[-1])) if len(begins) else gtid
+
+
+def _body(segment: Segment, at: int) -> bytes:
+    return bytes(segment.buf[int(segment.start[at]) + codes.HEADER_SIZE : int(segment.end[at])].tobytes())
+
+
+def _gtid_at(segment: Segment, at: int) -> tuple[str, int]:
+    """A GTID event's transaction and position."""
+    body: Any = _body(segment, at)
+    if segment.buf[int(segment.start[at]) + codes.TYPE_OFFSET] == codes.GTID_TAGGED:
+        tagged = parse_tagged_gtid(body)
+        gtid = Gtid(tagged.sid, tagged.tag, tagged.number)
+    else:
+        gtid = Gtid(body[1:17], "", int.from_bytes(body[17:25], "little"))
+    return str(gtid), int(segment.pos[at])
+
+
+# --- xids ---------------------------------------------------------------------------------------------------------
+
+
+def parse_prepare(body: bytes) -> tuple[bool, str]:
+    """Of an XA_PREPARE event: whether it commits in one phase, and the xid as the server writes it in statements.
+
+    :raises DecodeError: it is cut short.
+    """
+    gtrid, bqual = int.from_bytes(body[5:9], "little"), int.from_bytes(body[9:13], "little")
+    if len(body) < 13 + gtrid + bqual:
+        raise DecodeError("an XA_PREPARE event is cut short")
+    data = body[13 : 13 + gtrid + bqual]
+    return bool(body[0]), _xid(data[:gtrid].hex(), data[gtrid:].hex(), int.from_bytes(body[1:5], "little"))
+
+
+def parse_xa_statement(text: str) -> tuple[str, str] | None:
+    """Verb and xid of a statement that the server logs for XA transactions; None if it is none of those.
+
+    >>> parse_xa_statement("XA COMMIT X'61',X'',1")
+    ('COMMIT', "X'61',X'',1")
+    """
+    match = _STATEMENT.fullmatch(text)
+    return match and (match[1].upper(), _xid(match[2], match[3], int(match[4])))
+
+
+def _xid(gtrid: str, bqual: str, number: int) -> str:
+    """One spelling for each xid; the event has 32 bits of its number."""
+    return f"X'{gtrid.lower()}',X'{bqual.lower()}',{number & 0xFFFFFFFF}"
