@@ -188,3 +188,38 @@ def test_39_an_alter_during_an_unfinished_snapshot_reads_the_table_anew_and_its_
         assert stream.batch("INSERT INTO sibling VALUES (100, 'more') ON DUPLICATE KEY UPDATE v = 'again'")
     stream.finish()
     assert stream.copies[f"{stream.db}.sibling"].rows[(100,)][1]["id"] == 100
+
+
+def test_debezium_37_an_alter_that_was_not_logged_is_found_and_the_table_read_again(stream: Stream) -> None:
+    stream.finish()
+    stream.do(
+        "SET SESSION sql_log_bin = 0",
+        "ALTER TABLE changes ADD n INT DEFAULT 7 AFTER id",
+        "SET SESSION sql_log_bin = 1",
+        "INSERT INTO changes VALUES (50, 5, 'x')",
+    )
+    stream.batch()
+    assert stream.states[f"{stream.db}.changes"].state == "stale"
+    stream.finish()
+
+
+def test_debezium_28_a_default_that_changes_counts_from_then_on(stream: Stream) -> None:
+    stream.finish()
+    stream.do("ALTER TABLE changes ADD n INT DEFAULT 6", "INSERT INTO changes (id) VALUES (50)")
+    stream.do("ALTER TABLE changes ALTER n SET DEFAULT 9", "INSERT INTO changes (id) VALUES (51)")
+    stream.do("ALTER TABLE changes ALTER n SET DEFAULT NULL", "INSERT INTO changes (id) VALUES (52)")
+    stream.finish()
+    rows = stream.copies[f"{stream.db}.changes"].rows
+    assert [rows[(key,)][1]["n"] for key in (1, 50, 51, 52)] == [6, 6, 9, None]
+    assert not stream.redone
+
+
+def test_debezium_38_keys_that_move_between_chunks(stream: Stream) -> None:
+    """Out of a range that was read into one that was not, and back, while chunks are read."""
+    moves = ("UPDATE changes SET id = 103 WHERE id = 2", "UPDATE changes SET id = 2 WHERE id = 11")
+    while stream.batch("UPDATE sibling SET id = id + 20 WHERE id IN (1, 12)", *moves):
+        moves = ("UPDATE changes SET id = 11 WHERE id = 103", "UPDATE changes SET id = 104 WHERE id = 3")
+        if all(progress.finished for progress in stream.offset.snapshot.active.values()):
+            break
+    stream.finish()
+    assert not stream.redone
