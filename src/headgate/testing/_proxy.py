@@ -207,8 +207,12 @@ class _Link:
         for task in self.tasks:
             if task is not me:
                 task.cancel()
-        for writer in self.writers:
-            await _end(writer, reset=reset)
+        try:
+            for writer in self.writers:
+                await _end(writer, reset=reset)
+        finally:  # who waits may be cancelled, when the proxy closes
+            for writer in self.writers:
+                writer.close()
 
 
 async def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
