@@ -112,11 +112,6 @@ class Pipeline:
         self._file.take(found)
         return True
 
-    @property
-    def stopping(self) -> bool:
-        """Whether :meth:`stop` was called."""
-        return self._stop.is_set()
-
     def run(
         self,
         once: bool = False,

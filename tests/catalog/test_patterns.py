@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from headgate.catalog import TablePatterns
+from headgate.catalog import TablePatterns, exact_pattern, exact_patterns
 from headgate.errors import ConfigError
 
 
@@ -48,3 +48,21 @@ def test_patterns_are_values() -> None:
     assert hash(patterns) == hash(TablePatterns(["a.*", "!a.b"]))
     assert repr(patterns) == "TablePatterns(['a.*', '!a.b'])"
     assert patterns != TablePatterns(["!a.b", "a.*"])
+
+
+@pytest.mark.parametrize("table", ["t", "t.u", "!t", "[t]", "t*", "t?"])
+def test_exact_patterns_match_their_tables(table: str) -> None:
+    patterns = exact_patterns(["d.other", f"d.{table}"])
+    assert patterns.matches("d", table)
+    assert patterns.matches("d", "other")
+    assert not patterns.matches("d", "something")
+    assert not patterns.matches("e", table)
+
+
+@pytest.mark.parametrize("name", ["!d.t", "d*.t[1]", "[d].t?", "d].!t"])
+def test_an_exact_pattern_matches_its_table_and_no_longer_name(name: str) -> None:
+    db, _, table = name.partition(".")
+    patterns = TablePatterns([exact_pattern(name)])
+    assert patterns.matches(db, table)
+    assert not patterns.matches(f"{db}x", table)
+    assert not patterns.matches(db, f"{table}x")

@@ -15,6 +15,7 @@ from headgate.catalog import (
     MULTI_BYTE,
     NO_CODE,
     SINGLE_BYTE,
+    exact_patterns,
     load_tables,
     multi_byte_table,
     table_from_table_map,
@@ -22,7 +23,7 @@ from headgate.catalog import (
 from headgate.columns import TableCodec
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.snapshot import advance, exact_patterns, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate._names import quote_name
 from headgate._policies import Policies
-from headgate.catalog import TableDef, load_tables
+from headgate.catalog import TableDef, exact_patterns, load_tables
 from headgate.columns import TableCodec
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.snapshot import advance, exact_patterns, first_chunk_bounds, in_range, next_chunk
-from headgate.snapshot._keys import quote_name, range_condition
+from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
+from headgate.snapshot._keys import range_condition
 from headgate.testing import MySQLServer
 
 KEYS: dict[str, tuple[str, str]] = {

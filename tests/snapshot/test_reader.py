@@ -6,12 +6,11 @@ import json
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from headgate.catalog import Column, TableDef
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
-from headgate.snapshot import Redo, exact_patterns
+from headgate.snapshot import Redo
 from headgate.snapshot._reader import _by_table, _in_order
 
 TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
@@ -47,15 +46,6 @@ def test_a_block_is_sorted_by_table() -> None:
     one, two, three = batch("c", [1], [1]), batch("c", [2], [2]), batch("c", [3], [3])
     found = _by_table(LogBlock([ImageBatch(TABLE, one), ImageBatch(other, two), ImageBatch(TABLE, three)]))
     assert found == {"d.t": [one, three], "d.u": [two]}
-
-
-@pytest.mark.parametrize("table", ["t", "t.u", "!t", "[t]", "t*", "t?"])
-def test_exact_patterns_match_their_tables(table: str) -> None:
-    patterns = exact_patterns(["d.other", f"d.{table}"])
-    assert patterns.matches("d", table)
-    assert patterns.matches("d", "other")
-    assert not patterns.matches("d", "something")
-    assert not patterns.matches("e", table)
 
 
 def test_redo_as_json() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.catalog import Column, TableDef, TablePatterns, TableStats
+from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.errors import DefiniteServerError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
@@ -120,6 +120,9 @@ class FakeServer:
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         found = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
         return {table: TableStats("InnoDB", len(self.rows(table)), 0) for table in found}
+
+    def definition(self, table: str) -> TableDef | None:
+        return self.definitions(exact_patterns([table])).get(table)
 
     def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
         return {table: definition(table, self.key_type) for table in self.tables(patterns)}

@@ -83,6 +83,15 @@ class WalkedRows(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
+def _present(buf: Any, bitmap: int, columns: int) -> Any:
+    """How many columns the columns-present bitmap at index ``bitmap`` names."""
+    present = 0
+    for c in range(columns):
+        present += (buf[bitmap + (c >> 3)] >> (c & 7)) & 1
+    return present
+
+
+@njit(cache=True, nogil=True)
 def _image(
     buf: Any,
     p: Any,
@@ -100,12 +109,7 @@ def _image(
 
     ``bitmap`` is the index of the columns-present bitmap, -1 if all columns are present.
     """
-    if bitmap < 0:
-        present = columns
-    else:
-        present = 0
-        for c in range(columns):
-            present += (buf[bitmap + (c >> 3)] >> (c & 7)) & 1
+    present = columns if bitmap < 0 else _present(buf, bitmap, columns)
     nulls = p
     p += (present + 7) >> 3
     if p > end:
@@ -315,9 +319,7 @@ def _walk(
 @njit(cache=True, nogil=True)
 def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any, arg: Any) -> Any:
     """Index behind one image, -1 if it does not fit."""
-    present = 0
-    for c in range(columns):
-        present += (buf[bitmap + (c >> 3)] >> (c & 7)) & 1
+    present = _present(buf, bitmap, columns)
     nulls = p
     p += (present + 7) >> 3
     if p > end:

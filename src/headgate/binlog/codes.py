@@ -11,8 +11,6 @@ from typing import Final
 HEADER_SIZE: Final = 19
 """Bytes of the common header: timestamp 4, type 1, server id 4, length 4, end position 4, flags 2; little-endian."""
 TYPE_OFFSET: Final = 4
-LENGTH_OFFSET: Final = 9
-END_POS_OFFSET: Final = 13
 FLAGS_OFFSET: Final = 17
 CRC_SIZE: Final = 4
 

@@ -13,12 +13,13 @@ from headgate.catalog._information_schema import (
 )
 from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
 from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
-from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
-from headgate.catalog._table import Column, TableDef
+from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns, exact_pattern, exact_patterns
+from headgate.catalog._table import INTEGERS, Column, TableDef
 
 __all__ = [
     "ALIAS",
     "COLLATIONS",
+    "INTEGERS",
     "MULTI_BYTE",
     "NO_CODE",
     "SINGLE_BYTE",
@@ -35,6 +36,8 @@ __all__ = [
     "TableStats",
     "ambiguous",
     "decode_statement",
+    "exact_pattern",
+    "exact_patterns",
     "existing_value",
     "fit_table",
     "load_stats",

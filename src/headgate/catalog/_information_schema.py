@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headgate.catalog._charsets import normalise
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
-from headgate.catalog._table import Column, TableDef
+from headgate.catalog._table import NUMBERS, Column, TableDef
 from headgate.errors import UnsupportedError
 
 __all__ = ["NamedTable", "QueryFunction", "TableStats", "load_stats", "load_table", "load_tables"]
@@ -168,7 +168,6 @@ def _choose_key(parts: list[tuple[Any, ...]], primary: set[str]) -> tuple[str, .
     return min(usable)[-1] if usable else ()
 
 
-_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 _BYTE_LENGTHS = frozenset({"char", "varchar", "binary", "varbinary"})
 _TEMPORALS = frozenset({"datetime", "timestamp", "time"})
 _TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
@@ -179,7 +178,7 @@ _GEOMETRIES = frozenset(
     {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
      "geometrycollection", "geomcollection"}
 )  # fmt: skip
-_ALL = _NUMBERS | _BYTE_LENGTHS | _TEMPORALS | _TEXTS | _PLAIN | _GEOMETRIES
+_ALL = NUMBERS | _BYTE_LENGTHS | _TEMPORALS | _TEXTS | _PLAIN | _GEOMETRIES
 
 
 def _column(table: str, row: list[Any]) -> Column:
@@ -192,7 +191,7 @@ def _column(table: str, row: list[Any]) -> Column:
         name=name,
         type="geometry" if kind in _GEOMETRIES else kind,
         nullable=nullable == "YES",
-        unsigned=kind in _NUMBERS and " unsigned" in text,
+        unsigned=kind in NUMBERS and " unsigned" in text,
         precision=int(precision) if kind in ("decimal", "bit") else 0,
         scale=int(scale) if kind == "decimal" else int(fraction or 0) if kind in _TEMPORALS else 0,
         length=int(octets or 0) if kind in _BYTE_LENGTHS else 0,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.catalog._charsets import COLLATIONS, decode_text, normalise
-from headgate.catalog._table import Column, TableDef
+from headgate.catalog._table import NUMBERS, Column, TableDef
 from headgate.errors import SchemaAmbiguousError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ _BLOB_TYPES = {
 _BLOB = 252
 _OLD_TEMPORALS = {7: "timestamp", 11: "time", 12: "datetime"}
 """Column formats from before MySQL 5.6.4; MySQL 8.0 and later cannot hold them."""
-_NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"})
 
 
 def table_from_table_map(table_map: TableMap) -> TableDef:
@@ -137,7 +136,7 @@ def _column(table_map: TableMap, index: int, name: str) -> Column:
         name=name,
         type=kind,
         nullable=table_map.nullable[index],
-        unsigned=kind in _NUMBERS and table_map.unsigned is not None and table_map.unsigned[index],
+        unsigned=kind in NUMBERS and table_map.unsigned is not None and table_map.unsigned[index],
         precision=_precision(kind, meta),
         scale=_scale(kind, meta),
         length=meta if code in _TEXT_TYPES else 0,

@@ -8,7 +8,7 @@ from fnmatch import translate
 
 from headgate.errors import ConfigError
 
-__all__ = ["SYSTEM_SCHEMAS", "TablePatterns"]
+__all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns"]
 
 SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 """Never matched, whatever the patterns say."""
@@ -68,6 +68,20 @@ class TablePatterns:
 
     def __reduce__(self) -> tuple[type[TablePatterns], tuple[tuple[str, ...]]]:
         return TablePatterns, (self.patterns,)
+
+
+def exact_pattern(name: str) -> str:
+    """A pattern that matches ``db.table`` alone; the database's name is taken to end at the first dot.
+
+    A ``!`` at the beginning cannot be escaped: there, any letter matches.
+    """
+    escaped = re.sub(r"[*?\[]", r"[\g<0>]", name)
+    return f"?{escaped[1:]}" if escaped.startswith("!") else escaped
+
+
+def exact_patterns(names: Iterable[str]) -> TablePatterns:
+    """Patterns that match these ``db.table``; see :func:`exact_pattern`."""
+    return TablePatterns(exact_pattern(name) for name in sorted(names))
 
 
 def _rule(pattern: str) -> tuple[bool, re.Pattern[str], re.Pattern[str]]:

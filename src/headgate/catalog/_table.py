@@ -9,7 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from headgate.errors import SchemaChangedError
 
-__all__ = ["Column", "TableDef"]
+__all__ = ["INTEGERS", "NUMBERS", "Column", "TableDef"]
+
+INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+NUMBERS = INTEGERS | {"float", "double", "decimal"}
+"""Types that can be UNSIGNED (MySQL Reference Manual, "Numeric Data Type Syntax")."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headgate._names import quote_name
 from headgate.cli._common import (
     Format,
     PasswordEnv,
@@ -132,7 +133,7 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
     from headgate.errors import UnsupportedError
     from headgate.mysql import Prerequisite, try_select
 
-    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (table.db, table.name))
+    quoted = ".".join(quote_name(part) for part in (table.db, table.name))
     if stats is not None and stats.engine.lower() != "innodb":
         remedy = f"ALTER TABLE {quoted} ENGINE = InnoDB;"
         yield Prerequisite(f"engine of {table.full_name}", "InnoDB", stats.engine or "none", "fail", remedy)

@@ -40,10 +40,6 @@ class Interrupts:
         self._count = 0
         self._before: dict[int, Any] = {}
 
-    def first_was_seen(self) -> None:
-        """A Ctrl-C arrived as KeyboardInterrupt: the next one is the second, however the first came about."""
-        self._count = max(self._count, 1)
-
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}

@@ -12,7 +12,6 @@ The batches must have been decoded with ``Policies(temporals="text")`` and ``ima
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,6 @@ __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _NEEDS_ESCAPE: Final = r'["\\\x00-\x1f]'
 _CONTROL: Final = r"[\x00-\x1f]"
-_CONTROLS: Final = re.compile(_CONTROL)
 _BASE64: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 
 
@@ -173,10 +171,6 @@ def _fixed_point(array: pa.Array) -> pa.Array:
 
 def _quoted(text: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', text, '"', "")
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
 
 
 def _escaped(text: pa.Array) -> pa.Array:

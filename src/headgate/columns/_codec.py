@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate._cells import VALUE, Cells
+from headgate._names import quote_name
 from headgate.catalog import Column
 from headgate.columns._kernels import gather, invalid_utf8, pack_validity, total_length
 from headgate.errors import DecodeError
@@ -52,7 +53,7 @@ class BaseCodec:
     @property
     def select(self) -> str:
         """The quoted column name."""
-        return "`" + self.column.name.replace("`", "``") + "`"
+        return quote_name(self.column.name)
 
     def error(self, reason: str) -> DecodeError:
         """A DecodeError that names table and column."""

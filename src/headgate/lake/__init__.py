@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
+from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import Ledger, LedgerRow, TableState, find_row, ledger_rows, read_as_of
@@ -49,7 +49,6 @@ __all__ = [
     "find_row",
     "ledger_rows",
     "pid_namespace",
-    "quote_name",
     "read_as_of",
     "read_status",
     "split_table",

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate._names import quote_name
 from headgate.errors import CommitConflictError, TargetError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "quote_name"]
+__all__ = ["DeltaPath", "commit_errors"]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
@@ -37,11 +38,6 @@ _FEATURES = {"timestamp_ntz": "delta.feature.timestampNtz", "variant": "delta.fe
 def _features(columns: str) -> dict[str, str]:
     """The properties that allow these columns."""
     return {name: "supported" for kind, name in _FEATURES.items() if kind in columns}
-
-
-def quote_name(name: str) -> str:
-    """``name`` as a Spark SQL identifier."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake._delta import DeltaPath, quote_name
+from headgate._names import quote_name
+from headgate.lake._delta import DeltaPath
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
+from headgate._names import quote_name
 from headgate.errors import AccessError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, read_facts
@@ -237,16 +238,12 @@ def _server_ids(connection: Connection, facts: ServerFacts, wanted: Sequence[ran
 def try_select(connection: Connection, db: str, table: str, columns: Sequence[str]) -> Prerequisite | None:
     """None when all columns of the table can be read, else what is wrong with it."""
     name = f"{db}.{table}"
-    chosen = ", ".join(map(_quoted, columns))
+    chosen = ", ".join(map(quote_name, columns))
     try:
-        connection.query(f"SELECT {chosen} FROM {_quoted(db)}.{_quoted(table)} LIMIT 0")
+        connection.query(f"SELECT {chosen} FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
     except AccessError:
-        grant = f"GRANT SELECT ON {_quoted(db)}.{_quoted(table)} TO {_account(connection)};"
+        grant = f"GRANT SELECT ON {quote_name(db)}.{quote_name(table)} TO {_account(connection)};"
         return Prerequisite(f"SELECT on {name}", "granted", "missing", "fail", grant)
     except ServerError as error:
         return Prerequisite(f"SELECT on {name}", "works", error.message, "fail", "mend the table, or leave it out")
     return None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -160,10 +160,6 @@ class ConnectionSettings:
         """``mysql://user@host:port`` without password and options, for messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"mysql://{quote(self.user, safe='')}@{host}:{self.port}"
-
-    def with_user(self, user: str, secret: Secret) -> ConnectionSettings:
-        """The same server, another login."""
-        return replace(self, user=user, secret=secret)
 
     def __str__(self) -> str:
         return self.url

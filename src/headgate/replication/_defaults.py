@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate._cells import Cells, RowBlock
+from headgate._names import quote_name
 from headgate.catalog import Column, TableDef, load_table
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
@@ -126,10 +127,6 @@ class _AskedColumn(NamedTuple):
         return "GENERATED" in self.extra or "auto_increment" in self.extra
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _literals(
     connection: Connection, table: TableDef, codec: TableCodec, indexes: Sequence[int]
 ) -> dict[str, pa.Array]:
@@ -137,9 +134,9 @@ def _literals(
     if not indexes:
         return {}
     names = [table.columns[index].name for index in indexes]
-    asked = ", ".join(f"DEFAULT({_quoted(name)}) AS {_quoted(name)}" for name in names)
+    asked = ", ".join(f"DEFAULT({quote_name(name)}) AS {quote_name(name)}" for name in names)
     shown = ", ".join(codec.codecs[index].select for index in indexes)
-    source = f"{_quoted(table.db)}.{_quoted(table.name)}"
+    source = f"{quote_name(table.db)}.{quote_name(table.name)}"
     blocks: list[RowBlock] = []
     for one_row in (
         f"SELECT {asked} FROM {source} LIMIT 1",

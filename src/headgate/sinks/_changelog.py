@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.lake import PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
+from headgate._names import quote_name
+from headgate.lake import PIPELINE, TABLE, DeltaPath, commit_errors
 from headgate.sinks._carrier import Definition
 from headgate.sinks._current import _data
 from headgate.sinks._expand import SEQ_DDL, changes, spark_schema, table_ddl

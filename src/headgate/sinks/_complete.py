@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headgate.lake import quote_name
+from headgate._names import quote_name
 from headgate.sinks._carrier import Column as SourceColumn
 from headgate.sinks._carrier import Definition
 from headgate.sinks._images import ABSENT, META

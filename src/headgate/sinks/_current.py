@@ -28,8 +28,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headgate._names import quote_name
 from headgate.errors import DecodeError
-from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, quote_name
+from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, commit_errors
 from headgate.sinks._carrier import Definition, Part, sortable
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (

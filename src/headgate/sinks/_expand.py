@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.lake import quote_name
+from headgate._names import quote_name
 from headgate.sinks._carrier import Definition
 from headgate.sinks._images import ABSENT, Seq, align, fold, open_images, pair_updates
 

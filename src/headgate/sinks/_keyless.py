@@ -30,8 +30,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate._names import quote_name
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath, commit_errors, quote_name
+from headgate.lake import DeltaPath, commit_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,10 +1,10 @@
 """Exact chunks: a table's key space cut into ranges, each read exactly as of one GTID set."""
 
 from headgate.offsets import ChunkSpec as Chunk
-from headgate.snapshot._keys import bound_columns, literal_expression, quote_name
+from headgate.snapshot._keys import bound_columns, literal_expression
 from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
 from headgate.snapshot._ranges import in_range
-from headgate.snapshot._reader import Redo, check_server, exact_patterns, read_chunks
+from headgate.snapshot._reader import Redo, check_server, read_chunks
 from headgate.snapshot._window import Window
 
 __all__ = [
@@ -14,11 +14,9 @@ __all__ = [
     "advance",
     "bound_columns",
     "check_server",
-    "exact_patterns",
     "first_chunk_bounds",
     "in_range",
     "literal_expression",
     "next_chunk",
-    "quote_name",
     "read_chunks",
 ]

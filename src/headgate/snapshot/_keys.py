@@ -20,23 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.catalog import Column, TableDef
+from headgate._names import quote_name
+from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
 
-__all__ = ["bound_columns", "key_columns", "literal_expression", "quote_name", "range_condition"]
+__all__ = ["bound_columns", "key_columns", "literal_expression", "range_condition"]
 
-INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 NUMBERED = frozenset({"bit", "enum", "set"})
 """Types that MySQL orders by the number behind the value."""
 FLOATS = frozenset({"float", "double"})
 TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
-
-
-def quote_name(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def key_columns(table: TableDef) -> tuple[Column, ...]:

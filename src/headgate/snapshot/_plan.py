@@ -22,9 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headgate._names import quote_name
 from headgate.catalog import Column, TableDef
 from headgate.offsets import ChunkSpec, SnapshotProgress
-from headgate.snapshot._keys import bound_columns, literal_expression, quote_name, range_condition
+from headgate.snapshot._keys import bound_columns, literal_expression, range_condition
 
 __all__ = ["advance", "first_chunk_bounds", "next_chunk"]
 

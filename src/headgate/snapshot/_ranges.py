@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.catalog import Column, TableDef
+from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._keys import BINARIES, FLOATS, INTEGERS, TEMPORALS, TEXTS, bound_columns, range_condition
+from headgate.snapshot._keys import BINARIES, FLOATS, TEMPORALS, TEXTS, bound_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
 
 __all__ = ["Query", "documents", "in_range", "json_values", "places"]

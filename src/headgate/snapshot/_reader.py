@@ -63,7 +63,6 @@ such a stream behind it asks for a ``Redo`` instead (``truncate="redo"``).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -72,8 +71,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._names import quote_name
 from headgate._policies import DEFAULT, Policies
-from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables
+from headgate.catalog import TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
 from headgate.errors import (
     ChunkRetryError,
@@ -104,11 +104,11 @@ from headgate.replication import (
     seq_array,
 )
 from headgate.snapshot._filters import Undecided, fulfils
-from headgate.snapshot._keys import bound_columns, quote_name, range_condition
+from headgate.snapshot._keys import bound_columns, range_condition
 from headgate.snapshot._ranges import in_range
 from headgate.snapshot._window import Window
 
-__all__ = ["Redo", "check_server", "exact_patterns", "read_chunks"]
+__all__ = ["Redo", "check_server", "read_chunks"]
 
 _BATCH_ROWS = 1 << 14
 """Rows of an emitted batch, at most: what stays in a core's cache on its way to the next process."""
@@ -352,8 +352,9 @@ class _Task:
         return table
 
     def _load(self, name: str) -> TableDef | None:
-        found = load_tables(self._connection.query, exact_patterns([name]))
-        return next((table for table in found if table.full_name == name), None)
+        db, _, table = name.partition(".")
+        found = load_table(self._connection.query, db, table)
+        return found.table if found is not None else None
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
         """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be."""
@@ -470,15 +471,3 @@ class _Stamp:
                 pa.array(np.full(n, self._planned_us, np.int64)).cast(META_FIELDS[3].type),
             ]
             yield ImageBatch(table, pa.RecordBatch.from_arrays([*meta, *batch.columns], schema=schema))
-
-
-_SPECIAL = re.compile(r"[*?\[\]!.]")
-
-
-def exact_patterns(names: Sequence[str] | set[str]) -> TablePatterns:
-    """Patterns that match at least these ``db.table``, and a few more if a name holds what is special in a pattern.
-
-    A database's name is taken to end at the first dot.
-    """
-    parts = (name.partition(".") for name in sorted(names))
-    return TablePatterns(f"{_SPECIAL.sub('?', db)}.{_SPECIAL.sub('?', table)}" for db, _, table in parts)

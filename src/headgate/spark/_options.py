@@ -203,11 +203,13 @@ def _checked(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _exact(table: str) -> str:
-    """A pattern that matches just this table."""
+    """A pattern for one table."""
+    from headgate.catalog import exact_pattern
+
     db, dot, name = table.partition(".")
     if not (db and dot and name):
         raise ConfigError(f'option "table" is {table!r}; expected db.table')
-    return ".".join(re.sub(r"([*?\[])", r"[\1]", part) for part in (db, name))
+    return exact_pattern(table)
 
 
 def _number(values: Mapping[str, str], name: str, default: int, least: int) -> int:

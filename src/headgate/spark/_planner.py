@@ -37,7 +37,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
 from headgate.spark._notes import Cut, Notes
-from headgate.spark._requests import learn
+from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_variables, retried
 from headgate.spark._snapshots import SnapshotPlan
 
@@ -267,7 +267,7 @@ class Planner:
         )  # fmt: skip
         moved = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
-        learn(
+        take_requests(
             plan, self._server, finished=self._control.finished() if self._control is not None else None,
             signals=signals,
             discover=self._discovers and (moved or not self._looked or before != self._options.patterns),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate._names import quote_name
 from headgate.catalog import TableDef
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
 from headgate.spark._notes import Reading
@@ -19,7 +20,7 @@ def check_reading(server: Server, definition: TableDef, reading: Reading, *, kee
 
     :param keeps: whether rows that change meanwhile are kept as read (``window = "keep"``).
     """
-    from headgate.snapshot import bound_columns, literal_expression, quote_name
+    from headgate.snapshot import bound_columns, literal_expression
 
     if reading.filter is None and reading.surrogate is None:
         return None

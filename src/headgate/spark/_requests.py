@@ -41,10 +41,10 @@ from headgate.spark._snapshots import SnapshotPlan
 if TYPE_CHECKING:
     from headgate.spark._server import Server
 
-__all__ = ["learn"]
+__all__ = ["take_requests"]
 
 
-def learn(
+def take_requests(
     plan: SnapshotPlan,
     server: Server,
     *,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import DEFAULT, Policies
-from headgate.catalog import TableDef, TablePatterns, load_tables
+from headgate.catalog import TableDef, TablePatterns, load_table
 from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError, UnsupportedError
 from headgate.gtid import GtidSet
@@ -35,7 +35,7 @@ from headgate.replication import (
     canonical_schema,
     read_range,
 )
-from headgate.snapshot import Redo, exact_patterns, read_chunks
+from headgate.snapshot import Redo, read_chunks
 from headgate.spark._tasks import Task, Unread
 
 __all__ = [
@@ -288,8 +288,9 @@ def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> 
 
 def _table_now(settings: ConnectionSettings, name: str) -> TableDef | None:
     with Connection.open(settings) as connection:
-        found = load_tables(connection.query, exact_patterns([name]))
-    return next((table for table in found if table.full_name == name), None)
+        db, _, table = name.partition(".")
+        found = load_table(connection.query, db, table)
+    return found.table if found is not None else None
 
 
 def _truncate_row(image: ImageBatch) -> pa.RecordBatch:

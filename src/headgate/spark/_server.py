@@ -54,6 +54,9 @@ class Server(Protocol):
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         """The base tables that match, by ``db.table``."""
 
+    def definition(self, table: str) -> TableDef | None:
+        """The definition of ``db.table``, if it is there."""
+
     def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
         """The definitions of the tables that match, by ``db.table``."""
 
@@ -151,6 +154,13 @@ class MySQLServer:
         from headgate.catalog import load_stats
 
         return load_stats(self._connection().query, patterns)
+
+    def definition(self, table: str) -> TableDef | None:
+        from headgate.catalog import load_table
+
+        db, _, name = table.partition(".")
+        found = load_table(self._connection().query, db, name)
+        return found.table if found is not None else None
 
     def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
         from headgate.catalog import load_tables

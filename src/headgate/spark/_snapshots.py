@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate.catalog import TableDef, TablePatterns
+from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
 from headgate.errors import DefiniteServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
 from headgate.spark._notes import Notes, Reading
@@ -28,9 +28,8 @@ from headgate.spark._readings import check_reading
 if TYPE_CHECKING:
     from headgate.spark._server import Server
 
-__all__ = ["SnapshotPlan", "can_append", "chunk_weights", "exact_pattern"]
+__all__ = ["SnapshotPlan", "can_append", "chunk_weights"]
 
-_INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 _SMALL = 25
 """A chunk counts as at least one part in so many of a full one: opening its window and asking for its table is worth
 about as much as reading 10,000 rows (1/25 of the default chunk)."""
@@ -38,13 +37,7 @@ about as much as reading 10,000 rows (1/25 of the default chunk)."""
 
 def can_append(table: TableDef) -> bool:
     """Whether the key is one integer."""
-    return len(table.key) == 1 and table.columns[table.key[0]].type in _INTEGERS
-
-
-def exact_pattern(table: str) -> str:
-    """A pattern that matches just ``db.table``."""
-    escaped = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in table)
-    return f"[!]{escaped[1:]}" if escaped.startswith("!") else escaped
+    return len(table.key) == 1 and table.columns[table.key[0]].type in INTEGERS
 
 
 @dataclass
@@ -210,7 +203,7 @@ class SnapshotPlan:
         return self.weight < self.slots * self.chunk_rows
 
     def _activate(self, server: Server, table: str) -> None:
-        definition = server.definitions(TablePatterns([exact_pattern(table)])).get(table)
+        definition = server.definition(table)
         self.reread.discard(table)
         if definition is None:  # dropped meanwhile
             self.append.discard(table)
@@ -222,7 +215,7 @@ class SnapshotPlan:
         reading = self.readings.get(table, Reading())
         if self._refused(server, definition, reading):
             return
-        stats = server.tables(TablePatterns([exact_pattern(table)])).get(table) if reading.filter is None else None
+        stats = server.tables(exact_patterns([table])).get(table) if reading.filter is None else None
         try:
             self.active[table] = first_chunk_bounds(
                 server.query, definition, epoch=self.epoch, rows=self.chunk_rows,
@@ -261,7 +254,7 @@ class SnapshotPlan:
 
         definition = self._definitions.get(table)
         if definition is None:
-            definition = server.definitions(TablePatterns([exact_pattern(table)])).get(table)
+            definition = server.definition(table)
             if definition is None:
                 del self.active[table]
                 return False
