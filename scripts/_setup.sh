@@ -1,8 +1,8 @@
 # Sourced by the other scripts: gets all that headgate needs, once, and says in one line what is missing.
 #
-# Java 17, a virtualenv in .venv, a private MySQL server and Delta's jars. Nothing is downloaded or built again as long
-# as pyproject.toml and constraints.txt stay as they are. Package indexes, mirrors, proxies and certificates are the
-# machine's own (pip, apt and Maven settings and variables pass through). The caches are in
+# Java 17, a virtualenv in .venv, a private MySQL server, the jars of Delta and of a Kafka broker. Nothing is downloaded
+# or built again as long as pyproject.toml and constraints.txt stay as they are. Package indexes, mirrors, proxies and
+# certificates are the machine's own (pip, apt and Maven settings and variables pass through). The caches are in
 # ${XDG_CACHE_HOME:-~/.cache}/headgate.
 
 set -euo pipefail
@@ -113,11 +113,11 @@ fi
 export PATH="$root/.venv/bin:$PATH"
 export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$cache/numba}" # one place for the driver, Spark's workers and the tests
 
-# --- MySQL and Delta --------------------------------------------------------------------------------------------------
+# --- MySQL, Kafka and Delta -------------------------------------------------------------------------------------------
 
 prepared="$cache/prepared-${wanted:0:16}"
-if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/jars/delta-$delta_version" ]; then
-    say "preparing MySQL and Delta (once)"
+if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/kafka" ] || [ ! -d "$cache/jars/delta-$delta_version" ]; then
+    say "preparing MySQL, Kafka and Delta (once)"
     .venv/bin/python -m headgate.testing >/dev/null || exit 3
     .venv/bin/python scripts/_delta_jars.py "$delta_version" "$cache/jars/delta-$delta_version" || exit 3
     mkdir -p "$cache"

@@ -1,6 +1,7 @@
-"""``python -m headgate.testing``: fetch and prepare the private MySQL server, so that later starts need no network.
+"""``python -m headgate.testing``: fetch and prepare the private MySQL server and Kafka broker, so that later starts need no
+network.
 
-Prints the version that tests and demonstrations will use. Exit code 3 and one line when there is none to be had.
+Prints the versions that tests and demonstrations will use. Exit code 3 and one line when there is none to be had.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import os
 import sys
 
 from headgate.errors import HeadgateError
+from headgate.testing._kafka import prepare_kafka
 from headgate.testing._server import URL_VARIABLE, MySQLServer, prepare
 
 
 def main() -> int:
-    """Prepare the server; the exit code."""
+    """Prepare both; the exit code."""
     named = os.environ.get(URL_VARIABLE)
     try:
         print(f"MySQL at {MySQLServer.attach(named).url}" if named else f"MySQL {prepare()}")  # noqa: T201
+        print(f"Kafka {prepare_kafka()}")  # noqa: T201
     except HeadgateError as error:
         print(f"headgate: {error}", file=sys.stderr)  # noqa: T201
         return 3

@@ -6,21 +6,18 @@ start pays for ``--initialize``; the copy has no ``auto.cnf``, so every server m
 it over restarts.
 
 What is left when this process is killed: the kernel kills the servers (:mod:`headgate.testing._process`), and their
-folders are removed by the next process that starts a server: a folder whose lock nobody holds has no owner.
+folders are removed by the next process that starts a server (:mod:`headgate.testing._folders`).
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
 import threading
 import time
 import weakref
@@ -34,6 +31,7 @@ import pymysql
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing._cache import cache_folder, make_once
+from headgate.testing._folders import claim, free_port, new_folder
 from headgate.testing._private import MySQLProgram, find_program
 from headgate.testing._process import start_child
 
@@ -266,10 +264,9 @@ class _OwnServer:
         self.program = find_program()
         self.flags = {**_flags(DEFAULT_FLAGS), **_flags(flags)}
         template = _template(self.program, self.flags)
-        _sweep()
-        self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=_short_temporary_folder()))
+        self.folder = new_folder(FOLDER_PREFIX)
         self._creator = os.getpid()
-        self._claim: TextIO | None = _claim(self.folder)
+        self._claim: TextIO | None = claim(self.folder)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         try:
@@ -332,7 +329,7 @@ class _OwnServer:
 
     def _launch_on_free_port(self) -> None:
         for attempt in range(5):
-            self.port = _free_port()
+            self.port = free_port()
             try:
                 self.launch()
             except ConnectError as error:  # somebody may have taken the port between our look and the start
@@ -424,45 +421,6 @@ def _last_words(log: Path, since: int) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line.split("] ", 3)[-1] for line in lines if "[ERROR]" in line] or lines[-1:]
     return "; ".join(errors[:4]) or "it wrote nothing to its log"
-
-
-def _short_temporary_folder() -> str:
-    """The temporary folder, unless a socket's path in it would be longer than the 107 bytes that sun_path holds."""
-    folder = tempfile.gettempdir()
-    return folder if len(folder) < 60 else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
-
-
-def _claim(folder: Path) -> TextIO | None:
-    """Hold the folder's lock; None when somebody else does, or the folder is gone."""
-    try:
-        handle = (folder / "owner").open("a")
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        return None
-    return handle
-
-
-def _sweep() -> None:
-    """Remove the folders of our processes that were killed."""
-    now = time.time()
-    for folder in Path(_short_temporary_folder()).glob(FOLDER_PREFIX + "*"):
-        with contextlib.suppress(OSError):
-            if folder.stat().st_uid != os.geteuid() or now - folder.stat().st_mtime < 60:
-                continue  # not ours, or just being made
-            claim = _claim(folder)
-            if claim is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                claim.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @atexit.register

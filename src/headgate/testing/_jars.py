@@ -1,0 +1,70 @@
+"""Java archives from the machine's Maven repositories.
+
+Spark resolves them (``spark-submit --packages``), so its settings and the machine's hold:
+``DEFAULT_ARTIFACT_REPOSITORY``, a local Maven repository, Java's proxies.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from headgate.errors import ConfigError
+
+__all__ = ["artifact", "fetch_jars", "spark_home"]
+
+
+def spark_home() -> Path:
+    """Where the installed ``pyspark`` lies; its ``jars/`` has Spark's own archives.
+
+    :raises ConfigError: it is not installed.
+    """
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ConfigError("pyspark is not installed, and it is what fetches Java archives")
+    return Path(found.origin).parent
+
+
+def fetch_jars(packages: Sequence[str], folder: Path) -> None:
+    """Put ``packages`` (``group:artifact:version``) and all that they need into ``folder``, under their plain names.
+
+    Scala's library is not among them: Spark brings it and leaves it out.
+
+    :raises ConfigError: they cannot be had; the message has what the repository answered.
+    """
+    spark = spark_home()
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        program = Path(work, "nothing.py")
+        program.write_text("")
+        settings = ["--conf", f"spark.jars.ivy={work}/ivy", "--master", "local[1]", "--packages", ",".join(packages)]
+        here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark), "PYSPARK_PYTHON": sys.executable}
+        run = subprocess.run(
+            [spark / "bin/spark-submit", *settings, program],
+            env={**os.environ, **here},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        jars = list(Path(work, "ivy/jars").glob("*.jar"))
+        if run.returncode or not jars:
+            raise ConfigError(f"the archives of {', '.join(packages)} could not be fetched: {_reason(run.stderr)}")
+        for jar in jars:  # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
+            jar.rename(folder / jar.name.split("_", 1)[1])
+
+
+def artifact(name: str) -> str:
+    """``delta-storage-4.4.0.jar`` → ``delta-storage``."""
+    return re.sub(r"-\d[\w.\-]*\.jar$", "", name)
+
+
+def _reason(log: str) -> str:
+    """The line of Spark's log that says most: what a repository answered, else what is missing."""
+    lines = [line.strip() for line in log.splitlines()]
+    telling = [line for words in ("Server access error", "not found", "Exception") for line in lines if words in line]
+    return telling[0] if telling else "no message"

@@ -1,0 +1,322 @@
+"""A Kafka broker of one's own: one process that is broker and controller, gone with the process that started it.
+
+Kafka's archives come from the machine's Maven repositories and stay in the user's cache folder, together with a
+formatted log folder that each broker starts on a copy of, so that no start pays for formatting. Java is
+``$JAVA_HOME/bin/java``, else the one on PATH.
+
+Settings: Apache Kafka's documentation, "KRaft" and "Broker Configs". The voters are named in the settings, not in the
+log folder, so the same formatted folder serves any port.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from headgate.errors import ConfigError, ConnectError
+from headgate.testing._cache import cache_folder, make_once
+from headgate.testing._folders import claim, free_port, new_folder
+from headgate.testing._jars import fetch_jars, spark_home
+from headgate.testing._process import start_child
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+__all__ = ["KafkaBroker", "prepare_kafka"]
+
+KAFKA_VERSION = "4.1.2"
+PACKAGES = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+"""The second writes the broker's log; Kafka 4.1 speaks to this version of SLF4J and brings no writer along."""
+CLUSTER_ID = "aGVhZGdhdGUtdGVzdGluZw"
+"""A cluster's id is 16 bytes in base64 for URLs; nobody but these brokers sees it."""
+FOLDER_PREFIX = "headgate-kafka-"
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+ANSWER_SECONDS = 30.0
+JAVA_FLAGS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""A broker for a few topics: a small heap, and no time spent on compiling well."""
+
+SETTINGS: Mapping[str, str | int] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    # One broker holds the one copy of everything, Kafka's own topics included.
+    "default.replication.factor": 1,
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "num.network.threads": 1,
+    "num.io.threads": 2,
+    "background.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+}
+
+_running: weakref.WeakSet[KafkaBroker] = weakref.WeakSet()
+
+
+class KafkaBroker:
+    """A running broker on a free port of 127.0.0.1. A context manager that stops it.
+
+    Topics are made by :meth:`create_topic` only. ``bootstrap`` is what clients ask for.
+    """
+
+    def __init__(self) -> None:
+        template, self._classpath = _prepared()
+        self.folder = new_folder(FOLDER_PREFIX)
+        self._creator = os.getpid()
+        self._claim: TextIO | None = claim(self.folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ports = (0, 0)
+        try:
+            shutil.copytree(template, self.folder / "data")
+            self._launch_on_free_ports()
+        except BaseException:
+            self.stop()
+            raise
+        _running.add(self)
+
+    @classmethod
+    def start(cls) -> KafkaBroker:
+        """Start a broker with nothing in it.
+
+        :raises ConfigError: there is no Java, or Kafka's archives cannot be had.
+        :raises ConnectError: it did not start; the message ends with its own last words.
+        """
+        return cls()
+
+    @property
+    def bootstrap(self) -> str:
+        """``127.0.0.1:PORT``, the same over restarts."""
+        return f"127.0.0.1:{self._ports[0]}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id."""
+        if self._process is None:
+            raise ConfigError("the broker is not running")
+        return self._process.pid
+
+    def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        """Make a topic; it can be written and read when this returns. ``settings`` as ``retention.ms``."""
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        client = AdminClient(self._client())
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
+        for made in client.create_topics([topic], operation_timeout=ANSWER_SECONDS).values():
+            made.result(ANSWER_SECONDS)
+
+    def send(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, partition: int = 0) -> int:
+        """Append a message; its offset, once the broker has it.
+
+        :raises ConnectError: the broker has no such topic, or does not take it.
+        """
+        from confluent_kafka import Producer
+
+        done: list[tuple[Any, Message]] = []
+        producer = Producer(self._client())
+        missing = producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error  # else it would look for it for long
+        if missing is not None:
+            raise ConnectError(f"the broker did not take a message for {topic}: {missing}")
+        producer.produce(
+            topic, value, key, partition=partition, on_delivery=lambda error, message: done.append((error, message))
+        )
+        producer.flush(ANSWER_SECONDS)
+        if not done or done[0][0] is not None:
+            raise ConnectError(f"the broker did not take a message for {topic}: {done[0][0] if done else 'no answer'}")
+        offset = done[0][1].offset()
+        assert offset is not None
+        return offset
+
+    def messages(self, topic: str, partition: int = 0) -> list[tuple[str | None, str | None]]:
+        """(key, value) of every message that a partition holds now, as text."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        settings = {"group.id": "headgate-testing", "enable.auto.commit": False, "enable.partition.eof": False}
+        consumer = Consumer({**self._client(), **settings})
+        try:
+            place = TopicPartition(topic, partition)
+            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            consumer.assign([TopicPartition(topic, partition, low)])
+            found: list[tuple[str | None, str | None]] = []
+            deadline = time.monotonic() + ANSWER_SECONDS
+            while low < high and consumer.position([place])[0].offset < high:
+                if time.monotonic() > deadline:
+                    raise ConnectError(f"{topic} has messages up to offset {high}, but they did not come")
+                message = consumer.poll(1)
+                if message is not None and not message.error():
+                    found.append((_text(message.key()), _text(message.value())))
+            return found
+        finally:
+            consumer.close()
+
+    def restart(self) -> None:
+        """Shut the broker down in good order, if it runs, and start it again on what it has, at the same address.
+
+        After :meth:`kill` that takes ten seconds more: so long the controller waits for the broker that it knew.
+        """
+        self._end(signal.SIGTERM)
+        self._launch()
+
+    def kill(self) -> None:
+        """``kill -9``; :meth:`restart` brings it back."""
+        self._end()
+
+    def stop(self) -> None:
+        """End the broker and remove its folder. May be called twice."""
+        self._end()
+        if os.getpid() == self._creator:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+    def __enter__(self) -> KafkaBroker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<KafkaBroker {self.bootstrap}>"
+
+    def _client(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.bootstrap, "log_level": 0}
+
+    def _launch_on_free_ports(self) -> None:
+        for attempt in range(5):
+            self._ports = (free_port(), free_port())
+            try:
+                self._launch()
+            except ConnectError as error:  # somebody may have taken a port between our look and the start
+                if attempt == 4 or "ddress already in use" not in error.message:
+                    raise
+            else:
+                return
+
+    def _launch(self) -> None:
+        port, controller = self._ports
+        listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+        settings = {
+            **SETTINGS,
+            "listeners": listeners,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": self.folder / "data",
+        }
+        file, log = self.folder / "server.properties", self.folder / "server.log"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        before = log.stat().st_size if log.exists() else 0
+        self._process = start_child([*_java(self._classpath), "kafka.Kafka", str(file)], output=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            status = self._process.poll()
+            if status is not None or time.monotonic() > deadline:
+                self._end()
+                said = log.read_text(errors="replace")[before:]
+                raise ConnectError(f"Kafka {KAFKA_VERSION} did not start: {_last_words(said)}", port=port)
+
+    def _answers(self) -> bool:
+        """Whether it answers within a moment and counts itself as the one broker."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient({**self._client(), "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50})
+        with contextlib.suppress(KafkaException):
+            return len(client.list_topics(timeout=1).brokers) == 1
+        return False
+
+    def _end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
+        process, self._process = self._process, None
+        if process is None or os.getpid() != self._creator:
+            return
+        process.send_signal(with_signal)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def prepare_kafka() -> str:
+    """Do what the first start would do: fetch the archives, format a log folder. Returns the version.
+
+    :raises ConfigError: there is no Java, or Kafka's archives cannot be had.
+    """
+    _prepared()
+    return KAFKA_VERSION
+
+
+def _prepared() -> tuple[Path, str]:
+    """A formatted log folder to copy, and Java's class path."""
+    jars = cache_folder("kafka") / f"jars-{KAFKA_VERSION}"
+    with make_once(jars) as folder:
+        if folder is not None:
+            fetch_jars(PACKAGES, folder)
+            for library in (spark_home() / "jars").glob("scala-library-2.13*.jar"):
+                shutil.copy(library, folder)
+    classpath = str(jars / "*")
+    template = cache_folder("kafka") / f"data-{KAFKA_VERSION}"
+    with make_once(template) as folder:
+        if folder is not None:
+            _format(folder, classpath)
+    return template, classpath
+
+
+def _format(folder: Path, classpath: str) -> None:
+    log = folder.with_name(folder.name + ".log")
+    file = folder.with_name(folder.name + ".properties")
+    settings = {
+        **SETTINGS,
+        "listeners": "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+        "controller.quorum.voters": "1@127.0.0.1:2",
+        "log.dirs": folder,
+    }
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    command = [*_java(classpath), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
+    if start_child(command, output=log).wait():
+        raise ConfigError(f"Kafka {KAFKA_VERSION} could not make its log folder: {_last_words(log.read_text())}")
+    log.unlink()
+    file.unlink()
+
+
+def _java(classpath: str) -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin/java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise ConfigError("no Kafka broker without Java 17: install it, or name its folder in JAVA_HOME")
+    return [java, *JAVA_FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
+
+
+def _last_words(log: str) -> str:
+    """The lines of a log that tell most, on one line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if "Exception" in line or "rror" in line] or lines[-1:]
+    return "; ".join(telling[:3]) or "it wrote nothing to its log"
+
+
+def _text(data: bytes | str | None) -> str | None:
+    return data.decode(errors="replace") if isinstance(data, bytes) else data
+
+
+@atexit.register
+def _stop_all() -> None:
+    for broker in list(_running):
+        broker.stop()
