@@ -75,3 +75,17 @@ def test_fingerprints_are_the_same_in_another_process() -> None:
 )
 def test_the_type_as_mysql_writes_it(column: Column, text: str) -> None:
     assert column.mysql == text
+
+
+def test_members_of_the_log_where_information_schema_shows_question_marks() -> None:
+    def table(*members: tuple[str, ...]) -> TableDef:
+        return replace(
+            TABLE, columns=(ID, *(Column(f"c{i}", "enum", members=texts) for i, texts in enumerate(members)))
+        )
+
+    shown = table(("a", "?", "?x"), ("?",), ("b",), ("?", "?"))
+    logged = table(("a", "\U0001f600", "\U0001f601x"), ("水",), ("c",), ("?", "\U0001f600"))
+    assert shown.with_members_of(logged) == table(
+        ("a", "\U0001f600", "\U0001f601x"), ("?",), ("b",), ("?", "\U0001f600")
+    )
+    assert shown.with_members_of(TABLE) == shown

@@ -92,11 +92,31 @@ class TableDef:
         """
         return replace(self, key=tuple(self.index(name) for name in names))
 
+    def with_members_of(self, logged: TableDef) -> TableDef:
+        """The same table with the log's ENUM and SET members where information_schema shows them with ``?``.
+
+        It is in utf8mb3, so every character above U+FFFF reads ``?`` there, and two members may read alike.
+
+        :param logged: the definition that a TABLE_MAP event with column names gives.
+        """
+        real = {column.name: column for column in logged.columns if column.type in ("enum", "set")}
+        columns = [
+            replace(column, members=real[column.name].members)
+            if column.name in real and column.members == tuple(map(_in_utf8mb3, real[column.name].members))
+            else column
+            for column in self.columns
+        ]
+        return replace(self, columns=tuple(columns))
+
     def without(self, names: Collection[str]) -> TableDef:
         """The same table without some columns; those of the key stay whatever is said. Unknown names are ignored."""
         gone = {name.lower() for name in names} - {name.lower() for name in self.key_names}
         rest = tuple(column for column in self.columns if column.name.lower() not in gone)
         return replace(self, columns=rest, key=()).with_key(self.key_names)
+
+
+def _in_utf8mb3(text: str) -> str:
+    return "".join(character if character <= "\uffff" else "?" for character in text)
 
 
 def _canonical(column: Column) -> list[object]:

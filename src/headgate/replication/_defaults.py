@@ -91,7 +91,7 @@ def _column_defaults(settings: ConnectionSettings, table: TableDef, codec: Table
     """The defaults of a table's columns now: of those columns that are still as the log has them."""
     with Connection.open(settings) as connection:
         now = load_table(connection.query, table.db, table.name)
-        same = set(table.columns) & set(now.table.columns) if now is not None else set()
+        same = set(table.columns) & set(now.table.with_members_of(table).columns) if now is not None else set()
         if not same:
             raise unknown_defaults(table.full_name, "the table is gone, or the account may not SELECT from it")
         index_of = {column.name: index for index, column in enumerate(table.columns) if column in same}

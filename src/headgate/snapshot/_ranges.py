@@ -93,7 +93,7 @@ def _ordered(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
     """The numbers behind ENUM and SET values; 0 is the empty value of a failed insert.
 
-    :raises SnapshotRefusedError: a value that is not among the members as information_schema shows them.
+    :raises SnapshotRefusedError: a value that is not one of the members, or that two of them read as.
     """
     encoded = values.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
@@ -102,10 +102,10 @@ def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
     texts = encoded.dictionary.to_pylist()
     parts = texts if column.type == "enum" else [part for text in texts for part in text.split(",")]
     for member in {*parts} - {""}:
-        if member not in place:  # one with a character above U+FFFF, which is "?" there
+        if column.members.count(member) != 1:  # characters above U+FFFF are "?" in information_schema
             raise SnapshotRefusedError(
-                f"the key's value {member!r} is not among the members that information_schema shows: rename the "
-                "member, or leave the table out",
+                f"the key's value {member!r} is not one of the members that information_schema shows, or two of them: "
+                "rename the member, or leave the table out",
                 column=column.name,
             )
     if column.type == "enum":

@@ -237,6 +237,7 @@ class _TaskLog:
         self.truncated: set[str] = set()
         self.moved: set[str] = set()
         """Tables of which a row got another key, with an image that leaves columns out; only where rows are kept."""
+        self._logged: dict[str, TableDef] = {}
 
     def extend(self, file: str, pos: int) -> None:
         """Reads on to at least this position."""
@@ -245,6 +246,9 @@ class _TaskLog:
                 self.files[file_number(item.file)] = item.file
                 for name, found in _by_table(item).items():
                     self._images(name, found)
+                self._logged.update(
+                    (image.table.full_name, image.table) for image in item.images if image.table.columns
+                )
             elif isinstance(item, Ddl):
                 for touched in (f"{item.db}.{item.table}", item.new_name):
                     if touched is not None and touched in self._names:
@@ -260,6 +264,11 @@ class _TaskLog:
         if len(rows) < len(found):
             self.truncated.add(name)
         self._waiting[name].extend(_in_order(rows))
+
+    def define(self, table: TableDef) -> TableDef:
+        """The table, with ENUM and SET members as the log has them: information_schema may show ``?`` for some."""
+        logged = self._logged.get(table.full_name)
+        return table if logged is None else table.with_members_of(logged)
 
     def take(self, name: str) -> list[pa.RecordBatch]:
         """The images of a table that were read since it was last asked for, in log order."""
@@ -411,14 +420,13 @@ class _Task:
         except SchemaChangedError as error:
             self._log.ddl.setdefault(chunk.table, error.message)  # the window has a gap from here on
             raise _Again(error.message) from None
+        query = self._connection.query
         try:
             return window.rewind(
                 rows,
-                in_range(self._connection.query, table, chunk),
+                in_range(query, self._log.define(table), chunk),
                 along=chunk.surrogate,
-                fulfils=None
-                if chunk.filter is None
-                else fulfils(self._connection.query, table, chunk.filter, self._policies),
+                fulfils=None if chunk.filter is None else fulfils(query, table, chunk.filter, self._policies),
             )
         except Undecided as undecided:
             raise _Again(str(undecided)) from None
