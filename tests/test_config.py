@@ -110,7 +110,7 @@ def test_the_window_of_a_table_is_its_own_or_the_sources() -> None:
     policies = changed.policies()
     assert [policies.of(table).window for table in ("shop.orders", "a.b", "a.c")] == ["keep", "rewind", "keep"]
     with pytest.raises(ConfigError, match="rewind"):
-        parse_config(GOOD.replace("[source]", '[source]\nwindow = "drop"'))
+        parse_config(GOOD.replace("[source]", '[source]\nwindow = "skip"'))
 
 
 def test_policies_of_values() -> None:

@@ -30,3 +30,9 @@ def test_policies_travel() -> None:
     policies = Policies.make({}, {"d.t": {"zero_dates": "text"}})
     assert pickle.loads(pickle.dumps(policies)) == policies
     assert len({policies, Policies.make({}, {"d.t": {"zero_dates": "text"}}), DEFAULT}) == 2
+
+
+def test_without_a_stream_nothing_is_dropped() -> None:
+    policies = Policies.make({"window": "drop"}, {"a.b": {"window": "keep"}, "a.c": {"window": "rewind"}})
+    alone = policies.without_stream()
+    assert [alone.of(table).window for table in ("a.a", "a.b", "a.c")] == ["rewind", "keep", "rewind"]

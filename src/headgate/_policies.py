@@ -28,7 +28,7 @@ WideDecimals: TypeAlias = Literal["text", "error"]
 Json: TypeAlias = Literal["string", "variant"]
 Time: TypeAlias = Literal["text", "microseconds"]
 Bit: TypeAlias = Literal["integer", "binary"]
-Window: TypeAlias = Literal["rewind", "keep"]
+Window: TypeAlias = Literal["rewind", "keep", "drop"]
 Temporals: TypeAlias = Literal["arrow", "text"]
 
 POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,7 +58,8 @@ class Policies:
     bit: Bit = "integer"
     """BIT(n): a number, or (n + 7) // 8 bytes, big-endian."""
     window: Window = "rewind"
-    """Rows of a chunk that change while it is read: turned back, so that it is exact as of E, or kept as read."""
+    """Rows of a chunk that change while it is read: turned back, so that it is exact as of E; kept as read; or dropped,
+    because the changes that follow bring them."""
     temporals: Temporals = "arrow"
     """``text``: DATE, DATETIME, TIMESTAMP and TIME are MySQL's text, zero dates too (JSON lines)."""
     tables: tuple[tuple[str, Policies], ...] = ()
@@ -77,6 +78,11 @@ class Policies:
             if name == table:
                 return own
         return replace(self, tables=()) if self.tables else self
+
+    def without_stream(self) -> Policies:
+        """For readings that no changes follow: nothing may be left to them, so rows are turned back, not dropped."""
+        alone = tuple((table, own.without_stream()) for table, own in self.tables)
+        return replace(self, tables=alone, window="rewind" if self.window == "drop" else self.window)
 
     def as_options(self) -> dict[str, Any]:
         """Policy → its value, or ``{"*": value, "db.table": value, …}`` where tables differ."""

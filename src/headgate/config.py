@@ -99,7 +99,8 @@ class SourceConfig(_Model):
         "rewind",
         description="rows that change while a chunk is read: `rewind` turns them back, so that the chunk is exact as of"
         " its batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
-        " follow bring them up to date",
+        " follow bring them up to date; `drop` leaves them out, and the changes that follow bring them, which needs"
+        " `binlog_row_image=FULL` too",
     )
     wide_decimals: WideDecimals = Field(
         "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"

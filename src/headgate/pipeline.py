@@ -361,9 +361,9 @@ def check_source(config: PipelineConfig) -> list[str]:
 
 
 def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
-    """Partial row images fail nothing by themselves, but chunks with ``window = "rewind"`` need whole ones."""
+    """Partial row images fail nothing by themselves, but chunks need whole ones if they rewind or drop."""
     partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
-    rewound = [table for table in tables if config.policies().of(table).window == "rewind"]
+    rewound = [table for table in tables if config.policies().of(table).window != "keep"]
     if not partial or not rewound:
         return []
     remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'

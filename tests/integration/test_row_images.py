@@ -340,6 +340,22 @@ class Chunks:
         return {row[0]: dict(zip(["id", "a", "b", "c", "d"], row, strict=True)) for row in rows}
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_dropped_rows_come_with_the_changes_after_them(session: Session, seed: int) -> None:
+    """``window = "drop"``: rows that changed are left out, and whole images bring them."""
+    scene = Chunks(session, seed)
+    before = scene.source()
+    ranges = [(None, 20), (20, 45), (45, 60), (60, None)]
+    found = scene.read([scene.chunk(*bounds) for bounds in ranges], "drop", images=["FULL"], moves=True)
+    for item in found:
+        assert isinstance(item, ImageBatch)
+        scene.copy.apply(item)
+    assert 0 < len(scene.copy.rows) < len(before)
+    assert all(before[key] == row for key, row in scene.copy.rows.items())
+    scene.follow()
+    assert scene.copy.rows == scene.source()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_kept_rows_and_the_changes_after_them_equal_the_source(session: Session, seed: int) -> None:
     """``window = "keep"``: as read, at another moment for each chunk; exact when the changes are applied."""

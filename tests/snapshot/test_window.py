@@ -141,6 +141,33 @@ def test_a_rewound_chunk_is_the_state_at_e(log: list[list[tuple[str, Key, Key, i
         assert rows_of(window.rewind(table(read), in_range)) == sorted(chunk(model.states[e], lo, hi))
 
 
+@given(logs, st.data())
+def test_what_a_window_drops_comes_with_the_log(
+    log: list[list[tuple[str, Key, Key, int]]], data: st.DataObject
+) -> None:
+    """DBLog's rule: what is left was so at E, and the changes up to the window's end make the range whole."""
+    model = Model()
+    for transaction in log:
+        model.transaction(transaction)
+    position = st.integers(0, len(log))
+    e, r, end = sorted(data.draw(st.tuples(position, position, position)))
+    lo, hi = data.draw(bounds), data.draw(bounds)
+    images = [image for transaction in model.log[e:end] for image in transaction]
+    window = Window(TABLE, SCHEMA)
+    for batch in batches(images, data.draw(st.lists(st.integers(0, 50), max_size=3))):
+        window.add(batch)
+    left = {(n, s): v for v, n, s in rows_of(window.drop(table(chunk(model.states[r], lo, hi))))}
+    assert left.items() <= model.states[e].items()
+    assert not left.keys() & {(row[1], row[2]) for _, row in images}
+    for op, (v, n, s) in images:
+        left.pop((n, s), None)
+        if op in ("c", "u"):
+            left[n, s] = v
+    assert {key: v for key, v in left.items() if inside(key, lo, hi)} == {
+        key: v for key, v in model.states[end].items() if inside(key, lo, hi)
+    }
+
+
 def everywhere(keys: pa.Table) -> Mask:
     return np.ones(keys.num_rows, np.bool_)
 
@@ -185,15 +212,42 @@ def test_only_the_first_image_of_a_key_is_kept() -> None:
 def test_a_partial_first_image_cannot_be_turned_back(op: str) -> None:
     window = Window(TABLE, SCHEMA)
     images: list[Image] = [("c", (0, 1, "a")), (op, (0, 2, "a")), (op, (0, 1, "a"))]
-    (batch,) = batches(images, [])
-    seq = pa.array([{"epoch": 0, "file": 7, "pos": 100 + i, "ordinal": 0} for i in range(3)], SEQ_TYPE)
-    absent = pa.array([None, '["v"]', '["v"]'], pa.string()).dictionary_encode()
-    window.add(batch.add_column(1, "_seq", seq).add_column(2, "_absent", absent))
+    window.add(with_absent(images, [None, '["v"]', '["v"]']))
     with pytest.raises(UnsupportedError, match=r'binlog_row_image = .*window = "keep"') as caught:
         window.rewind(table([(5, 1, "a"), (5, 2, "a")]), everywhere)
     assert (caught.value.table, caught.value.file, caught.value.pos) == ("d.t", 7, 101)
     outside = window.rewind(table([(5, 1, "a")]), lambda keys: np.zeros(keys.num_rows, np.bool_))
     assert rows_of(outside) == []
+
+
+def with_absent(images: list[Image], absent: list[str | None]) -> pa.RecordBatch:
+    (batch,) = batches(images, [])
+    seq = pa.array([{"epoch": 0, "file": 7, "pos": 100 + i, "ordinal": 0} for i in range(len(images))], SEQ_TYPE)
+    partial = pa.array(absent, pa.string()).dictionary_encode()
+    return batch.add_column(1, "_seq", seq).add_column(2, "_absent", partial)
+
+
+@pytest.mark.parametrize(
+    ("images", "absent", "refused"),
+    [
+        ([("b", (0, 1, "a")), ("u", (1, 1, "a"))], ['["v"]', None], False),
+        ([("b", (0, 1, "a")), ("u", (1, 1, "a"))], [None, '["v"]'], True),
+        ([("b", (0, 2, "a")), ("u", (1, 1, "a"))], ['["v"]', '["v"]'], True),
+        ([("d", (0, 1, "a")), ("c", (1, 1, "a"))], ['["v"]', None], False),
+    ],
+)
+def test_a_row_is_dropped_only_for_changes_that_bring_it(
+    images: list[Image], absent: list[str | None], refused: bool
+) -> None:
+    window = Window(TABLE, SCHEMA)
+    window.add(with_absent(images, absent))
+    assert rows_of(window.drop(table([(5, 3, "a")]))) == [(5, 3, "a")]
+    if not refused:
+        assert rows_of(window.drop(table([(5, 1, "a"), (5, 3, "a")]))) == [(5, 3, "a")]
+        return
+    with pytest.raises(UnsupportedError, match=r"cannot bring it.*binlog_row_image = ") as caught:
+        window.drop(table([(5, 1, "a")]))
+    assert (caught.value.table, caught.value.file) == ("d.t", 7)
 
 
 def test_other_columns_are_refused() -> None:

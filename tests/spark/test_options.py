@@ -60,9 +60,9 @@ def test_one_table_is_meant_exactly() -> None:
         ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
         ({"secret_env": "A", "secret_file": "b"}, "keep the one"),
         ({"server_ids": "a-b"}, "5400-5499"),
-        ({"window": "drop"}, "expected rewind or keep, or by table"),
-        ({"window": '{"a.b": "drop"}'}, "expected rewind or keep, or by table"),
-        ({"window": '{"a.b"'}, "expected rewind or keep, or by table"),
+        ({"window": "skip"}, "expected rewind or keep or drop, or by table"),
+        ({"window": '{"a.b": "skip"}'}, "expected rewind or keep or drop, or by table"),
+        ({"window": '{"a.b"'}, "expected rewind or keep or drop, or by table"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:

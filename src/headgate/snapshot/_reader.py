@@ -52,6 +52,13 @@ The exception is a partial update that changes the key: what it leaves out is th
 R another row may be there. Is there one in W, the chunk gives a ``Redo``. Where the old key belongs to a range that was
 not read yet, the update reaches the sink and finds no row there: the sink has to ask for the table again.
 
+Rows that are dropped
+=====================
+
+With ``Policies.window = "drop"`` the rows that W touches are left out, DBLog's way: their changes come with the
+stream. The range is exact when the changes up to W's end have been applied, as with rows that are kept, but until then
+a row may be missing rather than too new.
+
 In the window
 =============
 
@@ -408,7 +415,8 @@ class _Task:
             if chunk.table in self._log.touched:
                 raise _Again("a table without a key was written while it was read")
             return rows
-        if self._policies.of(chunk.table).window == "keep":
+        rule = self._policies.of(chunk.table).window
+        if rule == "keep":
             self._check_kept(chunk, table)
             return rows
         window = self._windows.get(chunk.table)
@@ -422,6 +430,8 @@ class _Task:
             raise _Again(error.message) from None
         query = self._connection.query
         try:
+            if rule == "drop":
+                return window.drop(rows)
             return window.rewind(
                 rows,
                 in_range(query, self._log.define(table), chunk),

@@ -1,4 +1,4 @@
-"""The rewind: a chunk as MySQL showed it, turned back to what it was at E.
+"""The window: a chunk as MySQL showed it, turned back to what it was at E, or cut down to what nothing changed.
 
 Let E be the GTID set at which the chunk shall be exact, R ⊇ E the read view that SELECT had, and W the log from E up to
 a position noted after the SELECT: everything in R that is not in E is in W, because a transaction reaches the log
@@ -20,6 +20,12 @@ chunk with such a key is refused. (a) and (c) need no image.
 So a chunk for the range (lo, hi] is: the rows found whose key W does not touch, plus the images (b) whose key lies in
 the range. Whether it does is the collation's business where text is concerned; a key that the SELECT itself found lies
 in the range by that very fact, and for others ``in_range`` is asked.
+
+*Dropping* is DBLog's own rule ("DBLog: A Watermark Based Change-Data-Capture Framework"): what remains is (a) alone.
+The rows left out are those that changed after E, and each of their changes is brought by a batch after E, whole: so the
+table is exact as soon as W has been applied, and the chunk holds no row that was not there at E. It asks nobody where a
+key lies. But it counts on changes that make a row by themselves: an update whose image leaves columns out would find no
+row, so a row that was dropped for one is refused.
 
 Nothing here knows the server: batches in, batches out. The state is one image per touched key.
 """
@@ -46,10 +52,11 @@ InRange: TypeAlias = Callable[[pa.Table], Mask]
 """Key columns of n rows → bool[n]: which keys lie in the chunk's range."""
 
 _NOTES = (
-    pa.field("_op", pa.string()), pa.field("_partial", pa.bool_()), pa.field("_file", pa.int32()),
-    pa.field("_pos", pa.int64()),
+    pa.field("_op", pa.string()), pa.field("_partial", pa.bool_()), pa.field("_leans", pa.bool_()),
+    pa.field("_file", pa.int32()), pa.field("_pos", pa.int64()),
 )  # fmt: skip
-"""What is kept of an image beside its columns."""
+"""What is kept of an image beside its columns. ``_leans``: it belongs to an update whose after-image leaves columns
+out, so it is of use only to a row that is there."""
 _SETTLE_ROWS = 1 << 16
 """Images to gather before first touches are picked out again: bounds the state at a constant cost per image."""
 
@@ -131,6 +138,25 @@ class Window:
             restored = restored.filter(pa.array(fulfils(restored)))
         return pa.concat_tables([kept, restored])
 
+    def drop(self, rows: pa.Table) -> pa.Table:
+        """The rows that the window does not touch; all others are left to the changes after E.
+
+        :param rows: what the SELECT found in the chunk's range: the table's columns. Keys are unique.
+        :raises UnsupportedError: what follows cannot bring a row, because its first image leaves columns out.
+        """
+        self._check_keys(rows)
+        self._settle()
+        first = self._first
+        if not first.num_rows:
+            return rows
+        codes = key_codes([rows.select(self._keys), first.select(self._keys)], self._keys)
+        of_rows, of_first = codes[: rows.num_rows], codes[rows.num_rows :]
+        touched, found = np.zeros(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
+        touched[of_first] = True
+        found[of_rows] = True
+        self._check_whole(first.filter(pa.array(found[of_first])), "_leans")
+        return rows.filter(pa.array(~touched[of_rows]))
+
     @property
     def touched_keys(self) -> int:
         """How many keys the window touches."""
@@ -148,13 +174,17 @@ class Window:
         self._first = images.take(np.sort(first[: int(codes.max(initial=-1)) + 1])).combine_chunks()
         self._later, self._later_rows = [], 0
 
-    def _check_whole(self, restored: pa.Table) -> None:
-        """What is put back must be all of a row."""
-        partial = restored.filter(restored["_partial"])
+    def _check_whole(self, images: pa.Table, note: str = "_partial") -> None:
+        """What is put back, or left to the stream, must be all of a row."""
+        partial = images.filter(images[note])
         if partial.num_rows:
+            lost = {
+                "_partial": "its before-image leaves columns out, so it cannot be turned back",
+                "_leans": "its image leaves columns out, so the changes that follow cannot bring it",
+            }[note]
             raise UnsupportedError(
-                "a row changed while its chunk was read, and its before-image leaves columns out, so it cannot be "
-                f'turned back: {PARTIAL_REMEDY}; or read the table with window = "keep"',
+                f"a row changed while its chunk was read, and {lost}: {PARTIAL_REMEDY}; or read the table with"
+                ' window = "keep"',
                 table=self._table.full_name, file=partial["_file"][0].as_py(), pos=partial["_pos"][0].as_py(),
             )  # fmt: skip
 
@@ -176,8 +206,13 @@ def _with_notes(batch: pa.RecordBatch) -> pa.Table:
     """The batch with :data:`_NOTES` for its meta columns."""
     found = pa.Table.from_batches([batch])
     names = batch.schema.names
-    partial = found[ABSENT_FIELD.name].is_valid() if ABSENT_FIELD.name in names else pa.repeat(False, len(found))
-    found = found.append_column("_partial", partial)
+    partial = np.zeros(len(found), np.bool_)
+    if ABSENT_FIELD.name in names:
+        partial = np.asarray(found[ABSENT_FIELD.name].is_valid())
+    op = found["_op"]
+    leans = partial & np.asarray(pc.equal(op, "u"))
+    leans |= np.append(leans[1:], False) & np.asarray(pc.equal(op, "b"))
+    found = found.append_column("_partial", pa.array(partial)).append_column("_leans", pa.array(leans))
     for note, part in (("_file", "file"), ("_pos", "pos")):
         kind = pa.int32() if part == "file" else pa.int64()
         place = pc.struct_field(found["_seq"], part) if "_seq" in names else pa.nulls(len(found), kind)

@@ -49,7 +49,7 @@ _HELP = {
     "url": "mysql://user@host:3306/?tls=required, without a password",
     "time": '"text" (default) or "microseconds" (bigint): TIME; by table as zero_dates',
     "wide_decimals": '"text" (default) or "error": DECIMAL of more than 38 digits; by table as zero_dates',
-    "window": 'rows that change while a chunk is read: "rewind" (default) or "keep"; by table as zero_dates',
+    "window": 'rows that change while a chunk is read: "rewind" (default), "keep" or "drop"; by table as zero_dates',
     "zero_dates": '"error" (default), "null" or "text" (dates become strings): dates that Spark cannot hold; '
     'by table as a JSON object: {"*": …, "db.t": …}',
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -172,7 +173,7 @@ class _BatchReader(_Reading, DataSourceReader):
             raise ConfigError('changes need their meta columns: leave option "meta" out')
         if options.start == "current":
             raise ConfigError('option "start" is "current", after which there are no changes yet; name a GTID set')
-        self._parsed = options
+        self._parsed = options if changes else replace(options, policies=options.policies.without_stream())
         self._schema = schema
         self._changes = changes
 
