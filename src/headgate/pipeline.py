@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
+from headgate._foreign_keys import ForeignKeys
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
 from headgate.config import ConfigFile, PipelineConfig
@@ -242,6 +243,7 @@ class _Run:
             spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict
         )
         self.writer.on_batch = status.begins
+        self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
         self.batches = 0
         self._status = status
         self._slots = cores

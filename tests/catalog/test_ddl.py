@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, parse_statement
+from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, declares_cascade, parse_statement
 
 
 def effects(sql: str, **modes: bool) -> list[str]:
@@ -322,6 +322,26 @@ def test_indexes_change_no_row(sql: str) -> None:
 
 def test_dropping_the_primary_key_by_its_index_may_change_what_a_row_is() -> None:
     assert parse_statement("DROP INDEX `primary` ON t", "db").effects[0].adds is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES u (id) ON DELETE CASCADE", True),
+        ("alter table t add constraint c foreign key (p) references u (id) on delete restrict on update cascade", True),
+        ("ALTER TABLE t ADD p INT REFERENCES u (id) ON/**/UPDATE SET NULL, ADD q INT", True),
+        ("CREATE TABLE t (id INT, p INT, FOREIGN KEY (p) REFERENCES u (id) ON DELETE SET DEFAULT)", True),
+        ("CREATE TABLE t (id INT /*!80000 REFERENCES u (id) ON DELETE CASCADE */)", True),
+        ("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES u (id)", False),
+        ("ALTER TABLE t ADD FOREIGN KEY (p) REFERENCES u (id) ON DELETE NO ACTION ON UPDATE RESTRICT", False),
+        ("ALTER TABLE t COMMENT 'REFERENCES u (id) ON DELETE CASCADE'", False),
+        ("ALTER TABLE t ADD d TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, ADD FOREIGN KEY (p) REFERENCES u (id)", False),
+        ('ALTER TABLE t ADD `REFERENCES` INT, COMMENT "it\'s" /* ON DELETE CASCADE */', False),
+        ("ALTER TABLE `t ADD FOREIGN KEY (p) REFERENCES u (id) ON DELETE CASCADE", True),
+    ],
+)
+def test_what_declares_a_cascade(sql: str, expected: bool) -> None:
+    assert declares_cascade(sql) is expected
 
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12)

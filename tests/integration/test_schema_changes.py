@@ -66,10 +66,10 @@ class Follower:
                 cursor.execute(statement)
             connection.commit()
 
-    def run(self) -> dict[str, str]:
-        """Everything that the server has done; the tables' states then."""
-        first = len(self.reports)
-        Pipeline(self.config, self.spark).run(once=True, on_progress=self.reports.append)
+    def run(self, *resnapshot: str) -> dict[str, str]:
+        """Everything that the server has done; the tables' states then. These tables are read again."""
+        first, again = len(self.reports), [f"{self.db}.{table}" for table in resnapshot]
+        Pipeline(self.config, self.spark).run(once=True, resnapshot=again, on_progress=self.reports.append)
         assert len(self.reports) > first
         return {name.partition(".")[2]: state.state for name, state in self.reports[-1].tables.items()}
 

@@ -9,7 +9,7 @@ from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Header, build_batch
-from headgate.sinks._policy import Target, Work, plan_table, read_again
+from headgate.sinks._policy import Target, Unseen, Work, plan_table, read_again
 from tests.fix_carrier import FakeBatch, FakeTable
 
 ORDERS = FakeTable()
@@ -423,3 +423,57 @@ def test_unreadable_images_in_the_middle_of_a_reading_stop_it() -> None:
     stopped = TableState("shop.orders", "stopped", version=4, held_epoch=9, reason=AMBIGUOUS)
     again = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
     assert decide(again, stopped).state.state == "live"
+
+
+KEY = Unseen("foreign keys of shop.orders: c: ON DELETE CASCADE: use RESTRICT")
+OVER = Unseen("a foreign key changed rows unseen, or may have: ALTER", over=True)
+REFERENCES = "ALTER TABLE orders ADD FOREIGN KEY (item) REFERENCES u (id) ON DELETE CASCADE"
+
+
+def altered(epoch: int = 9) -> FakeBatch:
+    fake = FakeBatch(epoch).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])
+    return fake.ddl("shop.orders", REFERENCES, "alter", 2, adds=[])
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_rows_that_change_unseen_stop_the_table(current: bool) -> None:
+    work = decide(altered(), unseen=KEY, current=current)
+    assert (work.apply, work.state.state, work.state.held_epoch, work.reread) == (False, "stopped", 9, None)
+    assert work.state.reason == f"{KEY.reason}; then read the table again with: headgate run --resnapshot 'shop.orders'"
+    assert work.warnings == (f"shop.orders is stopped: {work.state.reason}",)
+    assert [outcome.done for outcome in work.outcomes] == ["stopped" if current else "applied"]
+    assert decide(altered()).state.state == "live", "a key that changes nothing, or that is accepted"
+
+
+def test_what_they_did_is_read_again_when_it_is_over() -> None:
+    work = decide(altered(), unseen=OVER)
+    assert (work.apply, work.state.state, work.reread) == (False, "stale", OVER.reason)
+    assert [outcome.done for outcome in work.outcomes] == ["re-read"]
+    assert decide(altered(), unseen=OVER, strict=True).state.state == "stopped"
+    begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert decide(begins, unseen=OVER).state.state == "live", "the reading is as of the batch's end"
+    dropped = altered().ddl("shop.orders", "DROP TABLE orders", "drop", 3)
+    assert decide(dropped, unseen=OVER).state.state == "stopped"
+
+
+def test_a_reading_does_not_free_a_table_whose_rows_still_change_unseen() -> None:
+    """Nor does any later batch of that reading."""
+    reason = decide(altered(), unseen=KEY).state.reason
+    stopped = TableState("shop.orders", "stopped", version=4, held_epoch=9, reason=reason)
+    begins = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [(1, "x")])
+    work = decide(begins, stopped, unseen=KEY)
+    assert (work.apply, work.state.state, work.state.held_epoch, work.state.version) == (False, "stopped", 12, 4)
+    assert work.warnings, "somebody has asked for that reading"
+    ends = FakeBatch(13).snapshot("shop.orders", 12, append=False, last=True).chunk(ORDERS, [(2, "y")])
+    assert decide(ends, work.state).state.state == "stopped"
+    again = FakeBatch(14).snapshot("shop.orders", 14, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert decide(again, work.state).state.state == "live"
+
+
+def test_unreadable_images_in_the_middle_of_what_would_free_a_table() -> None:
+    stopped = TableState("shop.orders", "stopped", version=4, held_epoch=9, reason=AMBIGUOUS)
+    part = FakeBatch(12).snapshot("shop.orders", 11, append=False).chunk(ORDERS, [(1, "x")])
+    work = decide(part.stop("shop.orders", AMBIGUOUS), stopped)
+    assert (work.apply, work.state.state, work.state.held_epoch) == (False, "stopped", 12)
+    ends = FakeBatch(13).snapshot("shop.orders", 11, append=False, last=True).chunk(ORDERS, [(2, "y")])
+    assert decide(ends, work.state).state.state == "stopped", "images of the first part's rows were left out"

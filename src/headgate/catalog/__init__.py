@@ -1,7 +1,7 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
 from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE, decode_statement
-from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, parse_statement
+from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, declares_cascade, parse_statement
 from headgate.catalog._defaults import existing_value
 from headgate.catalog._information_schema import (
     NamedTable,
@@ -35,6 +35,7 @@ __all__ = [
     "TablePatterns",
     "TableStats",
     "ambiguous",
+    "declares_cascade",
     "decode_statement",
     "exact_pattern",
     "exact_patterns",

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from headgate.catalog._tokens import LexError, Token, tokens
 
-__all__ = ["AddedColumn", "DdlEffect", "Statement", "parse_statement"]
+__all__ = ["AddedColumn", "DdlEffect", "Statement", "declares_cascade", "parse_statement"]
 
 Kind: TypeAlias = Literal["ddl", "dml", "transaction", "xa", "ignored", "unknown"]
 Action: TypeAlias = Literal["create", "alter", "drop", "truncate", "rename", "drop_database"]
@@ -137,6 +137,22 @@ def parse_statement(
         return statement
     except (LexError, _Unclear):
         return Statement("unknown")
+
+
+def declares_cascade(sql: str) -> bool:
+    """Whether a statement has a REFERENCES clause that changes rows of its table: ON DELETE or ON UPDATE with CASCADE,
+    SET NULL or SET DEFAULT. True rather than False where it cannot be told.
+
+    Only servers from 9.0 on make a foreign key of such a clause inside a column's definition; it counts in any case.
+    """
+    try:
+        words = [token.upper for token in tokens(sql, ansi_quotes=False, backslash_escapes=True, run_newer=True)[0]]
+    except LexError:
+        words = sql.upper().split()
+    return "REFERENCES" in words and any(
+        words[i] == "ON" and words[i + 1] in ("DELETE", "UPDATE") and words[i + 2] in ("CASCADE", "SET")
+        for i in range(len(words) - 2)
+    )
 
 
 class _Cursor:

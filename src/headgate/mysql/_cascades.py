@@ -21,7 +21,7 @@ _SILENT = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 def cascades(connection: Connection, tables: Iterable[tuple[str, str]]) -> list[Prerequisite]:
     """One failed row for each foreign key of these ``(db, table)`` that changes their rows unseen."""
     ours = set(tables)
-    if not ours or read_facts(connection).get("innodb_native_foreign_keys").upper() == "OFF":
+    if not ours or read_facts(connection).logs_cascades:
         return []
     found = connection.query(
         "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE"

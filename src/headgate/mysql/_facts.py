@@ -87,6 +87,11 @@ class ServerFacts:
         return self.on("log_bin")
 
     @property
+    def logs_cascades(self) -> bool:
+        """Whether rows that foreign keys change are in the log: the server changes them, not InnoDB (MySQL 9.6)."""
+        return self.get("innodb_native_foreign_keys").upper() == "OFF"
+
+    @property
     def lower_case_table_names(self) -> int:
         """0: names are case-sensitive; 1: stored in lower case; 2: stored as written, compared in lower case."""
         return self.number("lower_case_table_names")

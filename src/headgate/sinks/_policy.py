@@ -17,6 +17,8 @@ statement itself tells all of it:
 | CREATE after that, or a RENAME that gives the name to another table | held as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 | images that the reader left out, because nobody knows their columns | ``stopped`` | the same |
+| a foreign key that changes rows unseen, at a statement or when a reading begins | ``stopped`` | the same |
+| the same, which is gone again | held as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for whatever reason | held as ``stale``, read again | ``stopped`` |
 
 Tools that change a table through a copy (gh-ost, pt-online-schema-change) end in a RENAME that gives the name away and
@@ -46,7 +48,7 @@ from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Definition, HeaderTable, Part
 from headgate.sinks._images import META, Seq
 
-__all__ = ["Outcome", "Target", "Work", "plan_table", "read_again"]
+__all__ = ["Outcome", "Target", "Unseen", "Work", "plan_table", "read_again"]
 
 RESERVED = frozenset({*META, "_table", "_before", "_absent"})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
@@ -59,6 +61,15 @@ class Target:
     types: Mapping[str, str]
     key: tuple[str, ...]
     since_epoch: int | None = None  # the snapshot whose chunks were appended to it, from its first batch on
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Rows of a table change, and the log does not hold it."""
+
+    reason: str
+    over: bool = False
+    """What did it is gone again, so that a new reading finds what it has done."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +152,7 @@ def plan_table(
     current: bool = True,
     changelog: bool = True,
     strict: bool = False,
+    unseen: Unseen | None = None,
 ) -> Work:
     """Decide for ``table``.
 
@@ -151,6 +163,7 @@ def plan_table(
     :param current: whether there is a current table at all.
     :param changelog: whether there is a changelog.
     :param strict: what would have the table read again stops it instead.
+    :param unseen: why its rows change without images, from this batch on or in it.
     """
     info = _info(table, batch, before)
     parts = batch.parts.get(table, [])
@@ -173,6 +186,8 @@ def plan_table(
         verdict.outcomes = [Outcome(ddl, "applied") for ddl in batch.ddl if ddl.table == table]
     if before is not None and was_held and not freed and verdict.held is None:
         verdict.held, verdict.reason = before.state, before.reason
+    if unseen is not None:
+        _hold_unseen(verdict, unseen, begins=begins, current=current)
     settled = begins and not (_is_live(before) and not verdict.outcomes and _fits(parts, target))
     applied = chunks if settled else parts
     definition, misfit = _merge_definitions(applied)
@@ -188,8 +203,8 @@ def plan_table(
     if waits:
         verdict.reread = None  # its reading is yet to begin
     passing = before is None and table not in batch.header.tables and verdict.gone and log is None
-    _tell(verdict, before)
-    state = _state_after(table, batch, before, info, verdict, parts)
+    _tell(verdict, None if freed else before)
+    state = _state_after(table, batch, before, info, verdict, parts, freed=freed)
     # Chunks may be appended only where no earlier reading of the table can have left rows.
     appends = info.append and not shape.replace and (target is None or target.since_epoch == info.since_epoch)
     reread = info.since_epoch is not None and not appends
@@ -248,6 +263,13 @@ def _fits(parts: Sequence[Part], target: Target | None) -> bool:
     """Whether these images are of exactly the target's columns."""
     shapes = {part.schema: part.definition for part in parts}.values()
     return target is not None and all(shape.types == target.types and shape.key == target.key for shape in shapes)
+
+
+def _hold_unseen(verdict: _Verdict, unseen: Unseen, *, begins: bool, current: bool) -> None:
+    if not unseen.over:
+        verdict.stop(f"{unseen.reason}; then {_remedy(verdict.table)}")
+    elif current and not begins and verdict.held is None:
+        verdict.read_again(unseen.reason)
 
 
 def _is_live(before: TableState | None) -> bool:
@@ -498,6 +520,8 @@ def _state_after(
     info: HeaderTable,
     verdict: _Verdict,
     parts: Sequence[Part],
+    *,
+    freed: bool,
 ) -> TableState:
     redo = any(item.table == table for item in batch.redo)
     kept_since = info.since_epoch
@@ -507,8 +531,9 @@ def _state_after(
     held_epoch = None
     if verdict.held is not None:
         state, kept_since = verdict.held, None
-        again = before is not None and before.held and before.reason == verdict.reason and verdict.reread is None
-        held_epoch = before.held_epoch if again and before is not None else batch.header.epoch
+        # What holds a table again while it is read makes that reading useless: only a later one frees it.
+        same = before is not None and before.held and before.reason == verdict.reason and verdict.reread is None
+        held_epoch = before.held_epoch if before is not None and same and not freed else batch.header.epoch
     return TableState(
         table=table,
         state=state,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import glob
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -44,7 +44,7 @@ from headgate.sinks._carrier import Batch, read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._expand import SEQ_DDL, spark_schema
-from headgate.sinks._policy import Outcome, Target, Work, plan_table, read_again
+from headgate.sinks._policy import Outcome, Target, Unseen, Work, plan_table, read_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +108,7 @@ class BatchWriter:
         self._checked: set[str] = set()
         self._finished: list[str] | None = None
         self.on_batch: Callable[[Batch], None] | None = None  # told of a batch before anything is written
+        self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
@@ -159,6 +160,7 @@ class BatchWriter:
     def _plan(self, spark: SparkSession, batch: Batch) -> list[Work]:
         before = self.ledger.tables()
         asked = self._asked()
+        unseen = self.unseen(batch) if self.unseen is not None else {}
         works = []
         for table in batch.tables():
             known = before.get(table)
@@ -181,6 +183,7 @@ class BatchWriter:
                 current=current,
                 changelog=changelog,
                 strict=table in self._strict,
+                unseen=unseen.get(table),
             )
             truncated = any(ddl.table == table and ddl.action == "truncate" for ddl in batch.ddl)
             if not truncated and any(part.truncates for part in batch.parts.get(table, ())):
