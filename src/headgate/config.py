@@ -210,8 +210,8 @@ class TableConfig(_Model):
     foreign_keys: Literal["refuse", "accept"] = Field(
         "refuse",
         description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log this:"
-        " `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows what the"
-        " log holds, with a warning",
+        " `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows what"
+        " the log holds, with a warning",
     )
 
 
