@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import threading
 from pathlib import Path
@@ -126,3 +127,30 @@ def test_a_folder_is_made_once_and_never_seen_half(tmp_path: Path) -> None:
         thread.join()
     assert len(made) == 1
     assert [path.name for path in target.iterdir()] == ["file"]
+
+
+def program(folder: Path) -> _private.MySQLProgram:
+    """A server that looks for its components in ``folder/plugins``."""
+    (folder / "plugins").mkdir()
+    server = folder / "mysqld"
+    server.write_text(f"#!/bin/sh\necho 'plugin-dir     {folder}/plugins/'\necho 'plugin-load'\n")
+    server.chmod(0o755)
+    return _private.MySQLProgram((str(server), "--no-defaults"), (9, 7, 4))
+
+
+def test_a_keyring_stands_beside_a_link_to_the_server(tmp_path: Path) -> None:
+    plain, keyring = program(tmp_path), tmp_path / "keyring"
+    keyring.mkdir()
+    component = tmp_path / "plugins/component_keyring_file.so"
+    component.touch()
+    with_keyring = plain.with_keyring(keyring)
+    assert with_keyring.command == (str(keyring / "mysqld"), "--no-defaults", f"--plugin-dir={keyring}")
+    assert (keyring / "mysqld").resolve() == tmp_path / "mysqld"
+    assert (keyring / "component_keyring_file.so").resolve() == component
+    assert json.loads((keyring / "mysqld.my").read_text()) == {"components": "file://component_keyring_file"}
+    assert json.loads((keyring / "component_keyring_file.cnf").read_text())["path"] == str(keyring / "keys")
+
+
+def test_a_server_without_the_keyring_component(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"component_keyring_file\.so: install its component packages"):
+        program(tmp_path).with_keyring(tmp_path)

@@ -10,6 +10,7 @@ Debian stable carries no MySQL, so there the packages come from ``sid``; Ubuntu 
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -41,6 +42,35 @@ class MySQLProgram:
     def version_text(self) -> str:
         """The version as ``9.7.4``."""
         return ".".join(map(str, self.version))
+
+    def with_keyring(self, folder: Path) -> MySQLProgram:
+        """The same server with a keyring in a file, which ``binlog_encryption`` needs.
+
+        A component that must be there before all else is named by a manifest beside the program, and has its settings
+        beside itself (MySQL Reference Manual, "Keyring Component Installation"). So ``folder`` gets links to both.
+
+        :param folder: an existing folder that is the server's alone.
+        :raises ConfigError: the server has no such component.
+        """
+        place = next(i for i, word in enumerate(self.command) if Path(word).name == "mysqld")
+        component = _plugin_folder(self.command) / f"{_KEYRING}.so"
+        if not component.exists():
+            raise ConfigError(f"mysqld {self.version_text} has no {component}: install its component packages")
+        (folder / "mysqld").symlink_to(self.command[place])
+        (folder / component.name).symlink_to(component)
+        (folder / "mysqld.my").write_text(json.dumps({"components": f"file://{_KEYRING}"}))
+        (folder / f"{_KEYRING}.cnf").write_text(json.dumps({"path": str(folder / "keys"), "read_only": False}))
+        words = (*self.command[:place], str(folder / "mysqld"), *self.command[place + 1 :])
+        return MySQLProgram((*words, f"--plugin-dir={folder}"), self.version)
+
+
+_KEYRING = "component_keyring_file"
+
+
+def _plugin_folder(command: Sequence[str]) -> Path:
+    """Where a server looks for its components."""
+    found = re.search(r"^plugin-dir\s+(\S.*)$", _run(*command, "--verbose", "--help"), re.MULTILINE)
+    return Path(found.group(1) if found else "/nowhere")
 
 
 def find_program() -> MySQLProgram:

@@ -89,18 +89,19 @@ class MySQLServer:
         self._lock = threading.RLock()
 
     @classmethod
-    def start(cls, flags: Mapping[str, Flag] | None = None) -> MySQLServer:
+    def start(cls, flags: Mapping[str, Flag] | None = None, *, keyring: bool = False) -> MySQLServer:
         """Start a server with our default flags and these over them, or attach to the one that is named for tests.
 
+        :param keyring: with a keyring, so that logs and tables can be encrypted.
         :raises ConfigError: no server program is to be had, or flags are asked of a named server.
         :raises ConnectError: the server did not start; the message ends with its own last words.
         """
         url = os.environ.get(URL_VARIABLE)
         if url:
-            if flags:
+            if flags or keyring:
                 raise ConfigError(f"{URL_VARIABLE} names a server, so none can be started with flags: unset it")
             return cls.attach(url)
-        own = _OwnServer(flags or {})
+        own = _OwnServer(flags or {}, keyring=keyring)
         server = cls("127.0.0.1", own.port, "root", "", own)
         _running.add(server)
         return server
@@ -260,7 +261,7 @@ class MySQLServer:
 class _OwnServer:
     """The process and its folder."""
 
-    def __init__(self, flags: Mapping[str, Flag]) -> None:
+    def __init__(self, flags: Mapping[str, Flag], *, keyring: bool = False) -> None:
         self.program = find_program()
         self.flags = {**_flags(DEFAULT_FLAGS), **_flags(flags)}
         template = _template(self.program, self.flags)
@@ -271,6 +272,9 @@ class _OwnServer:
         self.port = 0
         try:
             shutil.copytree(template, self.folder / "data")
+            if keyring:
+                (self.folder / "keyring").mkdir()
+                self.program = self.program.with_keyring(self.folder / "keyring")
             self._launch_on_free_port()
         except BaseException:
             self.stop(kill=True)
