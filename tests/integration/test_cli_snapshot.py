@@ -186,6 +186,47 @@ def test_a_table_that_is_disturbed_for_ever(
     assert f"table={mysql_db}.k" in error
 
 
+def test_rows_with_partial_images_are_refused_or_kept_and_made_right_by_tail(
+    mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind E's back a session with MINIMAL images updates one row, deletes one and inserts one."""
+    server = mysql_server
+    server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, a INT, b VARCHAR(9) DEFAULT 'new')")
+    begin = _snapshot._Reading._begin
+
+    def begin_and_write(reading: _snapshot._Reading) -> None:
+        server.execute(f"REPLACE INTO {mysql_db}.t VALUES (1, 1, 'one'), (2, 2, 'two'), (3, 3, 'three')")
+        begin(reading)
+        with server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+            cursor.execute("UPDATE t SET a = 10 WHERE id = 1")
+            cursor.execute("DELETE FROM t WHERE id = 2")
+            cursor.execute("INSERT INTO t (id, a) VALUES (4, 4)")
+            connection.commit()
+
+    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    tables = ("--tables", f"{mysql_db}.t")
+    error = fails(3, server.url, *tables)
+    assert 'window = "keep"' in error
+    server.execute(f"DELETE FROM {mysql_db}.t")
+    lines, gtid = snapshot(server, *tables, "--window", "keep")
+    rows = {line["after"]["id"]: line["after"] for line in lines}
+    assert sorted(rows) == [1, 3, 4]
+    assert rows[1] == {"id": 1, "a": 10, "b": "one"}
+    code, out, err = run("tail", server.url, "--from", gtid, "--until-current", *tables)
+    assert (code, err) == (0, "")
+    for change in map(json.loads, out.splitlines()):
+        before, after = change["before"] or {}, change["after"] or {}
+        base = rows.pop(before.get("id"), {})
+        if after and (base or change["op"] == "c"):
+            rows[after["id"]] = {**base, **after}
+    found = server.query(f"SELECT id, a, b FROM {mysql_db}.t")
+    assert sorted(tuple(row.values()) for row in rows.values()) == sorted(found)
+    code, out, err = run("snapshot", server.url, *tables, "--window", "drop")
+    assert (code, out) == (2, "")
+    assert "'rewind', 'keep'" in err
+
+
 def test_a_table_changed_after_rows_were_printed(mysql_server: MySQLServer, mysql_db: str) -> None:
     """The rest cannot be had as of the same E, so the command fails and says no E."""
     server = mysql_server

@@ -6,6 +6,9 @@ statement changes a table's definition; a table without a key is written) is met
 only possible while nothing has been printed. So tables without a key, which any write disturbs, come first and are held
 back until all of them have been read at one E.
 
+With ``--window keep`` rows that change while they are read stay as they were read, at some moment after E; who applies
+the changes since E to them, as ``headgate tail --from E`` prints them, has them exact (``headgate.snapshot``).
+
 Chunks are read some at a time: each call opens one window on the log from E, so more at once would keep more of the log
 in memory, and fewer would read the log more often.
 """
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from headgate._policies import Policies, Window
 from headgate.cli._common import (
     PasswordEnv,
     PasswordFile,
@@ -52,6 +56,11 @@ class _Format(str, Enum):
     json = "json"
 
 
+class _Window(str, Enum):
+    rewind = "rewind"
+    keep = "keep"
+
+
 def command(
     url: Url,
     tables: Annotated[
@@ -65,13 +74,22 @@ def command(
     ],
     output: Annotated[_Format, typer.Option("--format", help="JSON lines.")] = _Format.json,  # noqa: ARG001 - one so far
     chunk_rows: Annotated[int, typer.Option(min=1, help="Rows that are read by one SELECT.")] = 250_000,
+    window: Annotated[
+        _Window,
+        typer.Option(
+            help="Rows that change while they are read: 'rewind' turns them back to the GTID set, which needs whole row"
+            " images (binlog_row_image=FULL). 'keep' prints them as they were read: with MINIMAL or NOBLOB images"
+            " nothing tells what they were, but the changes that tail prints from the GTID set on make them right."
+        ),
+    ] = _Window.rewind,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
 ) -> None:
     """Print the rows of tables, all as of one GTID set, while writers run.
 
     One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is locked and nothing is
-    written. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without gap or overlap.
+    written. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without gap or overlap. (With
+    [bold]--window keep[/bold] some are in the rows already; setting the same columns again does no harm.)
 
     Examples:
       headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid
@@ -92,7 +110,7 @@ def command(
         if not stats:
             raise no_match(patterns)
         _check_engines(stats)
-        reading = _Reading(settings, connection, uuid, chunk_rows)
+        reading = _Reading(settings, connection, uuid, chunk_rows, window.value)
         with _progress(stats) as progress:
             for image in reading.rows(lambda: load_tables(connection.query, patterns)):
                 write_lines(snapshot_lines(image))
@@ -133,8 +151,16 @@ class _Disturbed(Exception):
 class _Reading:
     """Reads tables as of one E, which it chooses."""
 
-    def __init__(self, settings: ConnectionSettings, connection: Connection, server_uuid: str, chunk_rows: int) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        connection: Connection,
+        server_uuid: str,
+        chunk_rows: int,
+        window: Window = "rewind",
+    ) -> None:
         self._settings = settings
+        self._policies = Policies(temporals="text", window=window)
         self._connection = connection
         self._server_uuid = server_uuid
         self._chunk_rows = chunk_rows
@@ -195,12 +221,11 @@ class _Reading:
             progress = advance(progress, chunk)
 
     def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
-        from headgate._policies import Policies
         from headgate.snapshot import Redo, read_chunks
 
         found = read_chunks(
             self._settings, chunks, executed=self.executed, server_uuid=self._server_uuid, epoch=0,
-            planned_us=self._planned_us, first_ordinal=self._ordinal, policies=Policies(temporals="text"),
+            planned_us=self._planned_us, first_ordinal=self._ordinal, policies=self._policies,
             truncate="redo",
         )  # fmt: skip
         for item in found:
