@@ -36,6 +36,7 @@ from headgate.binlog._walk import (
     WalkedRows,
     assign_ordinals,
     note_counts,
+    place_rows,
 )
 from headgate.binlog.codes import EVENT_NAMES
 
@@ -80,5 +81,6 @@ __all__ = [
     "parse_query",
     "parse_table_map",
     "parse_tagged_gtid",
+    "place_rows",
     "real_type",
 ]

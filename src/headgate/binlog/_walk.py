@@ -30,6 +30,7 @@ import numpy as np
 from numba import njit
 
 from headgate._cells import Bytes, RowBlock
+from headgate._memory import u8
 from headgate.binlog import codes
 from headgate.binlog._layout import LAYOUT_FIXED, log_layout
 from headgate.binlog._scan import (
@@ -43,10 +44,12 @@ from headgate.binlog._scan import (
     R_DATA,
     R_END,
     R_KIND,
+    R_POS,
+    R_TXN,
     RowEvents,
 )
 
-__all__ = ["RowWalker", "WalkedRows", "assign_ordinals", "note_counts"]
+__all__ = ["RowPlaces", "RowWalker", "WalkedRows", "assign_ordinals", "note_counts", "place_rows"]
 
 _OK, _FULL, _SHORT, _COLUMNS, _OPTIONS = range(5)
 
@@ -87,7 +90,7 @@ def _present(buf: Any, bitmap: int, columns: int) -> Any:
     """How many columns the columns-present bitmap at index ``bitmap`` names."""
     present = 0
     for c in range(columns):
-        present += (buf[bitmap + (c >> 3)] >> (c & 7)) & 1
+        present += (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1
     return present
 
 
@@ -116,12 +119,12 @@ def _image(
         return -1
     k = 0
     for c in range(columns):
-        if bitmap >= 0 and not (buf[bitmap + (c >> 3)] >> (c & 7)) & 1:
+        if bitmap >= 0 and not (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1:
             valid[c, row] = 2
             offset[c, row] = 0
             length[c, row] = 0
             continue
-        is_null = (buf[nulls + (k >> 3)] >> (k & 7)) & 1
+        is_null = (u8(buf, nulls + (k >> 3)) >> (k & 7)) & 1
         k += 1
         if is_null:
             valid[c, row] = 0
@@ -132,13 +135,13 @@ def _image(
         if mode[c] != _FIXED:
             if p + size > end:
                 return -1
-            n = np.int64(buf[p])
+            n = u8(buf, p)
             if size > 1:
-                n |= np.int64(buf[p + 1]) << 8
+                n |= u8(buf, p + 1) << 8
                 if size > 2:
-                    n |= np.int64(buf[p + 2]) << 16
+                    n |= u8(buf, p + 2) << 16
                     if size > 3:
-                        n |= np.int64(buf[p + 3]) << 24
+                        n |= u8(buf, p + 3) << 24
             p += size
             size = n
         if p + size > end:
@@ -162,7 +165,7 @@ def _same_key(buf: Any, offset: Any, length: Any, valid: Any, a: int, b: int, ke
         p = offset[c, a]
         q = offset[c, b]
         for j in range(length[c, a]):
-            if buf[p + j] != buf[q + j]:
+            if u8(buf, p + j) != u8(buf, q + j):
                 return False
     return True
 
@@ -174,7 +177,7 @@ def _bits_behind(buf: Any, p: Any, end: int, json_columns: int) -> Any:
     """
     if p >= end:
         return p, -2
-    options = buf[p]
+    options = u8(buf, p)
     p += 1
     if options == 0:
         return p, -1
@@ -190,7 +193,7 @@ def _note_differences(
 ) -> Any:
     """Note the cells in ``row + 1`` that differ from those in ``row``; the number noted so far."""
     for k in range(json.shape[0]):
-        if not (buf[bits + (k >> 3)] >> (k & 7)) & 1:
+        if not (u8(buf, bits + (k >> 3)) >> (k & 7)) & 1:
             continue
         c = json[k]
         if valid[c, row + 1] != 1:
@@ -223,11 +226,11 @@ def _copy_unchanged(offset: Any, length: Any, valid: Any, columns: int, row: int
 def _partial(buf: Any, bitmap: int, columns: int) -> bool:
     """Whether a columns-present bitmap leaves a column out."""
     for i in range(columns >> 3):
-        if buf[bitmap + i] != 0xFF:
+        if u8(buf, bitmap + i) != 0xFF:
             return True
     rest = columns & 7
     mask = (1 << rest) - 1
-    return rest != 0 and (np.int64(buf[bitmap + (columns >> 3)]) & mask) != mask
+    return rest != 0 and (u8(buf, bitmap + (columns >> 3)) & mask) != mask
 
 
 @njit(cache=True, nogil=True)
@@ -265,7 +268,10 @@ def _walk(
                 cursor[1] = p
                 cursor[2] = done
                 return rows, _FULL, noted
-            q = _image(buf, p, end, first, columns, mode, arg, offset, length, valid, rows)
+            if first < 0:  # written out, so that the compiler makes a loop without bitmaps
+                q = _image(buf, p, end, -1, columns, mode, arg, offset, length, valid, rows)
+            else:
+                q = _image(buf, p, end, first, columns, mode, arg, offset, length, valid, rows)
             if q <= p:
                 cursor[0] = k
                 return rows, _SHORT, noted
@@ -280,7 +286,10 @@ def _walk(
                     if bits < -1:
                         cursor[0] = k
                         return rows, _SHORT if bits == -2 else _OPTIONS, noted
-                q = _image(buf, p, end, second, columns, mode, arg, offset, length, valid, rows + 1)
+                if second < 0:
+                    q = _image(buf, p, end, -1, columns, mode, arg, offset, length, valid, rows + 1)
+                else:
+                    q = _image(buf, p, end, second, columns, mode, arg, offset, length, valid, rows + 1)
                 if q <= p:
                     cursor[0] = k
                     return rows, _SHORT, noted
@@ -326,9 +335,9 @@ def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any
         return -1
     k = 0
     for c in range(columns):
-        if not (buf[bitmap + (c >> 3)] >> (c & 7)) & 1:
+        if not (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1:
             continue
-        is_null = (buf[nulls + (k >> 3)] >> (k & 7)) & 1
+        is_null = (u8(buf, nulls + (k >> 3)) >> (k & 7)) & 1
         k += 1
         if is_null:
             continue
@@ -338,7 +347,7 @@ def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any
                 return -1
             n = np.int64(0)
             for i in range(size):
-                n |= np.int64(buf[p + i]) << (8 * i)
+                n |= u8(buf, p + i) << (8 * i)
             p += size
             size = n
         p += size
@@ -486,3 +495,41 @@ def _note_counts(event: Any, change: Any, counts: Any) -> None:
 def note_counts(walked: WalkedRows, counts: Any) -> None:
     """Set ``counts[event]`` (int64) of every event in a walked block to the changes walked of it so far."""
     _note_counts(walked.event, walked.change, counts)
+
+
+class RowPlaces(NamedTuple):
+    """Where walked rows stand in the log; int64[rows] each."""
+
+    txn: Any
+    """Index of the row's transaction in its scan."""
+    pos: Any
+    """Where its row event starts."""
+    ordinal: Any
+    """Number of its change in the transaction."""
+    commit_us: Any
+    """Original commit time, microseconds since the Unix epoch."""
+
+
+@njit(cache=True, nogil=True)
+def _place_rows(
+    event: Any, change: Any, event_txn: Any, event_pos: Any, starts: Any, commit_us: Any, txn: Any, pos: Any,
+    ordinal: Any, ts: Any,
+) -> None:  # fmt: skip
+    for i in range(event.shape[0]):
+        e = event[i]
+        t = event_txn[e]
+        txn[i] = t
+        pos[i] = event_pos[e]
+        ordinal[i] = starts[e] + change[i]
+        ts[i] = commit_us[t]
+
+
+def place_rows(walked: WalkedRows, events: RowEvents, starts: Any, commit_us: Any) -> RowPlaces:
+    """The places of a walked block's rows.
+
+    :param starts: int64: ordinal of each event's first change (:func:`assign_ordinals`).
+    :param commit_us: int64: commit time of each transaction of the scan.
+    """
+    places = RowPlaces(*(np.empty(walked.block.rows, np.int64) for _ in range(4)))
+    _place_rows(walked.event, walked.change, events.table[R_TXN], events.table[R_POS], starts, commit_us, *places)
+    return places

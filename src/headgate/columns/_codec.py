@@ -8,10 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate._cells import VALUE, Cells
+from headgate._cells import Cells
 from headgate._names import quote_name
 from headgate.catalog import Column
-from headgate.columns._kernels import gather, invalid_utf8, pack_validity, total_length
+from headgate.columns._kernels import (
+    SLACK,
+    count_missing,
+    gather,
+    invalid_utf8,
+    other_length,
+    pack_validity,
+    total_length,
+)
 from headgate.errors import DecodeError
 
 __all__ = ["MAX_ARRAY_BYTES", "BaseCodec", "Codec"]
@@ -67,9 +75,9 @@ class BaseCodec:
 
     def check_lengths(self, cells: Cells, size: int) -> None:
         """Every value must take exactly ``size`` bytes."""
-        wrong = np.flatnonzero((cells.valid == VALUE) & (cells.length != size))
-        if len(wrong):
-            raise self.undecodable(cells, int(wrong[0]), f"{size} bytes long")
+        row = int(other_length(cells.length, cells.valid, size))
+        if row >= 0:
+            raise self.undecodable(cells, row, f"{size} bytes long")
 
     def array(self, cells: Cells, *buffers: npt.NDArray[Any], data_type: pa.DataType | None = None) -> pa.Array:
         """An Arrow array over ``buffers`` with the cells' nulls."""
@@ -94,7 +102,7 @@ class BaseCodec:
         total = total_length(cells.length, cells.valid)
         self.check_total(total)
         offsets = np.empty(len(cells.valid) + 1, np.int32)
-        data = np.empty(total + 8, np.uint8)
+        data = np.empty(total + SLACK, np.uint8)
         gather(cells.buf, cells.offset, cells.length, cells.valid, skip, offsets, data)
         return offsets, data
 
@@ -113,6 +121,9 @@ class BaseCodec:
 
 def validity(valid: npt.NDArray[np.uint8]) -> tuple[pa.Buffer | None, int]:
     """Arrow's validity bitmap (None if every row has a value) and the number of nulls."""
+    nulls = int(count_missing(valid))
+    if nulls == 0:
+        return None, 0
     bits = np.zeros((len(valid) + 7) // 8, np.uint8)
-    nulls = int(pack_validity(valid, bits))
-    return (pa.py_buffer(bits) if nulls else None), nulls
+    pack_validity(valid, bits)
+    return pa.py_buffer(bits), nulls

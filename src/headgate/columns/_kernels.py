@@ -14,9 +14,11 @@ from headgate._memory import copy, store8, u8, u64
 
 __all__ = [
     "ASCII_MASK",
+    "count_missing",
     "gather",
     "invalid_utf8",
     "is_ascii",
+    "other_length",
     "pack_validity",
     "total_length",
 ]
@@ -24,25 +26,42 @@ __all__ = [
 ASCII_MASK = np.uint64(0x8080808080808080)
 """Bits that are 0 in eight ASCII bytes."""
 
-_MEMCPY_FROM = 40
-"""Shorter copies are cheaper as 8-byte moves than as a call of memcpy."""
+SLACK = 48
+"""Bytes that :func:`gather` may write behind the last value: copies of up to as many are made in whole steps, whose
+number does not vary with each length."""
 
 
 @njit(cache=True, nogil=True)
-def pack_validity(valid: Any, bits: Any) -> int:
-    """Set bit i of the zeroed ``bits`` where ``valid[i] == 1``; the number of rows that are not valid."""
+def count_missing(valid: Any) -> int:
+    """Rows that have no value."""
+    missing = 0
+    for i in range(len(valid)):
+        missing += valid[i] != 1
+    return missing
+
+
+@njit(cache=True, nogil=True)
+def pack_validity(valid: Any, bits: Any) -> None:
+    """Set bit i of the zeroed ``bits`` where ``valid[i] == 1``."""
     n = len(valid)
-    nulls = 0
     for start in range(0, n, 8):
         byte = 0
-        stop = min(8, n - start)
-        for bit in range(stop):
-            if valid[start + bit] == 1:
-                byte |= 1 << bit
-            else:
-                nulls += 1
+        for bit in range(min(8, n - start)):
+            byte |= (valid[start + bit] == 1) << bit
         bits[start >> 3] = byte
-    return nulls
+
+
+@njit(cache=True, nogil=True)
+def other_length(length: Any, valid: Any, size: int) -> int:
+    """The first row whose value does not take ``size`` bytes, or -1."""
+    others = 0
+    for i in range(len(valid)):
+        others += (valid[i] == 1) & (length[i] != size)
+    if others:
+        for i in range(len(valid)):
+            if valid[i] == 1 and length[i] != size:
+                return i
+    return -1
 
 
 @njit(cache=True, nogil=True)
@@ -60,7 +79,7 @@ def gather(buf: Any, offset: Any, length: Any, valid: Any, skip: int, offsets: A
     """Copy the cells' bytes behind each other, without the first ``skip`` bytes of each (every cell has as many).
 
     :param offsets: int32[rows + 1], filled.
-    :param out: uint8, 8 bytes longer than what is copied: short copies are made in steps of eight bytes.
+    :param out: uint8, ``SLACK`` bytes longer than what is copied.
     """
     at = 0
     size = len(buf)
@@ -69,11 +88,14 @@ def gather(buf: Any, offset: Any, length: Any, valid: Any, skip: int, offsets: A
         if valid[i] == 1:
             start = offset[i] + skip
             count = length[i] - skip
-            if count > _MEMCPY_FROM:
+            if count > SLACK:
                 copy(out, at, buf, start, count)
-            elif start + ((count + 7) & ~7) <= size:
-                for k in range(0, count, 8):
+            elif start + SLACK <= size:
+                for k in range(0, 16, 8):
                     store8(out, at + k, u64(buf, start + k))
+                if count > 16:
+                    for k in range(16, SLACK, 8):
+                        store8(out, at + k, u64(buf, start + k))
             else:
                 for k in range(count):
                     out[at + k] = u8(buf, start + k)

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from headgate._memory import u8
+
 __all__ = ["BAD_NUMBER", "BAD_ROW", "BIG", "END", "ERROR", "FULL", "MORE", "walk"]
 
 MORE: Final = 0
@@ -41,7 +43,7 @@ def walk_row(buf: Any, p: Any, end: Any, offset: Any, length: Any, valid: Any, r
     for column in range(offset.shape[0]):
         if p >= end:
             return False
-        size = np.int64(buf[p])
+        size = u8(buf, p)
         p += 1
         if size == 251:
             offset[column, row] = 0
@@ -54,7 +56,7 @@ def walk_row(buf: Any, p: Any, end: Any, offset: Any, length: Any, valid: Any, r
                 return False
             size = np.int64(0)
             for i in range(width):
-                size |= np.int64(buf[p + i]) << (8 * i)
+                size |= u8(buf, p + i) << (8 * i)
             p += width
         if size < 0 or size > end - p or size > _INT32_MAX:
             return False
@@ -79,8 +81,8 @@ def walk(
     while True:
         if p + 4 > end:
             return MORE, p, row, number
-        size = np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16
-        if buf[p + 3] != number:
+        size = u8(buf, p) | u8(buf, p + 1) << 8 | u8(buf, p + 2) << 16
+        if u8(buf, p + 3) != number:
             return BAD_NUMBER, p, row, number
         if size == _LARGEST:
             return BIG, p, row, number
@@ -88,9 +90,9 @@ def walk(
         if q + size > end:
             return MORE, p, row, number
         if size > 0:
-            if buf[q] == 254 and size < 9:
+            if u8(buf, q) == 254 and size < 9:
                 return END, p, row, number
-            if buf[q] == 255:
+            if u8(buf, q) == 255:
                 return ERROR, p, row, number
         if row >= offset.shape[1]:
             return FULL, p, row, number

@@ -38,6 +38,7 @@ from headgate.binlog import (
     note_counts,
     parse_query,
     parse_tagged_gtid,
+    place_rows,
 )
 from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
@@ -201,10 +202,8 @@ class LogDecoder:
         self, segment: Segment, slot: Slot, events: RowEvents, walked: WalkedRows, starts: Any
     ) -> pa.RecordBatch:
         assert slot.codec is not None
-        txn = events.table[R_TXN][walked.event]
-        pos = events.table[R_POS][walked.event]
-        ordinal = starts[walked.event] + walked.change
         transactions = self._scanner.transactions()
+        txn, pos, ordinal, commit_us = place_rows(walked, events, starts, transactions.commit_us)
         schema, absent = slot.schema, None
         try:
             if walked.differences.shape[1] and slot.table is not None:
@@ -219,7 +218,7 @@ class LogDecoder:
             op_array(walked.op),
             seq_array(self._options.epoch, file_number(segment.file), pos, ordinal),
             gtid,
-            pa.array(transactions.commit_us[txn], pa.int64()).cast(META_FIELDS[3].type),
+            pa.array(commit_us).view(META_FIELDS[3].type),
         ]
         if absent is not None and schema is not None:
             meta.append(absent)

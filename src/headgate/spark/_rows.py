@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -396,6 +397,12 @@ def typed_rows(
             yield _typed(item, schema, images)
 
 
+@lru_cache(maxsize=4)
+def _repeated(name: str, rows: int) -> pa.Array:
+    """The column ``_table``; most batches of a task are equally long."""
+    return pa.repeat(pa.scalar(name), rows)
+
+
 def _typed(image: ImageBatch, schema: pa.Schema, images: Images) -> pa.RecordBatch:
     batch, name = image.batch, image.table.full_name
     if ABSENT_FIELD.name in batch.schema.names:
@@ -414,7 +421,7 @@ def _typed(image: ImageBatch, schema: pa.Schema, images: Images) -> pa.RecordBat
     for field in schema:
         index = batch.schema.get_field_index(field.name)
         if field.name == "_table":
-            arrays.append(pa.repeat(pa.scalar(name), batch.num_rows))
+            arrays.append(_repeated(name, batch.num_rows))
         elif field.name == "_op" and images == "keys":
             op = batch.column(0)
             arrays.append(pc.if_else(pc.equal(op, "b"), "d", op))
