@@ -1,4 +1,4 @@
-"""``python -m headgate.testing``: fetch and prepare the private MySQL server and Kafka broker, so that later starts need no
+"""``python -m headgate.testing``: fetch and prepare the private MySQL server and Kafka broker, so later starts need no
 network.
 
 Prints the versions that tests and demonstrations will use. Exit code 3 and one line when there is none to be had.
