@@ -29,9 +29,12 @@ itself; retry loops look only at the marker)::
     ├── SnapshotError
     │   ├── SnapshotRefusedError    Definite   a table that cannot be read exactly
     │   └── ChunkRetryError         Transient  a chunk that must be read again
-    └── SinkError
-        ├── TargetError             Definite   the target refused, or is not ours
-        └── CommitConflictError     Transient  somebody else wrote the target at the same time
+    ├── SinkError
+    │   ├── TargetError             Definite   the target refused, or is not ours
+    │   └── CommitConflictError     Transient  somebody else wrote the target at the same time
+    └── RelayError
+        ├── ScnNotFoundError        Definite   a relay no longer holds what comes after an SCN
+        └── ScnOrderError           Definite   transactions that this kind of SCN cannot number in order
 
 Every error is picklable (Spark moves them between processes): the fields are plain values, kept in ``fields`` and
 readable as attributes. ``str(error)`` is one line that a user can act on.
@@ -60,8 +63,11 @@ __all__ = [
     "OffsetFormatError",
     "PositionError",
     "ProtocolError",
+    "RelayError",
     "SchemaAmbiguousError",
     "SchemaChangedError",
+    "ScnNotFoundError",
+    "ScnOrderError",
     "ServerBehindError",
     "ServerError",
     "ServerSettingError",
@@ -249,3 +255,19 @@ class TargetError(SinkError, Definite):
 
 class CommitConflictError(SinkError, Transient):
     """Somebody else wrote the target at the same time."""
+
+
+class RelayError(HeadgateError):
+    """A relay cannot number, keep or give transactions."""
+
+
+class ScnNotFoundError(RelayError, Definite):
+    """A relay no longer holds what comes after an SCN. Fields: ``scn``, ``oldest`` (what may be asked for)."""
+
+    known_fields = (*HeadgateError.known_fields, "scn", "oldest")
+
+
+class ScnOrderError(RelayError, Definite):
+    """Transactions that the chosen kind of SCN cannot number in the order of their commits. Fields: ``scn``."""
+
+    known_fields = (*HeadgateError.known_fields, "scn")

@@ -80,18 +80,18 @@ def test_inside_a_run_it_is_off_unless_asked_for(pipeline: Path) -> None:
 
 def test_inside_a_run(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is there while the pipeline runs, and not after it."""
+    from headgate import _serving
     from headgate import pipeline as wiring
-    from headgate.ui import _server
 
     pages: list[socket.socket] = []
     seen = []
-    taken = _server._listen
+    taken = _serving._listen
 
     def listen(host: str, _port: int) -> socket.socket:
         pages.append(taken(host, 0))
         return pages[-1]
 
-    monkeypatch.setattr(_server, "_listen", listen)
+    monkeypatch.setattr(_serving, "_listen", listen)
 
     def run(*_: object, **__: object) -> None:
         port = pages[0].getsockname()[1]

@@ -1,6 +1,7 @@
 """The binlog: bytes in, events, transactions and walked row images out. No sockets, no clocks, no Arrow."""
 
 from headgate.binlog import codes
+from headgate.binlog._crc import CRC_TABLES, crc_update
 from headgate.binlog._cursor import Cursor
 from headgate.binlog._events import (
     FormatDescription,
@@ -41,6 +42,7 @@ from headgate.binlog._walk import (
 from headgate.binlog.codes import EVENT_NAMES
 
 __all__ = [
+    "CRC_TABLES",
     "D_COLUMN",
     "D_LENGTH",
     "D_OFFSET",
@@ -74,6 +76,7 @@ __all__ = [
     "WalkedRows",
     "assign_ordinals",
     "codes",
+    "crc_update",
     "decimal_size",
     "log_layout",
     "note_counts",

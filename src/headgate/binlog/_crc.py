@@ -15,7 +15,7 @@ from numba import njit
 
 from headgate._memory import u64
 
-__all__ = ["CRC_TABLES", "crc32"]
+__all__ = ["CRC_TABLES", "crc32", "crc_update"]
 
 
 def _build_tables() -> npt.NDArray[np.uint32]:
@@ -35,9 +35,8 @@ CRC_TABLES = _build_tables()
 
 
 @njit(cache=True, nogil=True)
-def crc32(buf: Any, start: int, end: int, t: Any) -> Any:
-    """CRC32 (``uint32``) of ``buf[start:end]``; ``t`` is CRC_TABLES. The caller has checked the bounds."""
-    crc = np.uint32(0xFFFFFFFF)
+def crc_update(crc: Any, buf: Any, start: int, end: int, t: Any) -> Any:
+    """The register (``uint32``) after ``buf[start:end]``; ``t`` is CRC_TABLES. The caller has checked the bounds."""
     low = np.uint64(255)
     p = start
     while p + 8 <= end:
@@ -56,4 +55,10 @@ def crc32(buf: Any, start: int, end: int, t: Any) -> Any:
     while p < end:
         crc = t[0, (np.uint64(crc) ^ np.uint64(buf[p])) & low] ^ (crc >> np.uint32(8))
         p += 1
-    return crc ^ np.uint32(0xFFFFFFFF)
+    return crc
+
+
+@njit(cache=True, nogil=True)
+def crc32(buf: Any, start: int, end: int, t: Any) -> Any:
+    """CRC32 (``uint32``) of ``buf[start:end]``; ``t`` is CRC_TABLES. The caller has checked the bounds."""
+    return crc_update(np.uint32(0xFFFFFFFF), buf, start, end, t) ^ np.uint32(0xFFFFFFFF)

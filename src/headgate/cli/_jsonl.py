@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from headgate._arrow_text import base64_text, fixed_point
 from headgate.catalog import TableDef
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
@@ -27,7 +27,6 @@ __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _NEEDS_ESCAPE: Final = r'["\\\x00-\x1f]'
 _CONTROL: Final = r"[\x00-\x1f]"
-_BASE64: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 
 
 def block_lines(block: LogBlock) -> list[str]:
@@ -138,11 +137,11 @@ def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         text = _quoted(_escaped(array))
     elif pa.types.is_decimal(kind):
-        text = _quoted(_fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())
+        text = _quoted(fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())
     elif pa.types.is_binary(kind):
-        text = _quoted(_base64(array))
+        text = _quoted(base64_text(array))
     elif pa.types.is_struct(kind):
-        srid, wkb = array.field("srid").cast(pa.string()), _base64(array.field("wkb"))
+        srid, wkb = array.field("srid").cast(pa.string()), base64_text(array.field("wkb"))
         text = pc.if_else(
             array.is_valid(), pc.binary_join_element_wise('{"srid":', srid, ',"wkb":"', wkb, '"}', ""), None
         )
@@ -153,20 +152,6 @@ def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
     else:
         text = array.cast(pa.string())
     return text.fill_null("null")
-
-
-def _fixed_point(array: pa.Array) -> pa.Array:
-    """Decimals as MySQL writes them. Arrow's own text turns to exponents where a value is small (``1E-7``)."""
-    scale = array.type.scale
-    if not scale:
-        return array.cast(pa.string())
-    whole = pa.Array.from_buffers(
-        pa.decimal128(array.type.precision, 0), len(array), array.buffers(), array.null_count, array.offset
-    ).cast(pa.string())
-    minus = pc.if_else(pc.starts_with(whole, "-"), "-", "")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(whole, "-"), scale + 1, "0")
-    parts = (minus, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale))
-    return pc.binary_join_element_wise(*parts, "")
 
 
 def _quoted(text: pa.Array) -> pa.Array:
@@ -186,40 +171,3 @@ def _escaped(text: pa.Array) -> pa.Array:
         ]
         text = pc.replace_with_mask(text, rest, pa.array(fixed, pa.string()))
     return text
-
-
-@njit(cache=True, nogil=True)
-def _encode_base64(data: Any, offsets: Any, letters: Any, out_offsets: Any, out: Any) -> None:
-    q = 0
-    for i in range(offsets.shape[0] - 1):
-        out_offsets[i] = q
-        p = offsets[i]
-        end = offsets[i + 1]
-        while p < end:
-            left = end - p
-            word = np.int64(data[p]) << 16
-            if left > 1:
-                word |= np.int64(data[p + 1]) << 8
-            if left > 2:
-                word |= np.int64(data[p + 2])
-            out[q] = letters[word >> 18]
-            out[q + 1] = letters[(word >> 12) & 63]
-            out[q + 2] = letters[(word >> 6) & 63] if left > 1 else 61
-            out[q + 3] = letters[word & 63] if left > 2 else 61
-            q += 4
-            p += 3
-    out_offsets[offsets.shape[0] - 1] = q
-
-
-def _base64(array: pa.Array) -> pa.Array:
-    """Base64 (RFC 4648, with padding) of a binary array."""
-    if array.offset or not len(array):
-        array = pa.concat_arrays([array, pa.array([], array.type)])
-    valid, offsets, data = array.buffers()
-    starts = np.frombuffer(offsets, np.int32)[: len(array) + 1] if offsets is not None else np.zeros(1, np.int32)
-    source = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    size = int(((np.diff(starts) + 2) // 3 * 4).sum())
-    out_offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(size, np.uint8)
-    _encode_base64(source, starts, _BASE64, out_offsets, out)
-    buffers = [valid, pa.py_buffer(out_offsets), pa.py_buffer(out)]
-    return pa.Array.from_buffers(pa.string(), len(array), buffers, null_count=array.null_count)

@@ -21,10 +21,11 @@ class Serving:
     is told before anything else starts.
 
     :param port: 0 lets the system choose; :attr:`port` says which it was.
+    :param name: of the server's thread.
     :raises ConfigError: the address cannot be listened on.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, *, name: str = "headgate-http") -> None:
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
@@ -34,7 +35,7 @@ class Serving:
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="headgate-ui", daemon=True
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name=name, daemon=True
         )
 
     def __enter__(self) -> Serving:

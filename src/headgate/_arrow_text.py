@@ -1,0 +1,65 @@
+"""Values as text, a column at a time: what Arrow's own casts write in another form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+
+__all__ = ["base64_text", "fixed_point"]
+
+_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+
+
+def fixed_point(array: pa.Array) -> pa.Array:
+    """Decimals as MySQL writes them. Arrow's own text turns to exponents where a value is small (``1E-7``)."""
+    scale = array.type.scale
+    if not scale:
+        return array.cast(pa.string())
+    whole = pa.Array.from_buffers(
+        pa.decimal128(array.type.precision, 0), len(array), array.buffers(), array.null_count, array.offset
+    ).cast(pa.string())
+    minus = pc.if_else(pc.starts_with(whole, "-"), "-", "")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(whole, "-"), scale + 1, "0")
+    parts = (minus, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale))
+    return pc.binary_join_element_wise(*parts, "")
+
+
+@njit(cache=True, nogil=True)
+def _encode_base64(data: Any, offsets: Any, letters: Any, out_offsets: Any, out: Any) -> None:
+    q = 0
+    for i in range(offsets.shape[0] - 1):
+        out_offsets[i] = q
+        p = offsets[i]
+        end = offsets[i + 1]
+        while p < end:
+            left = end - p
+            word = np.int64(data[p]) << 16
+            if left > 1:
+                word |= np.int64(data[p + 1]) << 8
+            if left > 2:
+                word |= np.int64(data[p + 2])
+            out[q] = letters[word >> 18]
+            out[q + 1] = letters[(word >> 12) & 63]
+            out[q + 2] = letters[(word >> 6) & 63] if left > 1 else 61
+            out[q + 3] = letters[word & 63] if left > 2 else 61
+            q += 4
+            p += 3
+    out_offsets[offsets.shape[0] - 1] = q
+
+
+def base64_text(array: pa.Array) -> pa.Array:
+    """Base64 (RFC 4648, with padding) of a binary array."""
+    if array.offset or not len(array):
+        array = pa.concat_arrays([array, pa.array([], array.type)])
+    valid, offsets, data = array.buffers()
+    starts = np.frombuffer(offsets, np.int32)[: len(array) + 1] if offsets is not None else np.zeros(1, np.int32)
+    source = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    size = int(((np.diff(starts) + 2) // 3 * 4).sum())
+    out_offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(size, np.uint8)
+    _encode_base64(source, starts, _BASE64, out_offsets, out)
+    buffers = [valid, pa.py_buffer(out_offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.string(), len(array), buffers, null_count=array.null_count)

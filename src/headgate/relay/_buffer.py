@@ -1,0 +1,379 @@
+"""The event buffer: a ring of whole windows in SCN order, bounded in bytes, read from any SCN.
+
+What it guarantees:
+
+- A reader gets events in the order of their windows, without a gap, or a :class:`ScnNotFoundError`: an SCN from which
+  something may be missing is never served. ``prev_scn`` is the SCN of the last window that is gone (or the number
+  before the first one that was ever put in): reading may go on after ``prev_scn`` or later.
+- A window becomes visible whole or not at all.
+- Memory stays below ``memory_bytes`` and, with a folder, files below ``disk_bytes``: the oldest *segment* goes first
+  (:mod:`headgate.relay._segments`). Responses under way keep what they read, so what readers hold comes on top.
+- With a folder, a restart finds every window up to the SCN of the state that was saved last; what came later is dropped
+  and comes again from the log, under the same SCNs.
+
+Policies as in Databus: ``overwrite`` lets the oldest go, so a reader that is too slow gets a ScnNotFoundError;
+``block`` makes the writer wait until :meth:`EventBuffer.release` says that the oldest are no longer needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from headgate.errors import ConfigError, ScnNotFoundError
+from headgate.relay._events import EOP_SIZE, fit, gather, select, skip
+from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
+
+__all__ = ["Batch", "BufferInfo", "EventBuffer", "Place", "Policy", "Stretch"]
+
+Policy: TypeAlias = Literal["overwrite", "block"]
+
+_LARGEST_SEGMENT: Final = 4 << 20
+_SMALLEST_BUFFER: Final = 256 << 10
+_SEGMENTS: Final = 16
+"""A full buffer has at least so many, so what one eviction takes is a small part of it."""
+_VIEWS_KEPT: Final = 4
+"""Stored segments that stay in memory after a read: slow readers follow each other through them."""
+_WAIT_SECONDS: Final = 0.25
+_CHOSEN_AT_ONCE: Final = 65_536
+
+
+@dataclass(frozen=True)
+class Place:
+    """A reader's position, as a Databus checkpoint has it.
+
+    ``scn`` −1: the oldest there is. ``offset`` −1: the window is done; otherwise so many of its events are.
+    """
+
+    scn: int
+    offset: int = -1
+
+
+class Stretch(NamedTuple):
+    """Some windows of one segment: ``data[begin:end]``, of which a reader has had the first ``done`` events."""
+
+    data: Any
+    begin: int
+    end: int
+    done: int
+
+
+@dataclass
+class Batch:
+    """What one read gave: events as they are in the buffer."""
+
+    parts: list[Any]
+    """uint8 arrays; valid as long as they are kept."""
+    size: int = 0
+    events: int = 0
+    """Data events."""
+    control: int = 0
+    """Control events."""
+    pending: int = 0
+    """Bytes of the next event, if nothing was given because it does not fit; else 0."""
+
+    def add(self, stretch: Stretch, size: int, sources: Any | None = None) -> bool:
+        """Take what fits in ``size`` bytes altogether; False: there was more."""
+        next_size = self._take(stretch, size) if sources is None else self._choose(stretch, size, sources)
+        if next_size and not self.size:
+            self.pending = next_size
+        return not next_size
+
+    def _take(self, stretch: Stretch, size: int) -> int:
+        begin = int(skip(stretch.data, stretch.begin, stretch.end, stretch.done))
+        stop, events, control, next_size = fit(stretch.data, begin, stretch.end, size - self.size)
+        if stop > begin:
+            self._add(stretch.data[begin:stop], events, control)
+        return int(next_size)
+
+    def _choose(self, stretch: Stretch, size: int, sources: Any) -> int:
+        data, at, drop = stretch.data, stretch.begin, stretch.done
+        starts = np.empty(min(_CHOSEN_AT_ONCE, (stretch.end - at) // EOP_SIZE[2] + 1), np.int64)
+        while at < stretch.end:
+            chosen, used, events, stop, next_size = select(
+                data, at, stretch.end, size - self.size, sources, drop, starts
+            )
+            if chosen:
+                part = np.empty(int(used), np.uint8)
+                gather(data, starts, chosen, part)
+                self._add(part, events, chosen - events)
+            if next_size:
+                return int(next_size)
+            at, drop = int(stop), 0
+        return 0
+
+    def _add(self, part: Any, events: int, control: int) -> None:
+        self.parts.append(part)
+        self.size += len(part)
+        self.events += int(events)
+        self.control += int(control)
+
+
+@dataclass(frozen=True)
+class BufferInfo:
+    """SCNs and ages; −1 where there is nothing."""
+
+    min_scn: int
+    max_scn: int
+    prev_scn: int
+    first_stamp: int
+    """ns since 1970 of the oldest window's newest event."""
+    last_stamp: int
+    used: int
+    """Bytes of memory taken."""
+    stored: int
+    """Bytes of files."""
+
+
+class EventBuffer:
+    """The ring.
+
+    :param memory_bytes: bound of memory, at least 256 KiB.
+    :param folder: where segments are also written; None: memory only.
+    :param disk_bytes: bound of the files.
+    :param until_scn: of what is found in the folder, what came up to here is kept (−1: nothing).
+    :raises ConfigError: bounds that are too small.
+    :raises TargetError: the folder cannot be used.
+    """
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        *,
+        policy: Policy = "overwrite",
+        folder: Path | None = None,
+        disk_bytes: int = 0,
+        until_scn: int = -1,
+    ) -> None:
+        if memory_bytes < _SMALLEST_BUFFER:
+            raise ConfigError(f"a buffer takes at least {_SMALLEST_BUFFER} bytes, not {memory_bytes}")
+        if folder is not None and disk_bytes < memory_bytes:
+            raise ConfigError(f"what the buffer keeps on disk ({disk_bytes} bytes) is less than its memory")
+        self._bound, self._disk_bound = memory_bytes, disk_bytes
+        self._policy, self._folder = policy, folder
+        self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
+        self._lock = threading.Condition()
+        self._stored: deque[StoredSegment] = deque()
+        self._live: deque[Segment] = deque()
+        self._views: OrderedDict[Path, View] = OrderedDict()
+        self._released = -1
+        self._listeners: list[Callable[[], None]] = []
+        self.prev_scn = until_scn
+        if folder is not None:
+            self._stored.extend(stored_segments(folder, until_scn))
+            if self._stored and self._stored[-1].last_scn == until_scn:
+                self.prev_scn = self._stored[0].first_scn - 1
+            else:  # the machine lost what the state counts on: nothing may be served across that
+                self._drop_stored()
+
+    def _drop_stored(self) -> None:
+        for segment in self._stored:
+            segment.path.unlink(missing_ok=True)
+        self._stored.clear()
+
+    # --- writing
+
+    def append(self, windows: Windows, *, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Put windows in, in order, all with greater SCNs than those before.
+
+        :param give_up: asked while a ``block`` buffer waits; True ends the wait.
+        :return: whether they are all in it (False only after ``give_up``).
+        :raises TargetError: a file cannot be written.
+        """
+        first = 0
+        while first < len(windows.scns):
+            segment = self._segment_for(windows, first, give_up)
+            if segment is None:
+                return False
+            begin = int(windows.ends[first - 1]) if first else 0
+            last = int(np.searchsorted(windows.ends, begin + segment.free, "right"))
+            with self._lock:
+                if self.prev_scn < 0:
+                    self.prev_scn = int(windows.scns[first]) - 1
+                segment.append(windows, first, last)
+            first = last
+        for tell in list(self._listeners):
+            tell()
+        return True
+
+    def _segment_for(self, windows: Windows, first: int, give_up: Callable[[], bool]) -> Segment | None:
+        """A segment in which at least one window fits."""
+        begin = int(windows.ends[first - 1]) if first else 0
+        size = int(windows.ends[first]) - begin
+        if self._live and self._live[-1].free >= size:
+            return self._live[-1]
+        segment_size = max(self._segment_size, size)
+        if not self._make_room(segment_size, give_up):
+            return None
+        segment = Segment(segment_size, self._folder, int(windows.scns[first]))
+        with self._lock:
+            if self._live:
+                self._live[-1].close()
+            self._live.append(segment)
+        return segment
+
+    def _make_room(self, size: int, give_up: Callable[[], bool]) -> bool:
+        with self._lock:
+            while self._live and sum(one.memory for one in self._live) + segment_memory(size) > self._bound:
+                if self._folder is None and self._policy == "block" and not self._await_release(self._live[0], give_up):
+                    return False
+                self._let_go(self._live.popleft())
+            while self._stored and self._files() + size > self._disk_bound:
+                if self._policy == "block" and not self._await_release(self._stored[0], give_up):
+                    return False
+                gone = self._stored.popleft()
+                self._views.pop(gone.path, None)
+                gone.path.unlink(missing_ok=True)
+                self.prev_scn = gone.last_scn
+        return True
+
+    def _await_release(self, segment: Segment | StoredSegment, give_up: Callable[[], bool]) -> bool:
+        last = segment.last_scn if isinstance(segment, StoredSegment) else int(segment.view().scns[-1])
+        while self._released < last:
+            if give_up():
+                return False
+            self._lock.wait(_WAIT_SECONDS)
+        return True
+
+    def _let_go(self, segment: Segment) -> None:
+        """Out of memory: into the files, if there are any."""
+        segment.close()
+        view = segment.view()
+        if segment.path is None:
+            self.prev_scn = int(view.scns[-1])
+            return
+        self._stored.append(
+            StoredSegment(segment.path, segment.used, int(view.scns[0]), int(view.scns[-1]), int(view.stamps[0]))
+        )
+
+    def _files(self) -> int:
+        live = sum(one.used for one in self._live if one.path is not None)
+        return live + sum(one.size for one in self._stored)
+
+    def release(self, scn: int) -> None:
+        """Windows up to ``scn`` are needed by nobody; a writer that waits may replace them."""
+        with self._lock:
+            self._released = max(self._released, scn)
+            self._lock.notify_all()
+
+    def close(self) -> None:
+        """Nothing more is written; what is there may be read on."""
+        with self._lock:
+            for segment in self._live:
+                segment.close()
+
+    def on_append(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Call ``tell`` in the writer's thread after each append; calling what comes back ends that."""
+        self._listeners.append(tell)
+        return lambda: self._listeners.remove(tell)
+
+    # --- reading
+
+    def info(self) -> BufferInfo:
+        """How things stand."""
+        with self._lock:
+            stored, live = list(self._stored), [one.view() for one in self._live]
+            used = sum(one.memory for one in self._live)
+            files = self._files() if self._folder is not None else 0
+            prev = self.prev_scn
+        views = [view for view in live if len(view.scns)]
+        if stored:
+            first, first_stamp = stored[0].first_scn, stored[0].first_stamp
+        elif views:
+            first, first_stamp = int(views[0].scns[0]), int(views[0].stamps[0])
+        else:
+            return BufferInfo(-1, -1, prev, -1, -1, used, files)
+        if views:
+            last, last_stamp = int(views[-1].scns[-1]), int(views[-1].stamps[-1])
+        else:
+            view = self._view(stored[-1])
+            last, last_stamp = int(view.scns[-1]), int(view.stamps[-1])
+        return BufferInfo(first, last, prev, first_stamp, last_stamp, used, files)
+
+    def last_place(self) -> Place:
+        """From where the newest window is read, and what comes after it."""
+        newest = self.info().max_scn
+        return Place(newest, 0) if newest >= 0 else Place(-1)
+
+    def in_memory(self, place: Place) -> bool:
+        """Whether reading from there touches no file."""
+        with self._lock:
+            return not self._stored or place.scn > self._stored[-1].last_scn
+
+    def stretches(self, place: Place, *, each: bool = False) -> Iterator[Stretch]:
+        """What is there from ``place`` on, as it is now: a segment's part at a time, or each window.
+
+        :raises ScnNotFoundError: something after ``place`` may be gone.
+        :raises TargetError: a file cannot be read.
+        """
+        with self._lock:
+            segments: list[Segment | StoredSegment] = [*self._stored, *self._live]
+            prev = self.prev_scn
+        first_scn = -1
+        for number, segment in enumerate(segments):
+            if isinstance(segment, StoredSegment) and segment.last_scn < place.scn and number + 1 < len(segments):
+                first_scn = segment.first_scn if first_scn < 0 else first_scn
+                continue
+            view = self._view(segment)
+            if not len(view.scns):
+                continue
+            first_scn = int(view.scns[0]) if first_scn < 0 else first_scn
+            _check(place, prev, first_scn)
+            yield from _stretches(view, place, each)
+        _check(place, prev, first_scn)
+
+    def _view(self, segment: Segment | StoredSegment) -> View:
+        if isinstance(segment, Segment):
+            return segment.view()
+        with self._lock:
+            view = self._views.get(segment.path)
+            if view is not None:
+                self._views.move_to_end(segment.path)
+        if view is None:
+            view = segment.view()
+            with self._lock:
+                self._views[segment.path] = view
+                while len(self._views) > _VIEWS_KEPT:
+                    self._views.popitem(last=False)
+        return view
+
+    def read(self, place: Place, size: int, sources: Any | None = None) -> Batch:
+        """Events from ``place`` on, at most ``size`` bytes of them.
+
+        :param sources: sorted int64: only the events of these sources, and control events; None: all. A place inside a
+            window then counts only those.
+        :raises ScnNotFoundError: something after ``place`` may be gone.
+        """
+        batch = Batch([])
+        for stretch in self.stretches(place):
+            if not batch.add(stretch, size, sources):
+                break
+        return batch
+
+
+def _check(place: Place, prev: int, first_scn: int) -> None:
+    if place.scn < 0 or (first_scn >= 0 and place.scn >= first_scn):
+        return
+    if place.scn < prev or (place.scn == prev and place.offset >= 0):
+        raise ScnNotFoundError(
+            f"the relay holds what came after SCN {prev}, not what came after {place.scn}", scn=place.scn, oldest=prev
+        )
+
+
+def _stretches(view: View, place: Place, each: bool) -> Iterator[Stretch]:
+    window, done = 0, 0
+    if place.scn >= 0:
+        window = int(np.searchsorted(view.scns, place.scn, "left"))
+        if window < len(view.scns) and int(view.scns[window]) == place.scn:
+            window, done = (window + 1, 0) if place.offset < 0 else (window, place.offset)
+    last = len(view.scns)
+    while window < last:
+        to = window + 1 if each or done else last
+        yield Stretch(view.data, view.start(window), int(view.ends[to - 1]), done)
+        window, done = to, 0

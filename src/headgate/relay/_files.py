@@ -1,0 +1,46 @@
+"""Small JSON files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headgate.errors import ConfigError
+
+__all__ = ["read_json", "write_json"]
+
+
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Put ``value`` there, replacing what was there; it survives the process, and with it the machine.
+
+    :raises ConfigError: it cannot be written.
+    """
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as out:
+            json.dump(value, out)
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from None
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """What is there; None if nothing is.
+
+    :raises ConfigError: it cannot be read, or is no JSON object.
+    """
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{file} is not a JSON object")
+    return value

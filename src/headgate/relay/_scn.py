@@ -1,0 +1,247 @@
+"""SCNs: the 64-bit numbers by which Databus orders transactions, and how each kind comes to its own.
+
+What every kind guarantees: a transaction later in the log has a greater SCN, over restarts too, and reading the same
+transaction again gives the same SCN; or there is a :class:`ScnOrderError` in place of a number, and nothing of that
+transaction is published. All are positive in 64 signed bits.
+
+``binlog-offset``
+    ``file << 32 | offset``: where the transaction's last row event begins, as Databus's MySQL relay has it
+    (``ORListener.java``), but with the offset unsigned: Databus's own SCNs turn negative above 2 GiB. It means
+    something for one server only and begins anew with RESET BINARY LOGS AND GTIDS: a smaller SCN than the last one is
+    refused.
+``gtid-generation`` (default)
+    ``generation << 48 | number`` of the GTID. A generation belongs to one source (a server's UUID and the tag, if there
+    is one). When another source begins to write, as after a failover, a generation is added to the *map*, a file that
+    relays may share: entries ``{generation, source, first, ts_us}``, where ``first`` is the transaction's number and
+    ``ts_us`` its commit time. A GTID belongs to the newest generation of its source that begins at or before its
+    number, so every relay with the map gives it the same SCN, wherever it reads and whenever it started.
+``relay-generated``
+    Counts transactions, from a state that is kept with the position (so that both are of one moment). Two relays that
+    begin with the same state at the same transaction stay equal while their sources do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.errors import ConfigError, ScnOrderError
+from headgate.relay._files import read_json, write_json
+
+__all__ = ["KINDS", "BinlogOffset", "GenerationMap", "GtidGeneration", "Kind", "RelayGenerated", "Scn", "make_scn"]
+
+Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_OFFSET_BITS: Final = 32
+_NUMBER_BITS: Final = 48
+"""2⁴⁸ transactions of one source are a million a second for nine years; 15 bits are left for generations."""
+_LAST_GENERATION: Final = 2**15 - 1
+_LAST_FILE: Final = 2**31 - 1
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+class Scn(Protocol):
+    """Numbers whole transactions in the order of the log. It changes with every transaction it has numbered."""
+
+    kind: Kind
+    last: int
+    """The newest SCN given; -1: none yet."""
+
+    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+        """SCNs of the next transactions: their GTIDs, where the last row event of each begins, commit times (µs).
+
+        :raises ScnOrderError: this kind cannot number them in order.
+        """
+
+
+def make_scn(kind: Kind, *, last: int, generations: GenerationMap) -> Scn:
+    """The numbers that come after ``last``."""
+    if kind == "binlog-offset":
+        return BinlogOffset(last)
+    return RelayGenerated(last) if kind == "relay-generated" else GtidGeneration(generations, last)
+
+
+def _check_growth(scns: _Numbers, last: int, gtids: Sequence[str], remedy: str) -> None:
+    before = np.concatenate((np.array([last], np.int64), scns[:-1]))
+    wrong = np.flatnonzero(scns <= before)
+    if len(wrong):
+        i = int(wrong[0])
+        raise ScnOrderError(
+            f"a transaction would get SCN {int(scns[i])} after {int(before[i])}: {remedy}",
+            gtid=gtids[i], scn=int(scns[i]),
+        )  # fmt: skip
+
+
+class BinlogOffset:
+    """``file << 32 | offset``."""
+
+    kind: Kind = "binlog-offset"
+
+    def __init__(self, last: int = -1) -> None:
+        self.last = last
+
+    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+        """See :class:`Scn`."""
+        del stamps_us
+        far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
+        if len(far):
+            raise ScnOrderError(
+                f"a transaction stands at {int(positions[far[0]])} in file {int(files[far[0]])}, which does not fit an "
+                "SCN made of file and offset: use gtid-generation",
+                gtid=gtids[int(far[0])],
+            )
+        scns = (files << _OFFSET_BITS) | positions
+        _check_growth(
+            scns, self.last, gtids,
+            "the log began anew, or is another server's; binlog-offset holds for one server and one log only, "
+            "gtid-generation over failovers",
+        )  # fmt: skip
+        self.last = int(scns[-1]) if len(scns) else self.last
+        return scns
+
+
+class RelayGenerated:
+    """Counts transactions."""
+
+    kind: Kind = "relay-generated"
+
+    def __init__(self, last: int = -1) -> None:
+        self.last = last
+
+    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+        """See :class:`Scn`."""
+        del files, positions, stamps_us
+        first = max(self.last, 0) + 1
+        scns = np.arange(first, first + len(gtids), dtype=np.int64)
+        self.last = int(scns[-1]) if len(scns) else self.last
+        return scns
+
+
+@dataclass(frozen=True)
+class _Generation:
+    generation: int
+    source: str
+    first: int
+    ts_us: int
+
+
+class GenerationMap:
+    """The generations of one timeline, in memory or in a file that several relays may share.
+
+    An entry is written before any of its SCNs is given, under a lock, after a look at what others have written; entries
+    are never changed.
+
+    :param file: None: in memory.
+    :raises ConfigError: the file cannot be read or written.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._entries: list[_Generation] = []
+        self._load()
+
+    def find(self, source: str, number: int) -> int:
+        """The generation of a GTID; 0: it has none."""
+        for entry in reversed(self._entries):
+            if entry.source == source and entry.first <= number:
+                return entry.generation
+        return 0
+
+    def begin(self, source: str, number: int, ts_us: int, *, after: int) -> int:
+        """The generation of a GTID that begins to write after generation ``after``: what another relay has found, or a
+        new one.
+
+        :raises ScnOrderError: there is none left.
+        """
+        with self._locked():
+            self._load()
+            found = self.find(source, number)
+            if found > after:
+                return found
+            generation = max([after, *(entry.generation for entry in self._entries)]) + 1
+            if generation > _LAST_GENERATION:
+                raise ScnOrderError(
+                    f"all {_LAST_GENERATION} generations are used, because sources write by turns: use relay-generated"
+                )
+            self._entries.append(_Generation(generation, source, number, ts_us))
+            if self._file is not None:
+                write_json(self._file, {"v": 1, "generations": [vars(entry) for entry in self._entries]})
+            return generation
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The entries, oldest first, as the file has them."""
+        return [dict(vars(entry)) for entry in self._entries]
+
+    def _load(self) -> None:
+        value = None if self._file is None else read_json(self._file)
+        if value is None:
+            return
+        try:
+            self._entries = [_Generation(**entry) for entry in value["generations"]]
+        except (KeyError, TypeError):
+            raise ConfigError(f"{self._file} is not a map of generations") from None
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self._file is None:
+            yield
+            return
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            lock = self._file.with_name(f"{self._file.name}.lock").open("w")
+        except OSError as error:
+            raise ConfigError(f"{self._file} cannot be locked: {error.strerror or error}") from None
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class GtidGeneration:
+    """``generation << 48 | number``."""
+
+    kind: Kind = "gtid-generation"
+
+    def __init__(self, generations: GenerationMap, last: int = -1) -> None:
+        self._map = generations
+        self.last = last
+        self._source = ""
+        self._generation = 0
+
+    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+        """See :class:`Scn`."""
+        del files, positions
+        scns = np.empty(len(gtids), np.int64)
+        for i, gtid in enumerate(gtids):
+            source, _, digits = gtid.rpartition(":")
+            scns[i] = self.last = self._next(gtid, source, int(digits), int(stamps_us[i]))
+        return scns
+
+    def _next(self, gtid: str, source: str, number: int, ts_us: int) -> int:
+        if number >> _NUMBER_BITS:
+            raise ScnOrderError("a GTID's number does not fit an SCN: use relay-generated", gtid=gtid)
+        if source != self._source or not self._generation:
+            found = self._map.find(source, number)
+            if self._scn(found, number) <= self.last or not found:
+                found = self._map.begin(source, number, ts_us, after=max(self.last, 0) >> _NUMBER_BITS)
+            self._source, self._generation = source, found
+        scn = self._scn(self._generation, number)
+        if scn <= self.last:
+            raise ScnOrderError(
+                "a transaction has a smaller number than one of the same source before it (Group Replication with "
+                "several primaries, a GTID set by hand, or a log that began anew): use relay-generated",
+                gtid=gtid, scn=scn,
+            )  # fmt: skip
+        return scn
+
+    @staticmethod
+    def _scn(generation: int, number: int) -> int:
+        return generation << _NUMBER_BITS | number

@@ -1,0 +1,197 @@
+"""Segments: stretches of the event buffer, each some windows behind each other and where they are.
+
+A segment is written by one thread, at its end only, and read by many. What was written is never changed, and a reader
+works with what it took at one moment (:meth:`Segment.view`), so readers need no lock and may keep what they got: the
+memory of a segment that the buffer has let go is freed when its last reader is done.
+
+With a folder, every window is also appended to a file of the segment's; what a killed process had written stays, and a
+window that was cut off is recognised by its checksums and dropped. Files hold windows and nothing else: the index is
+made again by a scan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.errors import ScnNotFoundError, TargetError
+from headgate.relay._events import scan_windows
+
+__all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "stored_segments"]
+
+_INDEX_BYTES: Final = 24
+"""Memory that the index of one window takes."""
+_SMALLEST_WINDOW: Final = 122
+"""Bytes of a window with one event without a value; a window of version 2 is no smaller."""
+_SUFFIX: Final = ".events"
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+def _most_windows(size: int) -> int:
+    return size // _SMALLEST_WINDOW + 1
+
+
+def segment_memory(size: int) -> int:
+    """Bytes of memory that a segment for ``size`` bytes of windows takes at most, the index included."""
+    return size + _INDEX_BYTES * _most_windows(size)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Whole windows in order; each array but ``data`` is int64[windows]."""
+
+    data: Bytes
+    scns: Int64s
+    ends: Int64s
+    """Where each window ends in ``data``; the first begins at 0."""
+    stamps: Int64s
+    """Of each window's newest event, ns since 1970."""
+    events: Int64s
+    """Data events of each."""
+
+
+class View(NamedTuple):
+    """What a segment holds at one moment."""
+
+    data: Bytes
+    scns: Int64s
+    ends: Int64s
+    stamps: Int64s
+
+    def start(self, window: int) -> int:
+        """Where a window begins."""
+        return int(self.ends[window - 1]) if window else 0
+
+
+class Segment:
+    """A segment in memory, being written.
+
+    :param size: bytes it can hold.
+    :param folder: where its file is put; None: nowhere.
+    """
+
+    def __init__(self, size: int, folder: Path | None, first_scn: int) -> None:
+        self._data = np.empty(size, np.uint8)
+        self._index = np.empty((3, _most_windows(size)), np.int64)
+        self._windows = 0
+        self.used = 0
+        self._file: Any = None
+        self.path: Path | None = None
+        if folder is not None:
+            self.path = folder / f"{first_scn:019d}{_SUFFIX}"
+            with _target(self.path):
+                folder.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("wb", buffering=0)
+
+    @property
+    def free(self) -> int:
+        """Bytes that still fit."""
+        return len(self._data) - self.used
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory, the index included."""
+        return segment_memory(len(self._data))
+
+    def append(self, windows: Windows, first: int, last: int) -> None:
+        """Take ``windows[first:last]``, which fit.
+
+        :raises TargetError: the file cannot be written.
+        """
+        begin = int(windows.ends[first - 1]) if first else 0
+        data = windows.data[begin : int(windows.ends[last - 1])]
+        if self._file is not None and self.path is not None:
+            with _target(self.path):
+                _write_all(self._file, data)
+        place = slice(self._windows, self._windows + last - first)
+        self._data[self.used : self.used + len(data)] = data
+        self._index[0, place] = windows.scns[first:last]
+        self._index[1, place] = windows.ends[first:last] - begin + self.used
+        self._index[2, place] = windows.stamps[first:last]
+        self.used += len(data)
+        self._windows += last - first  # published last: a reader sees whole windows
+
+    def view(self) -> View:
+        """What is in it now."""
+        n = self._windows
+        index = self._index
+        return View(self._data, index[0, :n], index[1, :n], index[2, :n])
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass(frozen=True)
+class StoredSegment:
+    """A segment whose bytes are in its file only."""
+
+    path: Path
+    size: int
+    first_scn: int
+    last_scn: int
+    first_stamp: int
+
+    def view(self) -> View:
+        """Read it.
+
+        :raises ScnNotFoundError: the buffer has let it go meanwhile.
+        :raises TargetError: the file cannot be read.
+        """
+        with _target(self.path):
+            try:
+                data = np.fromfile(self.path, np.uint8, self.size)
+            except FileNotFoundError:
+                gone = self.last_scn
+                raise ScnNotFoundError(f"the relay has let go of SCN {gone} meanwhile", scn=gone) from None
+        scns, ends, stamps, _ = scan_windows(data)
+        return View(data, scns, ends, stamps)
+
+
+def stored_segments(folder: Path, until_scn: int) -> list[StoredSegment]:
+    """The segments of an earlier process, oldest first, with what came up to ``until_scn``; later windows, and what is
+    damaged with all that comes after it, are removed from the files.
+
+    :raises TargetError: a file cannot be read or written.
+    """
+    found: list[StoredSegment] = []
+    whole = True
+    for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else []:
+        with _target(path):
+            data = np.fromfile(path, np.uint8)
+            scns, ends, stamps, _ = scan_windows(data)
+            kept = int(np.searchsorted(scns, until_scn, "right")) if whole else 0
+            whole = whole and kept == len(scns) and (not kept or int(ends[-1]) == len(data))
+            if not kept:
+                path.unlink()
+                continue
+            size = int(ends[kept - 1])
+            if size < len(data):
+                with path.open("r+b") as file:
+                    file.truncate(size)
+        found.append(StoredSegment(path, size, int(scns[0]), int(scns[kept - 1]), int(stamps[0])))
+    return found
+
+
+def _write_all(file: Any, data: Bytes) -> None:
+    rest = memoryview(data.data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+@contextlib.contextmanager
+def _target(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TargetError(f"the relay's buffer {path} cannot be used: {error.strerror or error}") from None

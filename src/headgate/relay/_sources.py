@@ -1,0 +1,425 @@
+"""What a relay reads and under which names: Databus's files as they are, or a TOML file of ours.
+
+Databus's own (its example relay's ``sources-or-person.json`` and ``relay_or_person.properties``)::
+
+    {"name": "person", "id": 1, "uri": "mysql://user%2Fpassword@host:3306/<server id>/<log prefix>",
+     "sources": [{"id": 40, "name": "com.example.Person", "uri": "or_test.person", "partitionFunction": "constant:1"}]}
+
+A *physical source* is one server's log; its id is the physical partition of its events. A *logical source* is a table,
+with an id that events carry and a name that its schemas have. The server id and the log prefix of the URI are not
+needed: the log is read by GTID, under a server id that nobody has.
+
+In TOML the same, with tables by pattern and passwords by reference::
+
+    port = 11115
+    schemas = "schemas_registry"
+    state = "relay-state"
+    [[physical]]
+    name = "shop"
+    id = 1
+    url = "mysql://reader@db1:3306"
+    password_file = "/run/secrets/db1"
+    [[physical.sources]]
+    id = 40
+    name = "com.example.shop.Order"
+    table = "shop.orders"
+    [[physical.sources]]
+    id = 1000
+    name = "com.example"
+    table = "stock.*"          # each of these tables: com.example.stock.<table>, ids from 1000 on
+
+A pattern's tables get ids from the pattern's own on, in the order in which they first turn up; which is which is kept
+in the state folder, so that an id means the same table for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headgate.catalog import TablePatterns
+from headgate.errors import ConfigError
+from headgate.mysql import ConnectionSettings, Secret
+from headgate.relay._files import read_json, write_json
+from headgate.relay._schemas import Types
+from headgate.relay._scn import Kind
+
+__all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "SourceNames", "load_relay"]
+
+_URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
+_CONSTANT: Final = re.compile(r"constant:([0-9]+)")
+_LARGEST_ID: Final = 2**15 - 1
+"""Source and partition ids are signed 16-bit numbers in events; those below 1 are Databus's own."""
+_WILDCARDS: Final = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class LogicalSource:
+    """A table, or the tables of a pattern, under a name and an id."""
+
+    id: int
+    name: str
+    table: str
+    """``db.table``, or a pattern of that form."""
+    partition: int = 1
+    """The logical partition of its events (``constant:N``)."""
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for any number of tables."""
+        return _WILDCARDS.search(self.table) is not None
+
+
+@dataclass(frozen=True)
+class PhysicalSource:
+    """One server's log."""
+
+    id: int
+    name: str
+    settings: ConnectionSettings
+    sources: tuple[LogicalSource, ...]
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Its configuration in Databus's form, without the password."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class _TomlSource(_Model):
+    id: int = Field(ge=1, le=_LARGEST_ID)
+    name: str
+    table: str
+    partition: int = Field(1, ge=0, le=_LARGEST_ID)
+
+
+class _TomlPhysical(_Model):
+    id: int = Field(ge=1, le=_LARGEST_ID)
+    name: str
+    url: str
+    password_env: str | None = None
+    password_file: str | None = None
+    sources: tuple[_TomlSource, ...] = Field(min_length=1)
+
+
+class _Buffer(_Model):
+    memory_bytes: int = Field(256 << 20, ge=256 << 10)
+    disk_bytes: int = Field(0, ge=0)
+    policy: Literal["overwrite", "block"] = "overwrite"
+
+
+class _Toml(_Model):
+    port: int = Field(11115, ge=0, le=65535)
+    host: str = "127.0.0.1"
+    schemas: str | None = None
+    state: str | None = None
+    scn: Kind = "gtid-generation"
+    generations: str | None = None
+    event_version: Literal[1, 2] = 1
+    types: Types = "exact"
+    zero_dates: Literal["error", "null", "text"] = "error"
+    buffer: _Buffer = Field(default_factory=lambda: _Buffer.model_validate({}))
+    physical: tuple[_TomlPhysical, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class RelayConfig:
+    """Everything a relay is told."""
+
+    physical: tuple[PhysicalSource, ...]
+    port: int = 11115
+    """Databus's relays listen on it by their example."""
+    host: str = "127.0.0.1"
+    schemas: Path | None = None
+    """The registry's folder; None: schemas are kept in memory."""
+    state: Path | None = None
+    """Where positions, ids and the buffer's files are; None: a restart begins anew."""
+    scn: Kind = "gtid-generation"
+    generations: Path | None = None
+    """The map of generations, if relays share one; else it is in the state folder."""
+    event_version: int = 1
+    types: Types = "exact"
+    zero_dates: Literal["error", "null", "text"] = "error"
+    memory_bytes: int = 256 << 20
+    """Of each physical source's buffer."""
+    disk_bytes: int = 0
+    """Of each buffer's files; 0: memory only."""
+    policy: Literal["overwrite", "block"] = "overwrite"
+
+    def __post_init__(self) -> None:
+        """:raises ConfigError: two sources with one id or name, or a table that two sources want."""
+        _once("physical source id", [one.id for one in self.physical])
+        logical = [one for physical in self.physical for one in physical.sources]
+        _once("source id", [one.id for one in logical])
+        _once("source name", [one.name for one in logical])
+        if self.disk_bytes and self.state is None:
+            raise ConfigError("a buffer on disk needs a state folder")
+
+
+def _once(what: str, given: Sequence[Any]) -> None:
+    for one in given:
+        if given.count(one) > 1:
+            raise ConfigError(f"{what} {one} is there twice")
+
+
+def load_relay(file: Path, properties: Path | None = None) -> RelayConfig:
+    """Read a relay's file: TOML by its suffix, else Databus's JSON, with the relay's ``.properties`` if there are any.
+
+    :raises ConfigError: a file cannot be read, or says something that is wrong.
+    """
+    text = _text(file)
+    if file.suffix == ".toml":
+        if properties is not None:
+            raise ConfigError(f"{file} holds the relay's settings itself: leave the properties away")
+        return _from_toml(text, file)
+    return _from_databus(text, file, {} if properties is None else _properties(_text(properties)))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{file} cannot be read: {reason}") from None
+
+
+# --- Databus's files --------------------------------------------------------------------------------------------------
+
+
+def _from_databus(text: str, file: Path, properties: Mapping[str, str]) -> RelayConfig:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{file} is not JSON: {error}") from None
+    try:
+        physical = tuple(_physical(one) for one in (value if isinstance(value, list) else [value]))
+    except (KeyError, TypeError, ValueError) as error:
+        missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(f"{file}: {missing}") from None
+    prefix = "databus.relay."
+    own = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
+    schemas = own.get("schemaRegistry.fileSystem.schemaDir")
+    state = own.get("dataSources.sequenceNumbersHandler.file.scnDir")
+    policies = {"OVERWRITE_ON_WRITE": "overwrite", "BLOCK_ON_WRITE": "block"}
+    policy: Any = policies.get(own.get("eventBuffer.queuePolicy", "OVERWRITE_ON_WRITE"))
+    if policy is None:
+        raise ConfigError(f"eventBuffer.queuePolicy is none of {', '.join(policies)}")
+    return RelayConfig(
+        physical,
+        port=_number(own, "container.httpPort", 11115),
+        schemas=None if schemas is None else Path(schemas),
+        state=None if state is None else Path(state),
+        memory_bytes=_number(own, "eventBuffer.maxSize", 256 << 20),
+        policy=policy,
+    )
+
+
+def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name, str(default))
+    if not text.isdigit():
+        raise ConfigError(f"{name} is {text!r}, which is not a number")
+    return int(text)
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Java's properties: ``name=value``, ``#`` and ``!`` begin comments, a backslash at the end continues a line."""
+    found = {}
+    for line in re.sub(r"\\\r?\n\s*", "", text).splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            name, _, value = stripped.partition("=")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def _physical(value: Any) -> PhysicalSource:
+    sources = tuple(_logical(one) for one in value["sources"])
+    if not sources:
+        raise ValueError("sources is empty")
+    shown = {**value, "uri": _without_password(str(value["uri"]))}
+    return PhysicalSource(_id(value["id"]), str(value["name"]), _settings(str(value["uri"])), sources, shown)
+
+
+def _id(value: Any) -> int:
+    if not isinstance(value, int) or not 1 <= value <= _LARGEST_ID:
+        raise ValueError(f"the id {value!r} is not a number from 1 to {_LARGEST_ID}")
+    return value
+
+
+def _logical(value: Any) -> LogicalSource:
+    function = str(value.get("partitionFunction", "constant:1"))
+    constant = _CONSTANT.fullmatch(function)
+    if constant is None:
+        raise ValueError(f"the partition function {function!r} is not constant:N, the only one for MySQL")
+    return LogicalSource(_id(value["id"]), str(value["name"]), _table(str(value["uri"])), int(constant[1]))
+
+
+def _table(name: str) -> str:
+    db, dot, table = name.partition(".")
+    if not (db and dot and table):
+        raise ValueError(f"{name!r} is not db.table")
+    return name
+
+
+def _settings(uri: str) -> ConnectionSettings:
+    """``mysql://user%2Fpassword@host:port/<server id>/<log prefix>``; no text of the URI stands in an error."""
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        raise ValueError("the uri is not a MySQL URI") from None
+    if parts.scheme != "mysql" or not parts.hostname or (parts.path.strip("/") and not _URI_PATH.fullmatch(parts.path)):
+        raise ValueError("the uri is not mysql://user%2Fpassword@host:port/<server id>/<log prefix>")
+    user, slash, password = unquote(parts.username or "").partition("/")
+    if parts.password is not None:
+        password, slash = unquote(parts.password), "/"
+    secret = Secret(value=password) if slash else Secret()
+    return ConnectionSettings(host=parts.hostname, port=3306 if port is None else port, user=user, secret=secret)
+
+
+def _without_password(uri: str) -> str:
+    head, at, rest = uri.rpartition("@")
+    scheme, slashes, who = head.partition("://")
+    user = re.split(r"%2[Ff]|[:/]", who)[0]
+    return f"{scheme}{slashes}{user}%2F***{at}{rest}" if at else uri
+
+
+# --- TOML -------------------------------------------------------------------------------------------------------------
+
+
+def _from_toml(text: str, file: Path) -> RelayConfig:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        given = _Toml.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{file}: {place}: {first['msg']}") from None
+    physical = tuple(_toml_physical(one, file) for one in given.physical)
+    folders = {name: _path(getattr(given, name), file) for name in ("schemas", "state", "generations")}
+    return RelayConfig(
+        physical, port=given.port, host=given.host, scn=given.scn, event_version=given.event_version,
+        types=given.types, zero_dates=given.zero_dates, memory_bytes=given.buffer.memory_bytes,
+        disk_bytes=given.buffer.disk_bytes, policy=given.buffer.policy, **folders,
+    )  # fmt: skip
+
+
+def _path(text: str | None, file: Path) -> Path | None:
+    """Relative paths begin at the file's folder."""
+    return None if text is None else file.parent / Path(text).expanduser()
+
+
+def _toml_physical(value: _TomlPhysical, file: Path) -> PhysicalSource:
+    settings = ConnectionSettings.from_url(
+        value.url, password_env=value.password_env, password_file=value.password_file
+    )
+    try:
+        sources = tuple(LogicalSource(one.id, one.name, _table(one.table), one.partition) for one in value.sources)
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    listed = [
+        {"id": one.id, "name": one.name, "uri": one.table, "partitionFunction": f"constant:{one.partition}"}
+        for one in sources
+    ]
+    shown = {"name": value.name, "id": value.id, "uri": settings.url, "sources": listed}
+    return PhysicalSource(value.id, value.name, settings, sources, shown)
+
+
+# --- which table is which source --------------------------------------------------------------------------------------
+
+
+class SourceNames:
+    """The logical sources of one relay by table and by id; the tables of patterns are added as they turn up.
+
+    :param file: keeps the ids of those; None: memory only.
+    :raises ConfigError: the file cannot be read.
+    """
+
+    def __init__(self, physical: Sequence[PhysicalSource], file: Path | None = None) -> None:
+        self._file = file
+        self._patterns: dict[int, list[tuple[TablePatterns, LogicalSource]]] = {}
+        self._found: dict[tuple[int, str], LogicalSource] = {}
+        self._physical: dict[int, int] = {}
+        for one in physical:
+            for source in one.sources:
+                if source.is_pattern:
+                    self._patterns.setdefault(one.id, []).append((TablePatterns([source.table]), source))
+                else:
+                    self._put(one.id, source)
+        self._made: list[tuple[int, LogicalSource]] = []
+        for stored in (read_json(file) or {}).get("sources", []) if file is not None else []:
+            self._add(int(stored["physical"]), LogicalSource(**stored["source"]))
+
+    def _put(self, physical: int, source: LogicalSource) -> None:
+        self._found[physical, source.table] = source
+        self._physical[source.id] = physical
+
+    def all(self) -> list[LogicalSource]:
+        """Every source with a table, by id."""
+        return sorted(self._found.values(), key=lambda source: source.id)
+
+    def by_id(self, number: int) -> LogicalSource | None:
+        """The source of an id."""
+        return next((source for source in self._found.values() if source.id == number), None)
+
+    def physical_of(self, number: int) -> int | None:
+        """The physical partition that a source's events are in."""
+        return self._physical.get(number)
+
+    def of(self, physical: int) -> _OfPhysical:
+        """The view of one physical source's reader."""
+        return _OfPhysical(self, physical)
+
+    def find(self, physical: int, db: str, table: str) -> LogicalSource:
+        """The source of a table that is followed; one of a pattern's is made if it turns up for the first time.
+
+        :raises ConfigError: there is no id left, or the ids cannot be kept.
+        """
+        name = f"{db}.{table}"
+        found = self._found.get((physical, name))
+        if found is None:
+            pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
+            found = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
+            self._add(physical, found)
+            if self._file is not None:
+                made = [{"physical": place, "source": vars(one)} for place, one in self._made]
+                write_json(self._file, {"v": 1, "sources": made})
+        return found
+
+    def _add(self, physical: int, source: LogicalSource) -> None:
+        """A pattern's table; one that has a source of its own by now keeps that."""
+        self._made.append((physical, source))
+        if (physical, source.table) not in self._found:
+            self._put(physical, source)
+
+    def _free_id(self, first: int) -> int:
+        number = first
+        while number in self._physical:
+            number += 1
+        if number > _LARGEST_ID:
+            raise ConfigError(f"no source id is left after {first}")
+        return number
+
+
+class _OfPhysical:
+    """See :class:`headgate.relay._assemble.SourceOf`."""
+
+    def __init__(self, names: SourceNames, physical: int) -> None:
+        self._names, self._physical = names, physical
+
+    def source_of(self, db: str, table: str) -> LogicalSource:
+        """The source of a table that is followed."""
+        return self._names.find(self._physical, db, table)

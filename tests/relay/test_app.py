@@ -1,0 +1,376 @@
+"""The commands of Databus over HTTP, byte for byte where its clients look."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headgate.catalog import Column, TableDef
+from headgate.replication import ImageBatch
+from tests.relay.rows import PERSON, UUID, block, image, people
+from tests.relay.serving import PET, Answer, Served, physical, served
+
+GENERATION = 1 << 48
+PET_TABLE = TableDef(
+    "or_test",
+    "pet",
+    (Column("owner", "int", nullable=False), Column("name", "varchar", length=80, charset="utf8mb4", nullable=False)),
+    (0, 1),
+)
+
+
+def pets(owners: list[int], **more: Any) -> ImageBatch:
+    rows = len(owners)
+    given: dict[str, Any] = {"ops": "c" * rows, "gtids": [f"{UUID}:1"] * rows, "pos": [200] * rows, **more}
+    return image(PET_TABLE, {"owner": owners, "name": [f"pet{one}" for one in owners]}, **given)
+
+
+@pytest.fixture
+def relay() -> Iterator[Served]:
+    with served() as one:
+        yield one
+
+
+@pytest.fixture
+def with_events(relay: Served) -> Served:
+    """Three transactions: two persons; a pet and a person; a person deleted."""
+    relay.put(
+        block(people([1, 2])),
+        block(
+            pets([7], gtids=[f"{UUID}:2"], pos=[300], ordinals=[0]),
+            people([3], gtids=[f"{UUID}:2"], pos=[350], ordinals=[1]),
+        ),
+        block(people([1], ops="d", gtids=[f"{UUID}:3"], pos=[400])),
+    )
+    return relay
+
+
+def refused(answer: Answer, error: str, cause: str | None = None) -> None:
+    assert answer.status == 500
+    assert answer.headers["x-dbus-error"] == error
+    assert answer.headers.get("x-dbus-error-cause") == cause
+    assert answer.body.endswith(b"}\r\n")
+    assert list(answer.json) == ["error", "message"]
+    assert answer.json["error"] == error
+    assert answer.headers["x-dbus-error-message"] == answer.json["message"]
+
+
+INVALID = "com.linkedin.databus2.core.container.request.InvalidRequestParamValueException"
+PROCESSING = "com.linkedin.databus2.core.container.request.RequestProcessingException"
+
+
+def test_sources(relay: Served) -> None:
+    answer = relay.get("sources")
+    assert answer.body == (
+        b'[{"name":"com.linkedin.events.example.or_test.Person","id":40},{"name":"com.example.Pet","id":41}]'
+    )
+    assert answer.headers["content-type"] == "text/plain; charset=UTF-8"
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert relay.get("sources", v="2").body.startswith(
+        b'[{"id":40,"name":"com.linkedin.events.example.or_test.Person","wildcard":false,"allSourcesWildcard":false},'
+    )
+    refused(relay.get("sources", v="3"), INVALID)
+
+
+def test_register(relay: Served) -> None:
+    assert relay.get("register").body == b"[]"
+    relay.put(block(people([1]), pets([1])))
+    answer = relay.get("register", sources="40")
+    schema = relay.relay.registry.versions("com.linkedin.events.example.or_test.Person")[0]
+    assert answer.json == [{"id": 40, "version": 1, "schema": schema.text}]
+    assert answer.body.startswith(b'[{"id":40,"version":1,"schema":"{')
+    assert answer.headers["x-dbus-protocol-version"] == "3"
+    assert json.loads(answer.json[0]["schema"])["meta"] == "dbFieldName=person;pk=id;"
+    for version in ("2", "3"):
+        again = relay.get("register", sources="40", protocolVersion=version)
+        assert (again.body, again.headers["x-dbus-protocol-version"]) == (answer.body, version)
+    four = relay.get("register", sources="40", protocolVersion="4")
+    assert four.body == b'{"sourceSchemas":' + answer.body + b"}"
+    compressed = relay.get("register", sources="40", compress="true")
+    assert gzip.decompress(base64.b64decode(compressed.body)) == answer.body
+    assert [one["id"] for one in relay.get("register", sources="41, 40").json] == [41, 40]
+    assert [one["id"] for one in relay.get("register").json] == [40, 41]
+    for wrong in ({"sources": "42"}, {"sources": "x"}, {"protocolVersion": "5"}, {"protocolVersion": "x"}):
+        refused(relay.get("register", **wrong), INVALID)
+
+
+def test_stream_in_binary(with_events: Served) -> None:
+    everything = with_events.get("stream", sources="40,41", size="100000", output="binary")
+    assert everything.status == 200
+    buffer = with_events.relay.partitions[1].buffer
+    info = buffer.info()
+    assert (info.min_scn, info.max_scn) == (GENERATION + 1, GENERATION + 3)
+    assert everything.body[:1] == b"\0"
+    assert len(everything.body) == sum(len(part) for part in buffer.read(info_place(), 1 << 20).parts)
+    assert everything.headers["content-length"] == str(len(everything.body))
+    assert everything.body == with_events.get("stream", sources="40,41", size="100000", output="BINARY").body
+
+
+def info_place() -> Any:
+    from headgate.relay._buffer import Place
+
+    return Place(-1)
+
+
+def lines(answer: Answer) -> list[dict[str, Any]]:
+    assert answer.status == 200, answer
+    return [json.loads(line) for line in answer.body.splitlines()]
+
+
+def stream(relay: Served, **more: Any) -> list[dict[str, Any]]:
+    return lines(relay.get("stream", **{"sources": "40,41", "size": "100000", "output": "json", **more}))
+
+
+def short(found: list[dict[str, Any]]) -> list[tuple[int, Any]]:
+    return [
+        (one["sequence"] - GENERATION, "EOP" if one.get("endOfPeriod") else one.get("key", one.get("keyBytes")))
+        for one in found
+    ]
+
+
+PET_KEY = base64.b64encode(b"7\tpet7").decode()
+
+
+def test_stream_as_json(with_events: Served) -> None:
+    answer = with_events.get("stream", sources="40,41", size="100000", output="json")
+    first, eop = answer.body.split(b"\n")[0].decode(), answer.body.split(b"\n")[2].decode()
+    digest = base64.b64encode(
+        with_events.relay.registry.versions("com.linkedin.events.example.or_test.Person")[0].digest
+    )
+    value = base64.b64encode(b"\x02\x02\x02\x0cfirst1\x02\x0alast1\x02\x02\x02\x0afalse").decode()
+    assert first == (
+        f'{{"opcode":"UPSERT","key":1,"sequence":{GENERATION + 1},"logicalPartitionId":1,"physicalPartitionId":1,'
+        f'"timestampInNanos":1700000000000000000,"srcId":40,"schemaId":"{digest.decode()}","valueEnc":"JSON",'
+        f'"isReplicated":false,"value":"{value}"}}'
+    )
+    assert eop == (
+        f'{{"key":0,"sequence":{GENERATION + 1},"logicalPartitionId":0,"physicalPartitionId":1,'
+        '"timestampInNanos":1700000000000000000,"srcId":-2,"schemaId":"AAAAAAAAAAAAAAAAAAAAAA==","valueEnc":"JSON",'
+        '"isReplicated":false,"endOfPeriod":true,"value":""}'
+    )
+    assert answer.body.endswith(b"}\n")
+    found = stream(with_events)
+    assert short(found) == [(1, 1), (1, 2), (1, "EOP"), (2, PET_KEY), (2, 3), (2, "EOP"), (3, 1), (3, "EOP")]
+    assert [one.get("opcode") for one in found][-2:] == ["DELETE", None]
+    assert (found[3]["srcId"], found[3]["logicalPartitionId"]) == (41, 2)
+    plain = stream(with_events, output="json_plain_value")
+    assert (plain[0]["valueEnc"], plain[0]["value"]) == (
+        "JSON_PLAIN_VALUE",
+        "\x02\x02\x02\x0cfirst1\x02\nlast1\x02\x02\x02\nfalse",
+    )
+
+
+def checkpoint(scn: int, offset: int = -1, **more: Any) -> dict[str, Any]:
+    return {"windowOffset": offset, "snapshot_offset": -1, "prevScn": -1, "windowScn": scn, **more}
+
+
+def test_checkpoints(with_events: Served) -> None:
+    everything = short(stream(with_events))
+    for scn, offset, wanted in ((1, -1, 3), (1, 0, 0), (1, 1, 1), (1, 3, 3), (2, 2, 5), (3, -1, 8), (0, -1, 0)):
+        point = checkpoint(GENERATION + scn, offset, consumption_mode="ONLINE_CONSUMPTION")
+        assert short(stream(with_events, checkPoint=point)) == everything[wanted:], (scn, offset)
+        several = {'{"id":1,"name":"person"}': json.dumps(point), "cursorPartition": '{"id":1,"name":"person"}'}
+        assert short(stream(with_events, checkPointMult=several)) == everything[wanted:]
+    assert short(stream(with_events, checkPoint=checkpoint(-1))) == everything
+    assert (
+        short(stream(with_events, streamFromLatestScn="true", checkPoint=checkpoint(GENERATION + 1))) == everything[6:]
+    )
+    assert short(stream(with_events, sources="41")) == [(1, "EOP"), (2, PET_KEY), (2, "EOP"), (3, "EOP")]
+    inside = checkpoint(GENERATION + 2, 1)
+    assert short(stream(with_events, sources="40", checkPoint=inside)) == [(2, "EOP"), (3, 1), (3, "EOP")]
+
+
+def test_a_subscription_by_subs(with_events: Served) -> None:
+    everything = short(stream(with_events))
+
+    def subscribed(partition: dict[str, Any], *ids: int) -> list[tuple[int, Any]]:
+        subs = [
+            {"physicalPartition": partition, "logicalPartition": {"source": {"id": one, "name": "x"}, "id": -1}}
+            for one in ids
+        ]
+        answer = with_events.get("stream", subs=subs, size="100000", output="json")
+        return short(lines(answer))
+
+    assert subscribed({"id": 1, "name": "person"}, 40, 41) == subscribed({"id": -1, "name": "*"}, -1) == everything
+    assert subscribed({"id": 1, "name": "person"}, 41) == short(stream(with_events, sources="41"))
+
+
+def test_sizes(with_events: Served) -> None:
+    binary = {"sources": "40,41", "output": "binary"}
+    first = int.from_bytes(with_events.get("stream", size="100000", **binary).body[5:9], "big")
+    small = with_events.get("stream", size=str(first - 1), **binary)
+    assert (small.status, small.body, small.headers["x-dbus-pending-event-size"]) == (200, b"", str(first))
+    exact = with_events.get("stream", size=str(first), **binary)
+    assert len(exact.body) == first
+    assert "x-dbus-pending-event-size" not in exact.headers
+    # The size bounds events as they are in binary, whatever the output.
+    assert len(stream(with_events, size=str(first))) == 1
+    end = with_events.get("stream", size="10", checkPoint=checkpoint(GENERATION + 3), **binary)
+    assert (end.body, "x-dbus-pending-event-size" in end.headers) == (b"", False)
+
+
+def test_too_far_behind(with_events: Served) -> None:
+    answer = with_events.get(
+        "stream", sources="40", size="1000", output="binary", checkPoint=checkpoint(GENERATION - 1)
+    )
+    refused(answer, PROCESSING, "com.linkedin.databus.core.ScnNotFoundException")
+    assert answer.headers["x-dbus-error-cause-message"] == answer.json["message"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": ""}, {"size": "-1"}, {"size": "99999999999"}, {"output": "xml"}, {"sources": "42"}, {"sources": "x"},
+        {"maxev": "1"}, {"maxev": "3"}, {"checkPoint": "{"}, {"checkPoint": "[]"}, {"checkPoint": '{"windowScn":"1"}'},
+        {"checkPoint": '{"windowScn":true}'}, {"checkPoint": '{"windowScn":1e3}'}, {"checkPointMult": "[]"},
+        {"checkPointMult": '{"a":"b"}'}, {"checkPoint": '{"consumption_mode":"BOOTSTRAP_SNAPSHOT"}'}, {"filters": "{}"},
+        {"wait": "x"},
+    ],
+)  # fmt: skip
+def test_what_a_stream_refuses(relay: Served, wrong: dict[str, str]) -> None:
+    refused(relay.get("stream", **{"sources": "40", "size": "1000", "output": "json", **wrong}), INVALID)
+
+
+@pytest.mark.parametrize(
+    "subs", ["{", "[]", "[1]", "{}", '[{"logicalPartition":{"source":{"id":40}},"physicalPartition":{"id":9}}]']
+)
+def test_subscriptions_that_are_none(relay: Served, subs: str) -> None:
+    refused(relay.get("stream", subs=subs, size="1", output="json"), INVALID)
+
+
+def test_missing_parameters_and_unknown_commands(relay: Served) -> None:
+    for missing in (
+        {"size": "1", "output": "json"},
+        {"sources": "40", "size": "1"},
+        {"sources": "40", "output": "json"},
+    ):
+        refused(relay.get("stream", **missing), INVALID)
+    refused(relay.get("nothing/such"), "com.linkedin.databus2.core.container.request.UnknownCommandException")
+
+
+def test_events_of_version_2() -> None:
+    with served(event_version=2) as relay, served() as old:
+        blocks = [block(people([1, 2])), block(pets([7], gtids=[f"{UUID}:2"], pos=[300]))]
+        relay.put(*blocks)
+        old.put(*blocks)
+        asked = {"sources": "40,41", "size": "100000"}
+        two = relay.get("stream", output="binary", maxev="2", **asked)
+        assert two.body[:5] == b"\x02\xca\xfe\xde\xed"
+        found = lines(relay.get("stream", output="json", maxev="2", **asked))
+        assert list(found[0]) == [
+            "version", "magicByte", "headerCrc", "bodyCrc", "opcode", "keyType", "key", "valueEnc", "isReplicated",
+            "traceOn", "hasPayloadMetadata", "hasPayload", "timestampInNanos", "srcId", "logicalPartitionId",
+            "physicalPartitionId", "sequence", "payloadLength", "payloadSchemaVersion", "payloadSchemaId",
+            "payloadValue",
+        ]  # fmt: skip
+        assert (found[0]["version"], found[0]["magicByte"], found[0]["payloadSchemaVersion"]) == (2, -889266451, 1)
+        assert found[0]["headerCrc"] == int.from_bytes(two.body[9:13], "big")
+        assert [one["opcode"] for one in found] == ["UPSERT", "UPSERT", None, "UPSERT", None]
+        assert [one["keyType"] for one in found] == ["Number", "Number", "Number", "String", "Number"]
+        assert found[2]["hasPayload"] is False
+        assert "payloadValue" not in found[2]
+        # Who reads version 1 only gets what a relay of version 1 has, but for the logical partition.
+        ours, theirs = (lines(one.get("stream", output="json", **asked)) for one in (relay, old))
+        for one in (*ours, *theirs):
+            one.pop("logicalPartitionId")
+        assert ours == theirs
+
+
+def test_several_logs_take_turns() -> None:
+    from headgate.relay import LogicalSource
+
+    other = LogicalSource(50, "com.example.Other", "or_test.person")
+    with served(physical(1, "person", PET), physical(2, "second", other)) as relay:
+        relay.put(*(block(pets([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])) for n in (1, 2, 3)), partition=1)
+        relay.put(*(block(people([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])) for n in (1, 2)), partition=2)
+        asked = {"sources": "41,50", "size": "100000", "output": "json"}
+
+        def turns(**more: Any) -> list[tuple[int, int]]:
+            found = lines(relay.get("stream", **asked, **more))
+            return [(one["physicalPartitionId"], one["sequence"] % GENERATION) for one in found if "opcode" in one]
+
+        assert turns() == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)]
+        names = ['{"id":1,"name":"person"}', '{"id":2,"name":"second"}']
+        several = {names[0]: json.dumps(checkpoint(2 * GENERATION)), names[1]: json.dumps(checkpoint(-1))}
+        several["cursorPartition"] = names[1]
+        assert turns(checkPointMult=several) == [(2, 1), (2, 2)]
+        assert relay.get("containerStats/inbound/events/total").json["numDataEvents"] == 5
+        assert relay.get("containerStats/inbound/events/psource/second:2").json["numDataEvents"] == 2
+        assert relay.get("containerStats/inbound/events/psources").json == ["person:1", "second:2"]
+
+
+def test_statistics(with_events: Served) -> None:
+    pretty = with_events.get("containerStats/inbound/events/total?pretty").body.decode().splitlines()
+    assert next(line for line in pretty if "numDataEvents" in line) == '  "numDataEvents" : 5,'
+    total = with_events.get("containerStats/inbound/events/total").json
+    assert (total["numDataEvents"], total["numSysEvents"], total["sizeSysEvents"]) == (5, 3, 183)
+    assert (total["minScn"], total["maxScn"], total["prevScn"]) == (GENERATION + 1, GENERATION + 3, GENERATION)
+    assert with_events.get("containerStats/inbound/events/sources").json == [40, 41]
+    own = with_events.get("containerStats/inbound/events/source/41").json
+    assert (own["numDataEvents"], own["sizeDataEvents"]) == (1, 57 + 6 + own["sizeDataEventsPayload"])
+    size = len(with_events.get("stream", sources="40,41", size="100000", output="binary").body)
+    out = with_events.get("containerStats/outbound/events/total").json
+    assert (out["numDataEvents"], out["numSysEvents"], out["numPeers"]) == (5, 3, 1)
+    assert out["sizeDataEvents"] + out["sizeSysEvents"] == size == total["sizeDataEvents"] + total["sizeSysEvents"]
+    for wrong in ("x", "inbound/events/source/99", "inbound/events/psource/nobody", "inbound/events/source/x"):
+        refused(with_events.get(f"containerStats/{wrong}"), INVALID)
+
+
+def test_how_it_is(with_events: Served) -> None:
+    assert (
+        with_events.get("bufferInfo/inbound/person/1").body
+        == (
+            f'{{"minScn":{GENERATION + 1},"maxScn":{GENERATION + 3},"timestampLatestEvent":1700000000000,'
+            '"timestampFirstEvent":1700000000000}'
+        ).encode()
+    )
+    for wrong in (
+        "bufferInfo/inbound/person/2",
+        "bufferInfo/inbound/other/1",
+        "bufferInfo/x",
+        "bufferInfo/inbound/a/b",
+    ):
+        refused(with_events.get(wrong), INVALID)
+    assert with_events.get("admin").body == with_events.get("admin/status").body == b'{"status":"RUNNING","message":""}'
+    feeder = with_events.relay.partitions[1].feeder
+    feeder.problem = "the server is away"
+    assert with_events.get("admin/status").json == {"status": "ERROR_RETRYING", "message": "person: the server is away"}
+    feeder.failed = True
+    assert with_events.get("admin/status").json["status"] == "SUSPENDED_ON_ERROR"
+    assert with_events.get("physicalSources").json[0]["id"] == 1
+    assert list(with_events.get("physicalBuffers").json) == ["person:1"]
+
+
+def test_waiting_for_events(relay: Served) -> None:
+    asked = {"sources": "40", "size": "100000", "output": "json"}
+    assert relay.get("stream", **asked, wait="1").body == b""
+    answers: list[Answer] = []
+    listening = threading.Event()
+    buffer = relay.relay.partitions[1].buffer
+    really = buffer.on_append
+
+    def noticed(tell: Any) -> Any:
+        listening.set()
+        return really(tell)
+
+    buffer.on_append = noticed  # type: ignore[method-assign]
+    reader = threading.Thread(target=lambda: answers.append(relay.get("stream", **asked, wait="60000")))
+    reader.start()
+    assert listening.wait(60)
+    relay.put(block(people([1])))
+    reader.join(60)
+    assert short(lines(answers[0])) == [(1, 1), (1, "EOP")]
+    assert buffer._listeners == []
+
+
+def test_a_changed_key_is_a_delete_and_an_upsert(relay: Served) -> None:
+    relay.put(block(people([1, 5], ops="bu", ordinals=[0, 0])))
+    found = stream(relay)
+    assert [(one.get("opcode"), one["key"]) for one in found] == [("DELETE", 1), ("UPSERT", 5), (None, 0)]
+    assert PERSON.key == (0,)

@@ -1,0 +1,312 @@
+"""The ring against a list: whatever is read is what was put in, in order, or the reader is told that it is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import ConfigError, ScnNotFoundError, TargetError
+from headgate.relay._buffer import EventBuffer, Place
+from headgate.relay._events import scan_windows
+from headgate.relay._segments import Windows
+from tests.relay.test_events import WRITERS, Spec, eop
+
+MEMORY = 256 << 10
+
+
+class Make:
+    """Buffers that are closed after the test."""
+
+    def __init__(self) -> None:
+        self.made: list[EventBuffer] = []
+
+    def __call__(self, memory: int = MEMORY, **more: Any) -> EventBuffer:
+        self.made.append(EventBuffer(memory, **more))
+        return self.made[-1]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made = Make()
+    yield made
+    for one in made.made:
+        one.close()
+
+
+def window(scn: int, events: int, size: int = 100, version: int = 1) -> list[bytes]:
+    specs = [Spec(scn, k, bytes([scn % 251]) * size, source=40 + k % 2) for k in range(events)]
+    return [WRITERS[version](one) for one in [*specs, eop(scn, scn)]]
+
+
+def windows(parts: list[list[bytes]]) -> Windows:
+    data = np.frombuffer(b"".join(event for part in parts for event in part), np.uint8)
+    return Windows(data, *scan_windows(data))
+
+
+def put(buffer: EventBuffer, scns: Any, events: int = 2, size: int = 100) -> list[list[bytes]]:
+    parts = [window(scn, events, size) for scn in scns]
+    assert buffer.append(windows(parts))
+    return parts
+
+
+def taken(buffer: EventBuffer, place: Place, size: int = 1 << 30, sources: list[int] | None = None) -> bytes:
+    chosen = None if sources is None else np.array(sources, np.int64)
+    return b"".join(part.tobytes() for part in buffer.read(place, size, chosen).parts)
+
+
+def flat(parts: list[list[bytes]]) -> bytes:
+    return b"".join(event for part in parts for event in part)
+
+
+def test_places() -> None:
+    buffer = EventBuffer(MEMORY)
+    assert (buffer.read(Place(-1), 100).parts, buffer.info().max_scn, buffer.last_place()) == ([], -1, Place(-1))
+    parts = put(buffer, [10, 20, 30])
+    info = buffer.info()
+    assert (info.min_scn, info.max_scn, info.prev_scn, info.first_stamp, info.last_stamp) == (10, 30, 9, 10, 30)
+    assert taken(buffer, Place(-1)) == flat(parts)
+    assert taken(buffer, Place(9)) == flat(parts)  # directly before the first
+    assert taken(buffer, Place(10)) == flat(parts[1:])
+    assert taken(buffer, Place(15)) == flat(parts[1:])  # in a gap: the next window
+    assert taken(buffer, Place(20, 0)) == flat(parts[1:])
+    assert taken(buffer, Place(20, 2)) == parts[1][2] + flat(parts[2:])
+    assert taken(buffer, Place(20, 3)) == taken(buffer, Place(20, 99)) == flat(parts[2:])
+    assert taken(buffer, Place(30)) == taken(buffer, Place(31)) == taken(buffer, Place(2**62)) == b""
+    assert taken(buffer, buffer.last_place()) == flat(parts[2:])
+    for place in (Place(8), Place(9, 0), Place(0), Place(5, 3)):
+        with pytest.raises(ScnNotFoundError) as found:
+            buffer.read(place, 100)
+        assert (found.value.scn, found.value.oldest) == (place.scn, 9)
+
+
+def test_sizes_and_sources() -> None:
+    buffer = EventBuffer(MEMORY)
+    (events,) = put(buffer, [10], events=4)
+    size = len(events[0])
+    assert taken(buffer, Place(-1), 2 * size) == flat([events[:2]])
+    assert taken(buffer, Place(-1), 3 * size - 1) == flat([events[:2]])
+    batch = buffer.read(Place(-1), size - 1)
+    assert (batch.parts, batch.pending) == ([], size)
+    batch = buffer.read(Place(-1), 1 << 20)
+    assert (batch.events, batch.control, batch.pending, batch.size) == (4, 1, 0, 4 * size + 61)
+    odd = [events[1], events[3], events[4]]
+    assert taken(buffer, Place(-1), sources=[41]) == flat([odd])
+    # A place inside the window counts the events that the reader gets.
+    assert [taken(buffer, Place(10, n), sources=[41]) for n in range(4)] == [flat([odd[n:]]) for n in range(4)]
+    assert taken(buffer, Place(-1), size, sources=[41]) == odd[0]
+    assert buffer.read(Place(-1), size - 1, np.array([41])).pending == size
+    assert taken(buffer, Place(-1), sources=[7]) == events[4]
+
+
+def test_the_oldest_go_and_memory_stays_below_its_bound() -> None:
+    buffer = EventBuffer(MEMORY)
+    parts: list[list[bytes]] = []
+    for scn in range(1, 5001):
+        parts += put(buffer, [scn])
+        assert buffer.info().used <= MEMORY
+    info = buffer.info()
+    assert info.max_scn == 5000
+    assert info.min_scn == info.prev_scn + 1 > 1
+    assert len(flat(parts[info.prev_scn :])) > MEMORY / 2
+    assert taken(buffer, Place(-1)) == taken(buffer, Place(info.prev_scn)) == flat(parts[info.prev_scn :])
+    with pytest.raises(ScnNotFoundError):
+        buffer.read(Place(info.prev_scn - 1), 100)
+
+
+def test_a_reader_keeps_what_it_has() -> None:
+    buffer = EventBuffer(MEMORY)
+    parts = put(buffer, range(1, 11))
+    batch = buffer.read(Place(-1), 1 << 20)
+    put(buffer, range(11, 5000))
+    assert buffer.info().min_scn > 10
+    assert b"".join(part.tobytes() for part in batch.parts) == flat(parts)
+
+
+def test_a_window_larger_than_a_segment() -> None:
+    buffer = EventBuffer(MEMORY)
+    small, large = put(buffer, [1]), put(buffer, [2], events=40, size=5000)
+    after = put(buffer, [3])
+    assert taken(buffer, Place(-1)).endswith(flat([*large, *after]))
+    assert taken(buffer, Place(2)) == flat(after)
+    assert small
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 40), st.integers(0, 4), st.sampled_from([0, 100, 3000])), min_size=1, max_size=25
+    ),
+    st.integers(0, 60_000),
+    st.booleans(),
+)
+def test_reading_in_batches_gives_everything(appends: list[tuple[int, int, int]], size: int, only_odd: bool) -> None:
+    """A consumer that pulls by checkpoints, as Databus's client counts them."""
+    buffer = EventBuffer(1 << 20)
+    scn = 0
+    everything: list[list[bytes]] = []
+    for count, events, value in appends:
+        everything += put(buffer, range(scn + 1, scn + 2 * count + 1, 2), events, value)
+        scn += 2 * count
+    least = buffer.info().prev_scn
+    sources = np.array([41]) if only_odd else None
+    kept = [part for part in everything if int.from_bytes(part[0][11:19], "big") > least]
+    expected = flat([[e for k, e in enumerate(part) if not only_odd or k % 2 or k == len(part) - 1] for part in kept])
+    size = max(size, 61 + max(value for _, _, value in appends))
+    got, place = b"", Place(-1)
+    while True:
+        data = b"".join(part.tobytes() for part in buffer.read(place, size, sources).parts)
+        if not data:
+            break
+        got += data
+        at = 0
+        while at < len(data):
+            event_scn, source = int.from_bytes(data[at + 11 : at + 19], "big"), data[at + 31 : at + 33]
+            if source == b"\xff\xfe":
+                place = Place(event_scn)
+            else:
+                place = Place(event_scn, place.offset + 1 if place.scn == event_scn and place.offset >= 0 else 1)
+            at += int.from_bytes(data[at + 5 : at + 9], "big")
+    assert got == expected
+
+
+# --- files
+
+
+def test_slow_readers_find_the_rest_in_files(make: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    buffer = make(folder=folder, disk_bytes=1 << 30)
+    parts = put(buffer, range(1, 5001))
+    assert buffer.info().used <= MEMORY
+    assert not buffer.in_memory(Place(1))
+    assert buffer.in_memory(Place(5000))
+    assert taken(buffer, Place(-1)) == flat(parts)
+    for scn in (1, 777, 2500, 4999):
+        assert taken(buffer, Place(scn), 1000).startswith(parts[scn][0])
+    assert sum(file.stat().st_size for file in folder.iterdir()) == len(flat(parts)) == buffer.info().stored
+
+
+def test_files_have_a_bound_too(make: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    buffer = make(folder=folder, disk_bytes=2 * MEMORY)
+    parts = []
+    for scn in range(1, 5001):
+        parts += put(buffer, [scn])
+        if scn % 50 == 0:
+            assert sum(file.stat().st_size for file in folder.iterdir()) <= 2 * MEMORY
+    info = buffer.info()
+    assert info.prev_scn > 0
+    assert taken(buffer, Place(-1)) == flat(parts[info.prev_scn :])
+    with pytest.raises(ScnNotFoundError):
+        buffer.read(Place(info.prev_scn - 1), 100)
+
+
+@pytest.mark.parametrize("state", [5000, 4990, 1])
+def test_a_restart_keeps_what_the_state_counts_on(make: Make, tmp_path: Path, state: int) -> None:
+    first = make(folder=tmp_path / "events", disk_bytes=1 << 30)
+    parts = put(first, range(1, 5001))  # not closed: as after a kill
+    again = make(folder=tmp_path / "events", disk_bytes=1 << 30, until_scn=state)
+    assert taken(again, Place(-1)) == flat(parts[:state])
+    put(again, range(state + 1, 5001))
+    assert taken(again, Place(-1)) == flat(parts)
+    first.close()
+
+
+def test_what_was_cut_off_or_damaged_is_not_served(make: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    first = make(folder=folder, disk_bytes=1 << 30)
+    parts = put(first, range(1, 31))
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    for cut in (len(whole) - 1, len(whole) - len(flat(parts[29:])) + 10):
+        file.write_bytes(whole[:cut])
+        # The state was saved before the last window: what it counts on is there.
+        again = make(folder=folder, disk_bytes=1 << 30, until_scn=29)
+        assert taken(again, Place(-1)) == flat(parts[:29])
+        file.write_bytes(whole[:-1])
+    lost = make(folder=folder, disk_bytes=1 << 30, until_scn=30)
+    assert taken(lost, Place(30)) == taken(lost, Place(-1)) == b""
+    assert lost.info().prev_scn == 30
+    put(lost, [31])
+    with pytest.raises(ScnNotFoundError):
+        lost.read(Place(15), 100)
+    assert taken(lost, Place(30)) == flat([window(31, 2)])
+
+
+def test_without_a_state_files_are_nobodys(make: Make, tmp_path: Path) -> None:
+    first = make(folder=tmp_path, disk_bytes=1 << 30)
+    put(first, [1, 2])
+    first.close()
+    assert make(folder=tmp_path, disk_bytes=1 << 30).read(Place(-1), 100).parts == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_only_and_a_state() -> None:
+    buffer = EventBuffer(MEMORY, until_scn=70)
+    assert taken(buffer, Place(70)) == b""
+    put(buffer, [80])
+    assert taken(buffer, Place(70)) == flat([window(80, 2)])
+    with pytest.raises(ScnNotFoundError):
+        buffer.read(Place(69), 100)
+
+
+def test_a_folder_that_cannot_be_used(make: Make, tmp_path: Path) -> None:
+    file = tmp_path / "events"
+    file.write_text("")
+    with pytest.raises(TargetError, match="cannot be used"):
+        put(make(folder=file, disk_bytes=1 << 30), [1])
+
+
+# --- block
+
+
+def test_a_full_buffer_that_blocks_waits_for_its_reader() -> None:
+    buffer = EventBuffer(MEMORY, policy="block")
+    parts = [window(scn, 2) for scn in range(1, 3001)]
+    given_up, done = threading.Event(), threading.Event()
+    writer = threading.Thread(
+        target=lambda: done.set() if buffer.append(windows(parts), give_up=given_up.is_set) else given_up.wait()
+    )
+    writer.start()
+    got, place = b"", Place(-1)
+    while len(got) < len(flat(parts)):
+        batch = buffer.read(place, 20_000)
+        got += b"".join(part.tobytes() for part in batch.parts)
+        if got:
+            place = Place(int.from_bytes(got[-50:-42], "big"))
+            assert got[-30:-28] == b"\xff\xfe"
+            buffer.release(place.scn)
+        assert buffer.info().used <= MEMORY
+    writer.join(60)
+    assert done.is_set()
+    assert got == flat(parts)
+
+
+def test_a_blocked_writer_can_give_up() -> None:
+    buffer = EventBuffer(MEMORY, policy="block")
+    assert not buffer.append(windows([window(scn, 2) for scn in range(1, 3001)]), give_up=lambda: True)
+    assert buffer.info().min_scn == 1
+
+
+def test_bounds_that_are_too_small(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least 262144 bytes"):
+        EventBuffer(MEMORY - 1)
+    with pytest.raises(ConfigError, match="less than its memory"):
+        EventBuffer(MEMORY, folder=tmp_path, disk_bytes=MEMORY - 1)
+
+
+def test_who_listens_hears_of_news() -> None:
+    buffer = EventBuffer(MEMORY)
+    heard: list[int] = []
+    forget = buffer.on_append(lambda: heard.append(buffer.info().max_scn))
+    put(buffer, [1])
+    put(buffer, [2, 3])
+    forget()
+    put(buffer, [4])
+    assert heard == [1, 3]

@@ -1,0 +1,140 @@
+"""Schemas: made from definitions, read from Databus's registry, numbered for ever."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from headgate.catalog import Column, TableDef
+from headgate.errors import ConfigError
+from headgate.relay._schemas import Registry, avro_text, field_attributes, generate
+from tests.relay.rows import PERSON
+
+SOURCE = "com.linkedin.events.example.or_test.Person"
+
+
+def field(name: str, kind: str, db_name: str, position: int) -> dict[str, object]:
+    return {"name": name, "type": [kind, "null"], "meta": f"dbFieldName={db_name};dbFieldPosition={position};"}
+
+
+DATABUS = {  # the form of the schema that comes with Databus's example
+    "name": "Person_V1", "doc": "made by hand", "type": "record", "meta": "dbFieldName=person;pk=id;",
+    "namespace": "com.linkedin.events.example.or_test",
+    "fields": [
+        field("id", "long", "ID", 0), field("firstName", "string", "FIRST_NAME", 1),
+        field("lastName", "string", "LAST_NAME", 2), field("birthDate", "long", "BIRTH_DATE", 3),
+        field("deleted", "string", "DELETED", 4),
+    ],
+}  # fmt: skip
+
+
+def test_a_schema_is_made_from_a_definition() -> None:
+    schema = generate(SOURCE, 1, PERSON, "exact")
+    assert schema["name"] == "Person_V1"
+    assert schema["namespace"] == "com.linkedin.events.example.or_test"
+    assert schema["meta"] == "dbFieldName=person;pk=id;"
+    assert schema["fields"][1] == {
+        "name": "firstName", "type": ["null", "string"], "default": None,
+        "meta": "dbFieldName=first_name;dbFieldPosition=1;dbFieldType=VARCHAR;",
+    }  # fmt: skip
+    assert field_attributes(schema["fields"][0]["meta"]) == {
+        "dbFieldName": "id", "dbFieldPosition": "0", "dbFieldType": "BIGINT",
+    }  # fmt: skip
+    fastavro.parse_schema(schema)
+
+
+def test_the_types_of_databus() -> None:
+    columns = (
+        Column("a", "decimal", precision=10, scale=2), Column("b", "date"), Column("c", "datetime"),
+        Column("d", "bigint", unsigned=True), Column("e", "mediumint", unsigned=True), Column("f", "int"),
+    )  # fmt: skip
+    table = TableDef("d", "t", columns, (3, 5))
+    schema = generate("T", 1, table, "databus")
+    assert [one["type"][1] for one in schema["fields"]] == ["double", "long", "long", "long", "int", "long"]
+    assert "BIGINT UNSIGNED;" in schema["fields"][3]["meta"]
+    assert schema["meta"] == "dbFieldName=t;pk=d,f;"
+    assert "namespace" not in schema
+
+
+def test_names_that_avro_does_not_take() -> None:
+    odd = ("first name", "firstName", "1st", "ÄÖ", "ID", "ab_CD")
+    table = TableDef("d", "t-1", tuple(Column(name, "int") for name in odd))
+    schema = generate("a.t-1", 3, table, "exact")
+    assert [one["name"] for one in schema["fields"]] == ["firstName", "firstName_1", "_1st", "column", "id", "abCD"]
+    assert schema["name"] == "t_1_V3"
+    fastavro.parse_schema(schema)
+
+
+def test_text_and_identity_are_those_of_avros_java_library() -> None:
+    text = avro_text(DATABUS)
+    assert text.startswith(
+        '{"type":"record","name":"Person_V1","namespace":"com.linkedin.events.example.or_test","doc":"made by hand",'
+        '"fields":[{"name":"id","type":["long","null"],"meta":"dbFieldName=ID;dbFieldPosition=0;"},'
+    )
+    assert text.endswith('],"meta":"dbFieldName=person;pk=id;"}')
+    assert avro_text(json.loads(text)) == text
+    assert avro_text({"type": "string"}) == '"string"'
+
+
+def test_databuss_own_schema_is_used(tmp_path: Path) -> None:
+    file = tmp_path / f"{SOURCE}.1.avsc"
+    file.write_text(json.dumps(DATABUS, indent=2))
+    (tmp_path / "index.schemas_registry").write_text(f"{file.name}\n")
+    registry = Registry(tmp_path)
+    schema = registry.schema_of(SOURCE, PERSON)
+    assert (schema.version, schema.text) == (1, file.read_text())
+    assert schema.digest == hashlib.md5(avro_text(DATABUS).encode()).digest()
+
+
+def test_a_changed_definition_is_a_new_version_for_ever(tmp_path: Path) -> None:
+    (tmp_path / f"{SOURCE}.1.avsc").write_text(json.dumps(DATABUS))
+    wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "int")))
+    retyped = replace(wider, columns=(*PERSON.columns, Column("age", "bigint")))
+    registry = Registry(tmp_path)
+    assert [registry.schema_of(SOURCE, one).version for one in (PERSON, wider, retyped, wider, PERSON)] == [
+        1,
+        2,
+        3,
+        2,
+        1,
+    ]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"{SOURCE}.{n}.avsc" for n in (1, 2, 3)]
+    again = Registry(tmp_path)
+    assert [one.version for one in again.versions(SOURCE)] == [1, 2, 3]
+    assert again.schema_of(SOURCE, retyped).digest == registry.schema_of(SOURCE, retyped).digest
+    assert [again.schema_of(SOURCE, one).version for one in (wider, PERSON)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PERSON, key=()),
+        replace(PERSON, key=(0, 1)),
+        replace(PERSON, columns=PERSON.columns[:-1]),
+        replace(PERSON, columns=(*PERSON.columns[1:], PERSON.columns[0]), key=(4,)),
+        replace(PERSON, columns=(Column("nr", "bigint"), *PERSON.columns[1:])),
+    ],
+)
+def test_what_a_schema_does_not_describe(other: TableDef) -> None:
+    registry = Registry(None)
+    assert registry.schema_of(SOURCE, PERSON).version == 1
+    assert registry.schema_of(SOURCE, other).version == 2
+
+
+def test_a_decimal_that_grew_is_a_new_version() -> None:
+    registry = Registry(None)
+    for version, precision in enumerate((10, 12), 1):
+        table = TableDef("d", "t", (Column("p", "decimal", precision=precision, scale=2),))
+        assert registry.schema_of("T", table).version == version
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"type": "record"}', '{"type": "record", "fields": [1]}', "\xff"])
+def test_a_file_that_is_no_schema(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.T.1.avsc").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"x\.T\.1\.avsc"):
+        Registry(tmp_path)

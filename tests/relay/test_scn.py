@@ -1,0 +1,156 @@
+"""SCNs: they grow with the log, the same transaction has the same one, or there is a refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import ConfigError, ScnOrderError
+from headgate.relay._scn import BinlogOffset, GenerationMap, GtidGeneration, RelayGenerated, Scn, make_scn
+
+A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+NUMBER = 1 << 48
+
+
+def give(scn: Scn, *gtids: str, files: list[int] | None = None, positions: list[int] | None = None) -> list[int]:
+    count = len(gtids)
+    file = np.array(files or [1] * count, np.int64)
+    pos = np.array(positions or range(4, 4 + count), np.int64)
+    return [int(one) for one in scn.number(gtids, file, pos, np.full(count, 7, np.int64))]
+
+
+def test_binlog_offset_is_file_and_offset() -> None:
+    scn = BinlogOffset()
+    assert give(scn, f"{A}:1", positions=[4]) == [4_294_967_300]
+    # Above 2 GiB Databus's own turn negative.
+    assert give(scn, f"{A}:2", f"{A}:3", positions=[2**31, 2**32 - 1]) == [2**32 + 2**31, 2**33 - 1]
+    assert give(scn, f"{A}:4", files=[2**31 - 1], positions=[2**32 - 1]) == [2**63 - 1]
+    assert scn.last == 2**63 - 1
+
+
+PLACES = st.lists(st.tuples(st.integers(1, 2**31 - 1), st.integers(4, 2**32 - 1)), min_size=1, max_size=20, unique=True)
+
+
+@given(PLACES, st.integers(0, 20))
+def test_binlog_offset_grows_with_the_log_over_restarts(places: list[tuple[int, int]], restart: int) -> None:
+    places.sort()
+    scn = BinlogOffset()
+    given_scns: list[int] = []
+    for number, (file, pos) in enumerate(places):
+        if number == restart:
+            scn = BinlogOffset(scn.last)
+        given_scns += give(scn, f"{A}:1", files=[file], positions=[pos])
+    assert given_scns == sorted(set(given_scns))
+    assert [(one >> 32, one & 0xFFFFFFFF) for one in given_scns] == places
+    assert given_scns[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "positions"),
+    [([1, 1], [500, 400]), ([2, 1], [4, 900]), ([1, 1], [500, 500]), ([1], [2**32]), ([2**31], [4])],
+)
+def test_binlog_offset_refuses_what_it_cannot_number(files: list[int], positions: list[int]) -> None:
+    with pytest.raises(ScnOrderError, match="gtid-generation"):
+        give(BinlogOffset(), *(f"{A}:{n}" for n in range(len(files))), files=files, positions=positions)
+    with pytest.raises(ScnOrderError, match="began anew"):
+        give(BinlogOffset(2**40), f"{A}:1", positions=[4])
+
+
+def test_relay_generated_counts() -> None:
+    scn = RelayGenerated()
+    assert give(scn, f"{A}:7", f"{B}:1") == [1, 2]
+    assert give(RelayGenerated(scn.last), f"{A}:3") == [3]
+    # Two relays of one state, on servers whose logs are elsewhere: the same.
+    assert give(RelayGenerated(100), f"{A}:8", files=[10], positions=[1000]) == give(
+        RelayGenerated(100), f"{A}:8", files=[50], positions=[4]
+    )
+
+
+def test_generations_change_with_the_source() -> None:
+    scn = GtidGeneration(GenerationMap())
+    assert give(scn, f"{A}:5", f"{A}:9", f"{B}:1", f"{B}:2", f"{A}:10") == [
+        NUMBER + 5, NUMBER + 9, 2 * NUMBER + 1, 2 * NUMBER + 2, 3 * NUMBER + 10,
+    ]  # fmt: skip
+    assert give(scn, f"{A}:tag:1") == [4 * NUMBER + 1]
+
+
+def test_relays_with_one_map_agree_wherever_they_read(tmp_path: Path) -> None:
+    file = tmp_path / "shared" / "generations.json"
+    log = [*(f"{A}:{n}" for n in range(1, 4)), f"{B}:1", f"{B}:2", *(f"{A}:{n}" for n in range(4, 6))]
+    first = give(GtidGeneration(GenerationMap(file)), *log)
+    assert first == sorted(set(first))
+    entries = json.loads(file.read_text())["generations"]
+    assert [(one["generation"], one["source"], one["first"], one["ts_us"]) for one in entries] == [
+        (1, A, 1, 7), (2, B, 1, 7), (3, A, 4, 7),
+    ]  # fmt: skip
+    for begin in range(len(log)):
+        other = GtidGeneration(GenerationMap(file), first[begin - 1] if begin else -1)
+        assert give(other, *log[begin:]) == first[begin:]
+        fresh = GtidGeneration(GenerationMap(file))
+        assert give(fresh, *log[begin:]) == first[begin:]
+    assert json.loads(file.read_text())["generations"] == entries
+
+
+def test_a_log_that_began_anew_gets_a_generation(tmp_path: Path) -> None:
+    generations = GenerationMap(tmp_path / "g.json")
+    scn = GtidGeneration(generations)
+    last = give(scn, f"{A}:1", f"{A}:900")[-1]
+    # RESET BINARY LOGS AND GTIDS, and a relay that was told to begin again: the same numbers mean other transactions.
+    again = GtidGeneration(generations, last)
+    assert give(again, f"{A}:1", f"{A}:2") == [2 * NUMBER + 1, 2 * NUMBER + 2]
+    with pytest.raises(ScnOrderError, match="relay-generated"):
+        give(again, f"{A}:1")
+
+
+def test_generations_end() -> None:
+    generations = GenerationMap()
+    assert generations.begin(A, 1, 0, after=2**15 - 2) == 2**15 - 1
+    with pytest.raises(ScnOrderError, match="relay-generated"):
+        generations.begin(B, 1, 0, after=0)
+    with pytest.raises(ScnOrderError, match="does not fit"):
+        give(GtidGeneration(GenerationMap()), f"{A}:{NUMBER}")
+
+
+SOURCES = st.lists(st.tuples(st.sampled_from([A, B, f"{A}:t"]), st.integers(1, 5)), min_size=1, max_size=30)
+
+
+@given(SOURCES, st.sets(st.integers(0, 30)))
+def test_gtid_generation_over_any_failovers_and_restarts(runs: list[tuple[str, int]], restarts: set[int]) -> None:
+    counts: dict[str, int] = {}
+    log = []
+    for source, length in runs:
+        for _ in range(length):
+            counts[source] = counts.get(source, 0) + 1
+            log.append(f"{source}:{counts[source]}")
+    generations = GenerationMap()
+    scn = GtidGeneration(generations)
+    found: list[int] = []
+    for number, gtid in enumerate(log):
+        if number in restarts:
+            scn = GtidGeneration(generations, scn.last)
+        found += give(scn, gtid)
+    assert found == sorted(set(found))
+    assert all(0 < one < 2**63 for one in found)
+    # Whoever reads it again, from any place, gives the same numbers.
+    for begin in {0, len(log) // 2}:
+        assert give(GtidGeneration(generations, found[begin - 1] if begin else -1), *log[begin:]) == found[begin:]
+
+
+def test_a_map_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "g.json"
+    for text in ("{", "[]", '{"v": 1}', '{"generations": [{"a": 1}]}'):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=r"g\.json"):
+            GenerationMap(file)
+
+
+def test_kinds() -> None:
+    generations = GenerationMap()
+    for kind in ("gtid-generation", "binlog-offset", "relay-generated"):
+        scn = make_scn(kind, last=5, generations=generations)
+        assert (scn.kind, scn.last) == (kind, 5)
