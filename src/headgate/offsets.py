@@ -106,10 +106,12 @@ class SnapshotProgress:
     """Every chunk was planned."""
     chunks_estimate: int = 0
     rows_estimate: int = 0
+    dense: bool = False
+    """The key is one integer whose values lie close together, so bounds are calculated and not counted out."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {
+        found: dict[str, Any] = {
             "since_epoch": self.since_epoch,
             "max": _list(self.max),
             "hi": _list(self.hi),
@@ -118,12 +120,13 @@ class SnapshotProgress:
             "chunks_estimate": self.chunks_estimate,
             "rows_estimate": self.rows_estimate,
         }
+        return {**found, "dense": True} if self.dense else found
 
     @classmethod
     def from_dict(cls, given: Any, where: str = "progress") -> SnapshotProgress:
         """From ``to_dict``; OffsetFormatError for anything else."""
         names = ("since_epoch", "max", "hi", "chunks_done", "finished", "chunks_estimate", "rows_estimate")
-        fields = _Fields(given, where, names)
+        fields = _Fields(given, where, names, ("dense",))
         return cls(
             since_epoch=fields.number("since_epoch"),
             max=fields.bound("max"),
@@ -132,6 +135,7 @@ class SnapshotProgress:
             finished=fields.flag("finished"),
             chunks_estimate=fields.number("chunks_estimate"),
             rows_estimate=fields.number("rows_estimate"),
+            dense="dense" in given and fields.flag("dense"),
         )
 
 

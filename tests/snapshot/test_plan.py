@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, SnapshotProgress
 from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
 
 TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
@@ -20,11 +20,14 @@ class Server:
 
     def __init__(self, keys: set[int]) -> None:
         self.keys = keys
+        self.walked = 0
+        """Rows gone over to find bounds."""
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         low = re.search(r"`k` > (-?\d+)", sql)
         high = re.search(r"`k` <= (-?\d+)", sql)
         offset = int(re.findall(r"OFFSET (\d+)", sql)[0])
+        self.walked += offset
         found = sorted(
             (k for k in self.keys if (not low or k > int(low[1])) and (not high or k <= int(high[1]))),
             reverse="DESC" in sql,
@@ -39,12 +42,12 @@ def covers(chunk: ChunkSpec, key: int) -> bool:
 keys = st.sets(st.integers(-20, 20))
 
 
-@given(keys, st.integers(1, 9), st.lists(keys, max_size=5), st.data())
+@given(keys, st.integers(1, 9), st.integers(0, 40), st.lists(keys, max_size=5), st.data())
 def test_every_possible_key_is_in_exactly_one_chunk(
-    first: set[int], rows: int, later: list[set[int]], data: st.DataObject
+    first: set[int], rows: int, estimate: int, later: list[set[int]], data: st.DataObject
 ) -> None:
     server = Server(first)
-    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=rows)
+    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=rows, rows_estimate=estimate)
     chunks: list[ChunkSpec] = []
     while chunk := next_chunk(server.query, TABLE, progress, rows):
         chunks.append(chunk)
@@ -58,18 +61,38 @@ def test_every_possible_key_is_in_exactly_one_chunk(
         assert sum(covers(chunk, key) for chunk in chunks) == 1
 
 
-@given(keys, st.integers(1, 9))
-def test_chunks_of_a_still_table_have_the_size_asked_for(found: set[int], rows: int) -> None:
-    server = Server(found)
-    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=rows, rows_estimate=len(found))
+def planned(server: Server, rows: int, estimate: int) -> tuple[list[int], SnapshotProgress]:
+    """How many rows each chunk of a still table has, and the progress at the end."""
+    progress = first_chunk_bounds(server.query, TABLE, epoch=7, rows=rows, rows_estimate=estimate)
     sizes = []
     while chunk := next_chunk(server.query, TABLE, progress, rows):
-        sizes.append(sum(covers(chunk, key) for key in found))
+        sizes.append(sum(covers(chunk, key) for key in server.keys))
         progress = advance(progress, chunk)
+    assert progress.since_epoch == 7
+    return sizes, progress
+
+
+@given(keys, st.integers(1, 9))
+def test_chunks_of_sparse_keys_have_the_size_asked_for(found: set[int], rows: int) -> None:
+    sizes, progress = planned(Server({5 * key for key in found}), rows, len(found))
     assert all(size <= rows for size in sizes)
     assert sum(sizes) == len(found)
     assert len(sizes) == (1 if len(found) <= rows else 1 + -(-len(found) // rows)) == progress.chunks_estimate
-    assert progress.since_epoch == 7
+
+
+@given(st.sets(st.integers(-20, 20), min_size=21), st.integers(1, 9))
+def test_bounds_of_dense_keys_are_calculated(found: set[int], rows: int) -> None:
+    server = Server(found)
+    sizes, progress = planned(server, rows, len(found))
+    assert server.walked == 0
+    assert all(size <= rows for size in sizes)
+    assert sum(sizes) == len(found)
+    assert 1 + -(-len(found) // rows) <= len(sizes) <= progress.chunks_estimate
+
+
+def test_a_gap_between_dense_keys_costs_no_chunk() -> None:
+    sizes, _ = planned(Server({*range(100), *range(900, 1000)}), 50, 600)
+    assert sizes == [0, 50, 50, 50, 50]
 
 
 def test_a_table_without_a_key_is_one_chunk() -> None:

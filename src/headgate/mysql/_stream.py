@@ -43,8 +43,11 @@ class ByteStream:
         wanted = max(at_least, self.end - self.start + 1)
         self._make_room(wanted)
         while self.end - self.start < wanted:
-            with foreign_errors(self._host, self._port):
+            try:
                 received = self._socket.recv_into(self._view[self.end :])
+            except Exception:  # a context manager around each call would cost more than the call
+                with foreign_errors(self._host, self._port):
+                    raise
             if received == 0:
                 raise ConnectionLostError(
                     f"the connection to MySQL at {self._host}:{self._port} ended: the server closed it",

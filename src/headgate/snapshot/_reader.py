@@ -476,7 +476,9 @@ class _Stamp:
     def batches(self, table: TableDef, rows: pa.Table) -> Iterator[ImageBatch]:
         """The rows of one chunk; none if there are none."""
         schema = canonical_schema(table, list(rows.schema))
-        for batch in rows.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
+        if rows.num_rows <= _BATCH_ROWS:  # larger ones come in pieces of that size, which joining would only copy
+            rows = rows.combine_chunks()
+        for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):
             n = batch.num_rows
             if not n:
                 continue

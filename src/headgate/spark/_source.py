@@ -20,6 +20,7 @@ from headgate.errors import ConfigError
 from headgate.offsets import SourceOffset
 from headgate.spark._options import Options
 from headgate.spark._tasks import Task, pack, plan_tasks
+from headgate.spark._worker import task as worker_task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +91,10 @@ class _Reading:
         task = partition.value
         if not isinstance(task, Task):  # Spark's stand-in for "no partitions"
             return
+        with worker_task():
+            yield from self._rows(task)
+
+    def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         from headgate.spark._rows import carrier_rows, typed_rows
 
         options, settings = self._parsed, self._parsed.settings()
