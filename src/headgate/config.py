@@ -90,6 +90,12 @@ class SourceConfig(_Model):
         description="tables that appear later, or that a changed `tables` includes: `true` reads them at once; `false`"
         " follows their changes, and reads them when an `execute-snapshot` signal names them",
     )
+    snapshot_cut: Literal["batch", "start"] = Field(
+        "batch",
+        description="the snapshot that a pipeline begins with: `batch` reads each part as of the batch that brings it,"
+        " beside the live changes; `start` reads all of it as of the point in the log where the pipeline began, and"
+        " live changes wait until it is done",
+    )
     zero_dates: ZeroDates = Field(
         "error",
         description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"

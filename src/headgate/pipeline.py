@@ -433,6 +433,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         # A changelog wants every change, also those of rows the snapshot has yet to read; then chunks are merged.
         "append": "false" if changelog else "true",
         "new_tables": "read" if source.snapshot_new_tables else "wait",
+        "snapshot_cut": source.snapshot_cut,
     }
     if source.password_file:
         options["secret_file"] = source.password_file

@@ -61,14 +61,15 @@ step = st.one_of(
     st.sampled_from(["true", "false"]),
     st.sampled_from(["int", "decimal"]),
     st.integers(1, 4),
+    st.sampled_from(["batch", "start"]),
 )
 def test_target_is_the_source_whatever_happens(
-    rows: dict[str, set[int]], steps: list[tuple[str, Any]], append: str, key_type: str, slots: int
+    rows: dict[str, set[int]], steps: list[tuple[str, Any]], append: str, key_type: str, slots: int, cut: str
 ) -> None:
     server = FakeServer(key_type=key_type)
     for name, found in rows.items():
         server.create(name, found)
-    run = stream(server, append=append, slots=str(slots))
+    run = stream(server, append=append, slots=str(slots), snapshot_cut=cut)
     for number, (what, argument) in enumerate(steps):
         if what == "commit":
             server.commit(*argument)
@@ -486,6 +487,58 @@ def test_tables_that_are_included_later_wait_for_a_signal_and_are_followed_meanw
     run.drain()
     assert run.sink.targets["d.b"].live
     assert len(run.sink.targets["d.b"].rows) == 30
+
+
+def test_a_snapshot_of_one_point_in_time_outlives_restarts_and_writers() -> None:
+    server = source(("d.a", 40), ("d.b", 30))
+    server.commit(("d.a", "put", 1, 1))
+    began = str(gtids(1))
+    run = stream(server, slots="1", snapshot_cut="start")
+    assert Notes.from_dict(run.offset.signals).initial == began
+    parts = 0
+    while sum(target.live for target in run.sink.targets.values()) < 2:
+        server.commit(("d.a", "put", parts, 1), ("d.b", "del", parts, 0), ("d.new", "put", 1, 1))
+        run.restart()
+        assert run.batch(replay=parts % 2 == 0)
+        assert run.headers[-1]["gtid"] == began
+        assert run.headers[-1]["behind"] == len(server.log) - 1
+        parts += 1
+    assert parts > 10
+    assert Notes.from_dict(run.offset.signals).initial == began
+    assert {key: row[0] for key, row in run.sink.targets["d.a"].rows.items()} == server.rows("d.a", 1)
+    assert run.batch()
+    assert run.headers[-1]["gtid"] == str(gtids(len(server.log)))
+    run.drain()
+    assert Notes.from_dict(run.offset.signals).initial is None
+    assert all(run.sink.targets[name].live for name in ("d.a", "d.b", "d.new"))
+
+
+def test_a_snapshot_of_one_point_in_time_says_when_it_cannot_be() -> None:
+    server = source(("d.a", 40), ("d.b", 30))
+    run = stream(server, slots="1", snapshot_cut="start")
+    assert run.batch(redo={("d.a", 0)})
+    server.commit(("d.b", "put", 1, 1))
+    assert run.batch()
+    (asked, moved) = run.headers[-1]["actions"]
+    assert asked["type"] == "redo"
+    assert moved["type"] == "snapshot-cut"
+    assert str(gtids(1)) in moved["error"]
+    server.commit(("d.b", "put", 2, 1))
+    assert run.batch()
+    assert run.headers[-1]["gtid"] == str(gtids(1)), "what is left is of one point in time again"
+    run.drain()
+    assert not any(header["actions"] for header in run.headers[2:])
+
+
+def test_a_snapshot_of_one_point_in_time_ends_where_its_log_is_purged() -> None:
+    server = source(("d.a", 40))
+    run = stream(server, slots="1", snapshot_cut="start")
+    run.batch()
+    for number in range(4):
+        server.commit(("d.a", "put", number, 1))
+    server.purged_to = 2
+    with pytest.raises(BinlogPurgedError, match="purged log that was not read yet"):
+        run.batch()
 
 
 def test_tables_that_are_left_out_are_read_no_more() -> None:

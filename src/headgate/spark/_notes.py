@@ -85,6 +85,8 @@ class Notes:
     """Tables that are not new, and not read until a signal names them: their reading was stopped, or is yet to come."""
     found: tuple[str, ...] = ()
     """Tables that are followed from this batch on without having been read."""
+    initial: str | None = None
+    """Where the snapshot that a stream begins with stands in the log, a GTID set, until all of it was handed out."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
 
@@ -104,6 +106,7 @@ class Notes:
             "readings": {table: reading.to_dict() for table, reading in sorted(self.readings.items())},
             "stopped": list(self.stopped),
             "found": list(self.found),
+            "initial": self.initial,
             "behind": self.behind,
         }
 
@@ -128,6 +131,7 @@ class Notes:
                 readings={str(t): Reading.from_dict(reading) for t, reading in given.get("readings", {}).items()},
                 stopped=tuple(str(table) for table in given.get("stopped", ())),
                 found=tuple(str(table) for table in given.get("found", ())),
+                initial=None if given.get("initial") is None else str(given["initial"]),
                 behind=int(given.get("behind", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

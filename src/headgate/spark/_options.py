@@ -43,6 +43,8 @@ _HELP = {
     "secret_file": "file that holds the password",
     "server_ids": 'server ids that dumps may use, such as "5400-5499"; bounded dumps need none',
     "slots": "tasks of a batch (the driver's number of processors)",
+    "snapshot_cut": 'the snapshot that a stream begins with: each batch exact at its own end ("batch", default), or '
+    'all of it at the stream\'s beginning ("start"), while live changes wait',
     "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already had',
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
@@ -87,6 +89,7 @@ class Options:
     meta: bool = True
     append: bool = True
     new_tables: Literal["read", "wait"] = "read"
+    snapshot_cut: Literal["batch", "start"] = "batch"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -129,6 +132,7 @@ class Options:
             meta=_choice(values, "meta", "true", ("true", "false")) == "true",
             append=_choice(values, "append", "true", ("true", "false")) == "true",
             new_tables=_choice(values, "new_tables", "read", ("read", "wait")),  # type: ignore[arg-type]
+            snapshot_cut=_choice(values, "snapshot_cut", "batch", ("batch", "start")),  # type: ignore[arg-type]
         )
 
     def settings(self) -> ConnectionSettings:

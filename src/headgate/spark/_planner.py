@@ -36,7 +36,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
-from headgate.spark._notes import Cut, Notes
+from headgate.spark._notes import Cut, Notes, Reading
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_variables, retried
 from headgate.spark._snapshots import SnapshotPlan
@@ -178,7 +178,12 @@ class Planner:
             if not names and not finished:
                 raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
             plan.enqueue(names, self._server.definitions(self._patterns) if self._options.append and names else {})
-        notes = Notes(server_uuid=state.uuid, append=tuple(sorted(plan.append)))
+        if self._options.snapshot_cut == "start":
+            plan.readings = {table: Reading(blocking=True) for table in plan.queue}
+        notes = Notes(
+            server_uuid=state.uuid, append=tuple(sorted(plan.append)), readings=plan.readings,
+            initial=str(had) if plan.queue else None,
+        )  # fmt: skip
         now = self._wall_us()
         return SourceOffset(
             gtid=str(had),
@@ -264,6 +269,7 @@ class Planner:
             start.snapshot, notes, patterns=self._patterns, epoch=epoch, chunk_rows=self._options.chunk_rows,
             slots=self._options.slots, append_allowed=self._options.append, position=str(state.executed),
             keeps=lambda table: self._options.policies.of(table).window == "keep",
+            holds=self._options.snapshot_cut == "start",
         )  # fmt: skip
         moved = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
@@ -274,6 +280,7 @@ class Planner:
             patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
         )  # fmt: skip
         end, cuts = (had, ()) if plan.blocks else self._end(had, state, begin, max_rows)
+        plan.stand(str(end))
         if plan.pending and not plan.paused:
             plan.plan_chunks(self._server)
         last = self._last(start, end - had, begin)

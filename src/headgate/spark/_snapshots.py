@@ -67,6 +67,10 @@ class SnapshotPlan:
     """The server's GTID set at this planning, for messages."""
     keeps: Callable[[str], bool] = lambda _table: False
     """Whether rows of a table that change while a chunk is read are kept as read (``window = "keep"``)."""
+    initial: str | None = None
+    """Where the snapshot that the stream begins with stands in the log, while it lasts."""
+    holds: bool = False
+    """Live changes wait for that snapshot (``snapshot_cut = "start"``)."""
 
     @classmethod
     def begin(cls, state: SnapshotState, notes: Notes, **given: Any) -> SnapshotPlan:
@@ -75,7 +79,7 @@ class SnapshotPlan:
         return cls(
             active=dict(state.active), queue=list(state.queue), done=list(state.done), redo=list(notes.redo),
             append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), paused=notes.paused,
-            readings=dict(notes.readings), stopped=set(notes.stopped), **given,
+            readings=dict(notes.readings), stopped=set(notes.stopped), initial=notes.initial, **given,
         )  # fmt: skip
 
     def state(self) -> SnapshotState:
@@ -89,7 +93,8 @@ class SnapshotPlan:
             taken=tuple(self.taken), actions=tuple(self.actions), redo=tuple(self.redo),
             append=tuple(sorted(self.append & known)), reread=tuple(sorted(self.reread)), paused=self.paused,
             readings={table: reading for table, reading in self.readings.items() if table in known},
-            stopped=tuple(sorted(self.stopped)), found=tuple(sorted(self.found & self.stopped)), **given,
+            stopped=tuple(sorted(self.stopped)), found=tuple(sorted(self.found & self.stopped)),
+            initial=self.initial, **given,
         )  # fmt: skip
 
     @property
@@ -100,8 +105,23 @@ class SnapshotPlan:
     @property
     def blocks(self) -> bool:
         """Whether live changes have to wait."""
-        waits = any(self.readings[table].blocking for table in self.being_read() if table in self.readings)
-        return waits and not self.paused and not self.redo
+        return any(map(self._blocking, self.being_read())) and not self.paused and not self.redo
+
+    def _blocking(self, table: str) -> bool:
+        return table in self.readings and self.readings[table].blocking
+
+    def stand(self, end: str) -> None:
+        """The batch ends at this GTID set: the first snapshot is over, or stands there from now on."""
+        if self.initial is None or self.initial == end:
+            return
+        rest = [table for table in self.being_read() if not self.holds or self._blocking(table)]
+        self.initial = end if rest else None
+        if self.holds and rest:
+            self.actions.append({
+                "id": "snapshot-cut", "type": "snapshot-cut", "tables": rest,
+                "error": "what is left of the first snapshot is of a later point in time, because it was paused, or a"
+                f" chunk gave nothing as of the one before: {end}",
+            })  # fmt: skip
 
     def being_read(self) -> list[str]:
         """The tables that have unread ranges."""
@@ -186,8 +206,10 @@ class SnapshotPlan:
         exhausted: set[str] = set()
         while self._room():
             tables = [t for t, progress in self.active.items() if not progress.finished and t not in exhausted]
-            if len(tables) < self.slots and self.queue:
-                self._activate(server, self.queue.pop(0))
+            queued = self._first_queued() if len(tables) < self.slots else None
+            if queued is not None:
+                self.queue.remove(queued)
+                self._activate(server, queued)
                 continue
             if not tables:
                 break
@@ -198,6 +220,13 @@ class SnapshotPlan:
         for table, progress in self.active.items():
             if progress.finished and table not in waiting and table not in self.done:
                 self.done.append(table)
+
+    def _first_queued(self) -> str | None:
+        """The next table to begin with. While live changes wait, only what they wait for: another table may have been
+        made after the batch's end, and gives nothing as of it.
+        """
+        waiting = [table for table in self.queue if self._blocking(table)] if self.blocks else self.queue
+        return waiting[0] if waiting else None
 
     def _room(self) -> bool:
         return self.weight < self.slots * self.chunk_rows
