@@ -101,6 +101,17 @@ def test_policies_of_a_table() -> None:
     assert (tables["shop.orders"].schema_changes, tables["shop.items"].schema_changes) == ("strict", "evolve")
 
 
+def test_watermarks() -> None:
+    source = parse_config(GOOD).source
+    assert (source.watermark, source.lock_hold, source.snapshot_locking_mode) == ("gtid", "setup", None)
+    given = '[source]\nwatermark = "lock"\nlock_hold = "read"\nsnapshot_locking_mode = "none"\nsnapshot_cut = "start"'
+    changed = parse_config(GOOD.replace("[source]", given)).source
+    assert (changed.watermark, changed.lock_hold, changed.snapshot_locking_mode) == ("lock", "read", "none")
+    assert changed.snapshot_cut == "start"
+    with pytest.raises(ConfigError, match="lock_wait_seconds"):
+        parse_config(GOOD.replace("[source]", "[source]\nlock_wait_seconds = 0"))
+
+
 def test_the_window_of_a_table_is_its_own_or_the_sources() -> None:
     config = parse_config(GOOD)
     assert config.policies().of("shop.orders").window == config.source.window == "rewind"

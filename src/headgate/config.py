@@ -96,6 +96,28 @@ class SourceConfig(_Model):
         " beside the live changes; `start` reads all of it as of the point in the log where the pipeline began, and"
         " live changes wait until it is done",
     )
+    watermark: Literal["gtid", "lock"] = Field(
+        "gtid",
+        description="what makes the rows that are read exact: `gtid` needs nothing but read access; `lock` also locks"
+        " the tables of a chunk, which tables without a key need if they are written all the time",
+    )
+    lock_hold: Literal["setup", "read"] = Field(
+        "setup",
+        description="how long tables are locked: `setup` until a view of them is open, `read` until their rows are"
+        " read",
+    )
+    lock_wait_seconds: int = Field(
+        10,
+        ge=1,
+        le=240,
+        description="seconds to wait for a table lock, while writers wait behind it; then the batch is tried again",
+    )
+    snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
+        None,
+        description="the snapshot that a pipeline begins with, in Debezium's words: `minimal` locks tables while a view"
+        " of them is opened, `extended` until their rows are read, `none` not at all; when it is not given: as"
+        " `watermark` and `lock_hold` say",
+    )
     zero_dates: ZeroDates = Field(
         "error",
         description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"

@@ -434,11 +434,16 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "append": "false" if changelog else "true",
         "new_tables": "read" if source.snapshot_new_tables else "wait",
         "snapshot_cut": source.snapshot_cut,
+        "watermark": source.watermark,
+        "lock_hold": source.lock_hold,
+        "lock_wait_seconds": str(source.lock_wait_seconds),
     }
     if source.password_file:
         options["secret_file"] = source.password_file
     elif source.password_env:
         options["secret_env"] = source.password_env
+    if source.snapshot_locking_mode:
+        options["snapshot_locking_mode"] = source.snapshot_locking_mode
     if source.server_ids:
         options["server_ids"] = source.server_ids
     if source.max_rows_per_batch:

@@ -59,6 +59,12 @@ class Log:
         """The images since the mark."""
         return plain(self.items(**options))
 
+    def between(self, start: GtidSet, end: GtidSet) -> list[dict[str, Any]]:
+        """The images of a stretch of the log."""
+        return plain(
+            list(read_range(self.settings, end - start, executed=end, server_uuid=None, tables=self.tables, epoch=1))
+        )
+
     def chunk(self, table: str, end: GtidSet | None = None, **options: Any) -> list[dict[str, Any]]:
         """The whole table, as a snapshot reads it as of ``end`` (default: now)."""
         end = self.executed() if end is None else end

@@ -143,6 +143,7 @@ def test_a_replica_must_log_in_commit_order() -> None:
         assert "replica_preserve_commit_order" not in check(primary.url)[1]
         _, rows = check(replica.url)
         assert "replica_preserve_commit_order" in failed(rows)
+        assert rows["watermark gtid"]["actual"] == "not usable: see replica_preserve_commit_order"
         assert rows["log_replica_updates"]["status"] == "ok"
         mend(replica, rows)
         assert check(replica.url)[1]["replica_preserve_commit_order"]["status"] == "ok"
@@ -164,9 +165,16 @@ def test_missing_privileges_and_the_statements_that_grant_them(
     mysql_server.execute(f"GRANT SELECT (a), INSERT ON {mysql_db}.t TO {account}")  # visible, but not all of it
     code, rows = check(url, "--tables", f"{mysql_db}.t")
     assert f"SELECT on {mysql_db}.t" in failed(rows)
+    assert "REPLICATION CLIENT" in rows["watermark gtid"]["actual"]
+    assert rows["watermark lock"]["actual"].startswith(
+        f"not granted: GRANT LOCK TABLES ON `{mysql_db}`.* TO '{account}'"
+    )
     mend(mysql_server, rows)
     code, rows = check(url, "--tables", f"{mysql_db}.t")
     assert (code, failed(rows)) == (0, set())
+    assert rows["watermark gtid"]["actual"] == "usable"
+    mysql_server.execute(f"GRANT LOCK TABLES ON {mysql_db}.* TO {account}")
+    assert check(url, "--tables", f"{mysql_db}.t")[1]["watermark lock"]["actual"] == "usable"
 
 
 def test_privileges_of_a_role_count(mysql_server: MySQLServer, mysql_db: str, account: str) -> None:

@@ -168,6 +168,25 @@ def test_a_disturbed_table_is_tried_at_a_later_point(
     assert GtidSet.parse(tries[0]) < GtidSet.parse(tries[1]) < GtidSet.parse(tries[2])
 
 
+@pytest.mark.parametrize("hold", ["setup", "read"])
+def test_a_table_that_is_disturbed_for_ever_can_be_locked(
+    mysql_server: MySQLServer, mysql_db: str, hold: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = mysql_server
+    server.execute(f"CREATE TABLE {mysql_db}.k (n INT)", f"INSERT INTO {mysql_db}.k VALUES (1), (1)")
+    begin, tries = _snapshot._Reading._begin, list[str]()
+
+    def begin_and_write(reading: _snapshot._Reading) -> None:
+        begin(reading)
+        tries.append(str(reading.executed))
+        server.execute(f"INSERT INTO {mysql_db}.k VALUES (2)", f"DELETE FROM {mysql_db}.k WHERE n = 1 LIMIT 1")
+
+    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    lines, gtid = snapshot(server, "--tables", f"{mysql_db}.*", "--watermark", "lock", "--lock-hold", hold)
+    assert [gtid] == tries
+    assert [line["after"] for line in lines] == [{"n": 1}, {"n": 1}]
+
+
 def test_a_table_that_is_disturbed_for_ever(
     mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

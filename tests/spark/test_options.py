@@ -62,6 +62,9 @@ def test_one_table_is_meant_exactly() -> None:
         ({"server_ids": "a-b"}, "5400-5499"),
         ({"window": "skip"}, "expected rewind or keep or drop, or by table"),
         ({"window": '{"a.b": "skip"}'}, "expected rewind or keep or drop, or by table"),
+        ({"watermark": "locks"}, "expected gtid or lock"),
+        ({"snapshot_locking_mode": "never"}, "expected minimal or extended or none"),
+        ({"snapshot_cut": "end"}, "expected batch or start"),
         ({"window": '{"a.b"'}, "expected rewind or keep or drop, or by table"),
     ],
 )
@@ -69,6 +72,26 @@ def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) 
     with pytest.raises(ConfigError, match=message) as caught:
         Options.parse({**BASE, **given})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "initial", "later"),
+    [
+        ({}, None, None),
+        ({"watermark": "lock"}, "setup", "setup"),
+        ({"watermark": "lock", "lock_hold": "READ"}, "read", "read"),
+        ({"watermark": "lock", "snapshot_locking_mode": "none"}, None, "setup"),
+        ({"snapshot_locking_mode": "minimal"}, "setup", None),
+        ({"snapshot_locking_mode": "extended"}, "read", None),
+    ],
+)
+def test_locks_of_the_first_snapshot_and_of_later_ones(
+    given: dict[str, str], initial: str | None, later: str | None
+) -> None:
+    options = Options.parse({**BASE, **given, "lock_wait_seconds": "3"})
+    for first, hold in ((True, initial), (False, later)):
+        found = options.locks(initial=first)
+        assert (found and (found.hold, found.wait_seconds)) == (hold and (hold, 3))
 
 
 def test_no_error_repeats_a_password() -> None:

@@ -44,7 +44,7 @@ def command(
 ) -> int:
     """Check everything a server must have, all at once.
 
-    Settings, privileges, and the tables' engines, keys and types are looked at.
+    Settings, privileges, and the tables' engines, keys and types are looked at, and which watermarks could be chosen.
     What is missing is printed with the statement that mends it; nothing is changed.
     The exit code is 1 when something fails; warnings leave it at 0.
 
@@ -82,12 +82,13 @@ def _ranges(text: str | None) -> list[range]:
 
 def _report(connection: Connection, patterns: TablePatterns, ids: Sequence[range]) -> list[Prerequisite]:
     from headgate.catalog import load_stats, load_tables
-    from headgate.mysql import cascades, prerequisites
+    from headgate.mysql import cascades, prerequisites, watermarks
 
     tables = load_tables(connection.query, patterns)
     stats = load_stats(connection.query, patterns)
     databases = list(dict.fromkeys(table.db for table in tables))
     rows = prerequisites(connection, databases=databases, server_ids=ids)
+    rows += watermarks(connection, rows, databases)
     rows += _patterns(patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]
     rows += [*_well(tables, of_tables), *of_tables]

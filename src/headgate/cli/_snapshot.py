@@ -9,6 +9,9 @@ back until all of them have been read at one E.
 With ``--window keep`` rows that change while they are read stay as they were read, at some moment after E; who applies
 the changes since E to them, as ``headgate tail --from E`` prints them, has them exact (``headgate.snapshot``).
 
+With ``--watermark lock`` the tables of some chunks are locked for the moment in which the view of them is opened; a
+table without a key can then be read however much it is written.
+
 Chunks are read some at a time: each call opens one window on the log from E, so more at once would keep more of the log
 in memory, and fewer would read the log more often.
 """
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from headgate.gtid import GtidSet
     from headgate.mysql import Connection, ConnectionSettings
     from headgate.replication import ImageBatch
-    from headgate.snapshot import Chunk
+    from headgate.snapshot import Chunk, TableLocks
 
 __all__ = ["command"]
 
@@ -59,6 +62,16 @@ class _Format(str, Enum):
 class _Window(str, Enum):
     rewind = "rewind"
     keep = "keep"
+
+
+class _Watermark(str, Enum):
+    gtid = "gtid"
+    lock = "lock"
+
+
+class _Hold(str, Enum):
+    setup = "setup"
+    read = "read"
 
 
 def command(
@@ -82,14 +95,23 @@ def command(
             " nothing tells what they were, but the changes that tail prints from the GTID set on make them right."
         ),
     ] = _Window.rewind,
+    watermark: Annotated[
+        _Watermark,
+        typer.Option(help="What makes rows exact: gtid alone, or table locks beside it (for keyless tables)."),
+    ] = _Watermark.gtid,
+    lock_hold: Annotated[
+        _Hold, typer.Option(help="Lock tables until a view of them is open, or until their rows are read.")
+    ] = _Hold.setup,
+    lock_wait_seconds: Annotated[int, typer.Option(min=1, max=240, help="How long a table lock is waited for.")] = 10,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
 ) -> None:
     """Print the rows of tables, all as of one GTID set, while writers run.
 
-    One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is locked and nothing is
-    written. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without gap or overlap. (With
-    [bold]--window keep[/bold] some are in the rows already; setting the same columns again does no harm.)
+    One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is written, and nothing is
+    locked unless you ask for it. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without
+    gap or overlap. (With [bold]--window keep[/bold] some are in the rows already; setting the same columns again does
+    no harm.)
 
     Examples:
       headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid
@@ -103,6 +125,7 @@ def command(
     from headgate.cli._jsonl import snapshot_lines
     from headgate.cli._source import check_log
     from headgate.mysql import Connection
+    from headgate.snapshot import TableLocks
 
     with Connection.open(settings) as connection:
         uuid = check_log(connection, ordered=True).server_uuid
@@ -110,7 +133,8 @@ def command(
         if not stats:
             raise no_match(patterns)
         _check_engines(stats)
-        reading = _Reading(settings, connection, uuid, chunk_rows, window.value)
+        locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
+        reading = _Reading(settings, connection, uuid, chunk_rows, window.value, locks)
         with _progress(stats) as progress:
             for image in reading.rows(lambda: load_tables(connection.query, patterns)):
                 write_lines(snapshot_lines(image))
@@ -158,9 +182,11 @@ class _Reading:
         server_uuid: str,
         chunk_rows: int,
         window: Window = "rewind",
+        locks: TableLocks | None = None,
     ) -> None:
         self._settings = settings
         self._policies = Policies(temporals="text", window=window)
+        self._locks = locks
         self._connection = connection
         self._server_uuid = server_uuid
         self._chunk_rows = chunk_rows
@@ -226,7 +252,7 @@ class _Reading:
         found = read_chunks(
             self._settings, chunks, executed=self.executed, server_uuid=self._server_uuid, epoch=0,
             planned_us=self._planned_us, first_ordinal=self._ordinal, policies=self._policies,
-            truncate="redo",
+            truncate="redo", locks=self._locks,
         )  # fmt: skip
         for item in found:
             if isinstance(item, Redo):

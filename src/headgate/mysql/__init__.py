@@ -4,7 +4,7 @@ from headgate.mysql._cascades import cascades
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_status, read_facts
-from headgate.mysql._prerequisites import Prerequisite, Status, prerequisites, quote_account, try_select
+from headgate.mysql._prerequisites import Prerequisite, Status, prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
@@ -28,4 +28,5 @@ __all__ = [
     "select_blocks",
     "server_error",
     "try_select",
+    "watermarks",
 ]

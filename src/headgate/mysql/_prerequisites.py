@@ -15,7 +15,7 @@ from headgate.errors import AccessError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, read_facts
 
-__all__ = ["Prerequisite", "Status", "prerequisites", "quote_account", "try_select"]
+__all__ = ["Prerequisite", "Status", "prerequisites", "quote_account", "try_select", "watermarks"]
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -55,6 +55,47 @@ def prerequisites(
     rows += [*_replica(connection, facts), _retention(facts), _packet(facts)]
     rows.append(_server_ids(connection, facts, list(server_ids)))
     return rows
+
+
+def watermarks(
+    connection: Connection, rows: Sequence[Prerequisite], databases: Iterable[str]
+) -> Iterator[Prerequisite]:
+    """Which watermarks the server and the grants allow. None of these rows warns: they say what one could choose.
+
+    :param rows: those of :func:`prerequisites`.
+    :param databases: those with tables to be followed.
+    """
+    bad = [row.name for row in rows if row.status == "fail" and row.name in _GTID_NEEDS]
+    actual = f"not usable: see {', '.join(bad)}" if bad else "usable"
+    yield Prerequisite("watermark gtid", "gtid_executed tells what a SELECT sees", actual, "ok")
+    locked = [f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
+              for db in databases if not _may_lock(connection, db)]  # fmt: skip
+    actual = f"not granted: {' '.join(locked)}" if locked else "usable"
+    yield Prerequisite("watermark lock", "LOCK TABLES, for keyless tables under writes", actual, "ok")
+
+
+_GTID_NEEDS: Final = frozenset(
+    {
+        "log_bin", "gtid_mode", "enforce_gtid_consistency", "binlog_order_commits", "replica_preserve_commit_order",
+        "slave_preserve_commit_order", "log_replica_updates", "log_slave_updates", "REPLICATION CLIENT",
+        "REPLICATION SLAVE",
+    }
+)  # fmt: skip
+"""Rows of the report without which ``gtid_executed`` does not tell what a SELECT sees, or the log cannot be read."""
+_NO_DATABASE: Final = 1044
+"""ER_DBACCESS_DENIED_ERROR: what is refused is a privilege on the database."""
+
+
+def _may_lock(connection: Connection, db: str) -> bool:
+    """Tried on a table that is not there: privileges are looked at first, so nothing is locked."""
+    try:
+        connection.query(f"LOCK TABLES {quote_name(db)}.`headgate: no such table` READ")
+    except AccessError as error:
+        return bool(error.code != _NO_DATABASE)
+    except ServerError:
+        return True
+    connection.query("UNLOCK TABLES")
+    return True
 
 
 def _must(facts: ServerFacts, name: str, expected: str, remedy: str = "", status: Status = "fail") -> Prerequisite:

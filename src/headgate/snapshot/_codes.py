@@ -18,7 +18,10 @@ __all__ = ["key_codes"]
 
 
 def key_codes(parts: Sequence[pa.Table], names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """One number per row over all ``parts`` in turn, from 0; equal numbers mean equal values in all ``names``."""
+    """One number per row over all ``parts`` in turn, from 0; equal numbers mean equal values in all ``names``.
+
+    A null equals a null.
+    """
     codes: npt.NDArray[np.int64] | None = None
     for name in names:
         chunks = [chunk for part in parts for chunk in part.column(name).chunks]
@@ -36,8 +39,8 @@ def key_codes(parts: Sequence[pa.Table], names: Sequence[str]) -> npt.NDArray[np
 def _dense(values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     encoded: Any = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     if isinstance(encoded, pa.ChunkedArray):  # more bytes than one array can address
-        encoded = encoded.dictionary_encode().unify_dictionaries()
+        encoded = encoded.dictionary_encode("encode").unify_dictionaries()
         found = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
         return np.concatenate(found).astype(np.int64)
-    indices = encoded.dictionary_encode().indices
+    indices = encoded.dictionary_encode("encode").indices
     return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)

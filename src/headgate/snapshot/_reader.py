@@ -34,8 +34,9 @@ What gives a ``Redo``
 - A partial update of the key in W, where rows are kept.
 - A filter that MySQL cannot be asked about a row as it was at E (``snapshot/_filters.py``), where such a row is needed.
 - A filter that the server refuses while rows are read: then with ``whole_table``, because it would refuse it again.
-- A table without a key, if W touches it: images do not say which of several equal rows they mean. Neither a second
-  try nor a restart can help at the same E, because W would still begin with the same changes.
+- A table without a key, if W touches it and no lock says which of its changes the SELECT has seen: images do not say
+  which of several equal rows they mean. Neither a second try nor a restart can help at the same E, because W would
+  still begin with the same changes.
 
 Rows that are kept
 ==================
@@ -59,6 +60,12 @@ With ``Policies.window = "drop"`` the rows that W touches are left out, DBLog's 
 stream. The range is exact when the changes up to W's end have been applied, as with rows that are kept, but until then
 a row may be missing rather than too new.
 
+Under locks
+===========
+
+With ``locks`` all chunks are read from one view, opened while their tables are locked (``snapshot/_locks.py``). Then W
+is exactly what the view has and E has not.
+
 In the window
 =============
 
@@ -71,6 +78,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,7 +120,9 @@ from headgate.replication import (
 )
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, range_condition
+from headgate.snapshot._locks import TableLocks, View, open_view
 from headgate.snapshot._ranges import in_range
+from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
 
 __all__ = ["Redo", "check_server", "read_chunks"]
@@ -162,6 +172,7 @@ def read_chunks(
     first_ordinal: int = 0,
     policies: Policies = DEFAULT,
     truncate: Literal["keep", "redo"] = "keep",
+    locks: TableLocks | None = None,
 ) -> Iterator[ImageBatch | Redo]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -171,17 +182,26 @@ def read_chunks(
     :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
     :param hint: where a reader stood when its set was E, or less.
     :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
+    :param locks: lock the tables while the view is opened from which all chunks are read; None: no locks.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
-    :raises ChunkRetryError: a SELECT took too long.
+    :raises ChunkRetryError: a SELECT took too long, or the tables could not be locked.
     """
     if not chunks:
         return
-    with Connection.open(settings) as connection:
+
+    def check(connection: Connection) -> None:
         check_server(connection, executed, server_uuid)
+
+    with Connection.open(settings) as connection, ExitStack() as stack:
+        check(connection)
+        view = View(connection)
+        tables = _existing(connection, chunks) if locks is not None else []
+        if locks is not None and tables:
+            view = stack.enter_context(open_view(settings, tables, locks, check))
         log = _TaskLog(settings, chunks, executed, server_uuid, hint, policies)
-        task = _Task(connection, log, policies, truncate)
+        task = _Task(connection, view, log, policies, truncate, chunks[-1])
         stamp = _Stamp(epoch, planned_us, first_ordinal)
         for chunk in chunks:
             try:
@@ -190,6 +210,14 @@ def read_chunks(
                 yield Redo(chunk, str(again), again.whole_table)
             else:
                 yield from stamp.batches(table, rows)
+
+
+def _existing(connection: Connection, chunks: Sequence[ChunkSpec]) -> list[tuple[str, str]]:
+    """The chunks' tables that are there, as (db, table)."""
+    names = sorted({chunk.table for chunk in chunks})
+    there = load_stats(connection.query, exact_patterns(names))
+    found = [name.partition(".") for name in names if name in there]
+    return [(db, table) for db, _, table in found]
 
 
 def check_server(connection: Connection, executed: GtidSet, server_uuid: str) -> None:
@@ -277,6 +305,16 @@ class _TaskLog:
         logged = self._logged.get(table.full_name)
         return table if logged is None else table.with_members_of(logged)
 
+    def take_before(self, name: str, file: str, pos: int) -> list[pa.RecordBatch]:
+        """The same, without images that are logged at ``(file, pos)`` or after it."""
+        number = file_number(file)
+        found = []
+        for batch in self.take(name):
+            seq = batch.column("_seq")
+            files, places = (np.asarray(pc.struct_field(seq, part)) for part in ("file", "pos"))
+            found.append(batch.filter(pa.array((files < number) | ((files == number) & (places < pos)))))
+        return found
+
     def take(self, name: str) -> list[pa.RecordBatch]:
         """The images of a table that were read since it was last asked for, in log order."""
         found, self._waiting[name] = self._waiting[name], []
@@ -316,16 +354,24 @@ def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _Task:
-    """Reads chunks one after another on one connection."""
+    """Reads chunks one after another from one view.
+
+    :param connection: for everything but the chunks' SELECTs.
+    :param last: the last chunk.
+    """
 
     def __init__(
         self,
         connection: Connection,
+        view: View,
         log: _TaskLog,
         policies: Policies,
         truncate: Literal["keep", "redo"],
+        last: ChunkSpec,
     ) -> None:
         self._connection = connection
+        self._view = view
+        self._last = last
         self._log = log
         self._policies = policies
         self._truncate = truncate
@@ -341,10 +387,12 @@ class _Task:
         table = self._define(chunk)
         codec = TableCodec(table, self._policies)
         rows = self._select(chunk, table, codec)
+        if chunk == self._last:
+            self._view.release()
         if self._load(chunk.table) != table:
             raise _Again("the table's definition changed while it was read")
         self._tables[chunk.table] = table
-        self._log.extend(*log_status(self._connection))
+        self._log.extend(*(self._view.end or log_status(self._connection)))
         self._check_log(chunk)
         return table, self._rewind(chunk, table, rows)
 
@@ -389,7 +437,7 @@ class _Task:
         try:
             batches = [
                 pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema)
-                for block in select_blocks(self._connection, sql, rows=_BATCH_ROWS)
+                for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS)
             ]
         except ServerError as error:
             if chunk.filter is not None and isinstance(error, Definite) and error.code not in _NO_SUCH_TABLE - {1054}:
@@ -412,9 +460,7 @@ class _Task:
 
     def _rewind(self, chunk: ChunkSpec, table: TableDef, rows: pa.Table) -> pa.Table:
         if not table.key:
-            if chunk.table in self._log.touched:
-                raise _Again("a table without a key was written while it was read")
-            return rows
+            return self._without_key(chunk, rows)
         rule = self._policies.of(chunk.table).window
         if rule == "keep":
             self._check_kept(chunk, table)
@@ -443,6 +489,18 @@ class _Task:
         except UnsupportedError as error:
             error.fields["file"] = self._log.files.get(error.file, error.file)
             raise
+
+    def _without_key(self, chunk: ChunkSpec, rows: pa.Table) -> pa.Table:
+        if chunk.table not in self._log.touched:
+            return rows
+        if self._view.end is None:
+            raise _Again("a table without a key was written while it was read")
+        if chunk.table in self._log.truncated:
+            raise _Again("a table without a key was truncated before it was read")
+        try:
+            return undo(rows, self._log.take_before(chunk.table, *self._view.end), chunk.table)
+        except SchemaChangedError as error:
+            raise _Again(error.message) from None
 
     def _check_kept(self, chunk: ChunkSpec, table: TableDef) -> None:
         """Nothing in the window may make rows that are kept as they were read differ for good."""

@@ -21,6 +21,7 @@ from headgate.gtid import GtidSet
 
 if TYPE_CHECKING:
     from headgate.mysql import ConnectionSettings
+    from headgate.snapshot import TableLocks
 
 __all__ = ["OPTION_NAMES", "Options"]
 
@@ -34,6 +35,8 @@ _HELP = {
     "epoch": "lowest epoch of the next batch (the ledger's highest)",
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
+    "lock_hold": 'with table locks: until the view of a chunk is open ("setup", default), or its rows read ("read")',
+    "lock_wait_seconds": "how long a table lock is waited for (10)",
     "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
     "new_tables": '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
@@ -45,11 +48,14 @@ _HELP = {
     "slots": "tasks of a batch (the driver's number of processors)",
     "snapshot_cut": 'the snapshot that a stream begins with: each batch exact at its own end ("batch", default), or '
     'all of it at the stream\'s beginning ("start"), while live changes wait',
+    "snapshot_locking_mode": 'the snapshot that a stream begins with, in Debezium\'s words: "minimal" (lock tables '
+    'while a view is opened), "extended" (until rows are read), "none" (no locks); default: as watermark says',
     "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already had',
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
     "url": "mysql://user@host:3306/?tls=required, without a password",
     "time": '"text" (default) or "microseconds" (bigint): TIME; by table as zero_dates',
+    "watermark": 'what makes a chunk exact: GTIDs alone ("gtid", default), or table locks beside them ("lock")',
     "wide_decimals": '"text" (default) or "error": DECIMAL of more than 38 digits; by table as zero_dates',
     "window": 'rows that change while a chunk is read: "rewind" (default), "keep" or "drop"; by table as zero_dates',
     "zero_dates": '"error" (default), "null" or "text" (dates become strings): dates that Spark cannot hold; '
@@ -60,6 +66,10 @@ OPTION_NAMES = tuple(sorted(_HELP))
 
 _PASSWORD_NAMES = frozenset({"password", "passwd", "pwd", "secret", "pass"})
 _SERVER_IDS = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?")
+
+
+_LOCKING_MODES: Mapping[str, Literal["setup", "read"] | None] = {"minimal": "setup", "extended": "read", "none": None}
+"""Debezium's ``snapshot.locking.mode``, and how long a lock is held."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,10 @@ class Options:
     append: bool = True
     new_tables: Literal["read", "wait"] = "read"
     snapshot_cut: Literal["batch", "start"] = "batch"
+    snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = None
+    watermark: Literal["gtid", "lock"] = "gtid"
+    lock_hold: Literal["setup", "read"] = "setup"
+    lock_wait_seconds: int = 10
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -133,7 +147,24 @@ class Options:
             append=_choice(values, "append", "true", ("true", "false")) == "true",
             new_tables=_choice(values, "new_tables", "read", ("read", "wait")),  # type: ignore[arg-type]
             snapshot_cut=_choice(values, "snapshot_cut", "batch", ("batch", "start")),  # type: ignore[arg-type]
+            snapshot_locking_mode=_locking_mode(values),
+            watermark=_choice(values, "watermark", "gtid", ("gtid", "lock")),  # type: ignore[arg-type]
+            lock_hold=_choice(values, "lock_hold", "setup", ("setup", "read")),  # type: ignore[arg-type]
+            lock_wait_seconds=_number(values, "lock_wait_seconds", 10, 1),
         )
+
+    def locks(self, *, initial: bool) -> TableLocks | None:
+        """How chunks lock their tables.
+
+        :param initial: they are of the snapshot that the stream begins with.
+        """
+        from headgate.snapshot import TableLocks
+
+        if initial and self.snapshot_locking_mode is not None:
+            hold = _LOCKING_MODES[self.snapshot_locking_mode]
+        else:
+            hold = self.lock_hold if self.watermark == "lock" else None
+        return None if hold is None else TableLocks(hold, self.lock_wait_seconds)
 
     def settings(self) -> ConnectionSettings:
         """How to connect; holds the name of the secret, not the secret."""
@@ -230,6 +261,12 @@ def _choice(values: Mapping[str, str], name: str, default: str, allowed: tuple[s
     if value not in allowed:
         raise ConfigError(f'option "{name}" is {value!r}; expected {" or ".join(allowed)}')
     return value
+
+
+def _locking_mode(values: Mapping[str, str]) -> Literal["minimal", "extended", "none"] | None:
+    if "snapshot_locking_mode" not in values:
+        return None
+    return _choice(values, "snapshot_locking_mode", "none", tuple(_LOCKING_MODES))  # type: ignore[return-value]
 
 
 def _policies(values: Mapping[str, str]) -> Policies:

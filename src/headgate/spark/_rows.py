@@ -36,7 +36,7 @@ from headgate.replication import (
     canonical_schema,
     read_range,
 )
-from headgate.snapshot import Redo, read_chunks
+from headgate.snapshot import Redo, TableLocks, read_chunks
 from headgate.spark._tasks import Task, Unread
 
 __all__ = [
@@ -80,10 +80,12 @@ def read_task(
     images: Images,
     policies: Policies,
     ambiguous: Literal["raise", "stop"] = "raise",
+    locks: TableLocks | None = None,
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing.
 
     :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
+    :param locks: how chunks lock their tables, if at all.
     """
     executed = GtidSet.parse(task.executed)
     if task.log is not None:
@@ -103,6 +105,7 @@ def read_task(
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
+        locks=locks,
     )  # fmt: skip
 
 
@@ -169,14 +172,14 @@ def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
 
 
 def carrier_rows(
-    settings: ConnectionSettings, task: Task, *, images: Images, policies: Policies
+    settings: ConnectionSettings, task: Task, *, images: Images, policies: Policies, locks: TableLocks | None = None
 ) -> Iterator[pa.RecordBatch]:
     """A task's carrier rows."""
     if task.header is not None:
         yield _row(None, "batch", None, 0, task.header.encode())
     gathered = _Gatherer("chunk" if task.log is None else "rows", policies)
     silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
-    for item in read_task(settings, task, images=images, policies=policies, ambiguous="stop"):
+    for item in read_task(settings, task, images=images, policies=policies, ambiguous="stop", locks=locks):
         if isinstance(item, ImageBatch):
             image = item
             silent.discard(image.table.full_name)
@@ -378,7 +381,14 @@ def typed_fields(table: TableDef, policies: Policies, *, meta: bool) -> list[pa.
 
 
 def typed_rows(
-    settings: ConnectionSettings, task: Task, table: str, schema: pa.Schema, *, images: Images, policies: Policies
+    settings: ConnectionSettings,
+    task: Task,
+    table: str,
+    schema: pa.Schema,
+    *,
+    images: Images,
+    policies: Policies,
+    locks: TableLocks | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """A task's rows of one table, in exactly ``schema``.
 
@@ -387,7 +397,7 @@ def typed_rows(
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
-    for item in read_task(settings, task, images=images, policies=policies):
+    for item in read_task(settings, task, images=images, policies=policies, locks=locks):
         if isinstance(item, Redo):
             raise ChunkRetryError(
                 f"a chunk cannot be read exactly: {item.reason}; start the query again with a new checkpoint",

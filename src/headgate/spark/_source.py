@@ -98,13 +98,16 @@ class _Reading:
         from headgate.spark._rows import carrier_rows, typed_rows
 
         options, settings = self._parsed, self._parsed.settings()
+        how: Any = {
+            "images": options.images, "policies": options.policies, "locks": options.locks(initial=task.initial),
+        }  # fmt: skip
         if options.table is None:
-            yield from carrier_rows(settings, task, images=options.images, policies=options.policies)
+            yield from carrier_rows(settings, task, **how)
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        yield from typed_rows(settings, task, options.table, schema, images=options.images, policies=options.policies)
+        yield from typed_rows(settings, task, options.table, schema, **how)
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):

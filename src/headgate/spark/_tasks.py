@@ -61,6 +61,8 @@ class Task:
     first_ordinal: int = 0
     hint: Hint | None = None
     """Where a reader stood when its set was E or less."""
+    initial: bool = False
+    """Whether the chunks are of the snapshot that the stream begins with."""
 
 
 def plan_tasks(start: SourceOffset, end: SourceOffset, *, server_uuid: str, slots: int, chunk_rows: int) -> list[Task]:
@@ -78,10 +80,11 @@ def plan_tasks(start: SourceOffset, end: SourceOffset, *, server_uuid: str, slot
     unread = _unread(start, notes)
     ranges = _ranges(start.gtid_set, end.gtid_set, notes, same, unread)
     tasks: list[dict[str, Any]] = [{**common, "log": log} for log in ranges]
+    first = notes.initial is not None
     weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
     for chunks in _share(end.snapshot.chunks, weights, slots):
         ordinal = len(tasks) * _ORDINALS
-        tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint})
+        tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint, "initial": first})
     if not tasks:
         tasks.append(common)
     tasks[0]["header"] = json.dumps(batch_header(start, end, server_uuid), sort_keys=True)
