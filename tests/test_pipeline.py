@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -146,6 +147,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
     monkeypatch.setattr(_pipeline, "check_source", check)
     monkeypatch.setattr(Pipeline, "_check_folders", lambda *_: None)
     monkeypatch.setattr(_pipeline, "_Run", FakeRun)
+    monkeypatch.setattr(_pipeline, "_courier", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(FakeRun, "begun", [])
     return ConfigFile(path)
 

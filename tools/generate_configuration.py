@@ -13,7 +13,16 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from headgate.config import PipelineConfig, SourceConfig, TableConfig, TargetConfig, UiConfig
+from headgate.config import (
+    KafkaChannelConfig,
+    NotificationsConfig,
+    PipelineConfig,
+    SourceConfig,
+    TableConfig,
+    TargetConfig,
+    UiConfig,
+    WebhookConfig,
+)
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -52,6 +61,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`[source]`", SourceConfig),
     ("`[target]`", TargetConfig),
     ("`[ui]`", UiConfig),
+    ("`[notifications]`", NotificationsConfig),
+    ("`[notifications.kafka]`", KafkaChannelConfig),
+    ("`[notifications.webhook]`", WebhookConfig),
     ('`[tables."db.table"]`', TableConfig),
 )
 

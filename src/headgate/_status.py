@@ -138,6 +138,11 @@ class StatusWriter:
             self._warn("error", self._error)
         self._write()
 
+    def warns(self, text: str) -> None:
+        """Something that does not end the run is wrong."""
+        with self._lock:
+            self._warn("warning", text)
+
     def _take_over(self) -> None:
         """What the run before has left there is history."""
         try:

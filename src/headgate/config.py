@@ -36,11 +36,15 @@ from headgate.errors import ConfigError
 
 __all__ = [
     "ConfigFile",
+    "KafkaChannelConfig",
+    "NotificationsConfig",
     "PipelineConfig",
+    "SnapshotMode",
     "SourceConfig",
     "TableConfig",
     "TargetConfig",
     "UiConfig",
+    "WebhookConfig",
     "load_config",
     "parse_config",
 ]
@@ -48,6 +52,7 @@ __all__ = [
 log = logging.getLogger("headgate")
 
 Mode = Literal["current", "changelog"]
+SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
 _MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
@@ -84,6 +89,13 @@ class SourceConfig(_Model):
     poll_ms: int = Field(500, ge=10, le=600_000, description="milliseconds between two questions of an idle stream")
     retry_seconds: int = Field(
         600, ge=0, le=86_400, description="seconds to try again when the server cannot be reached or is behind"
+    )
+    snapshot_mode: SnapshotMode = Field(
+        "initial",
+        description="`initial`: the tables are read when the pipeline begins, then followed; `initial_only`: the run"
+        " ends when they are read; `no_data`: followed from now on, and read when an `execute-snapshot` signal names"
+        " them; `when_needed`: as `initial`, and read again where the server has purged the log that comes next;"
+        " `always`: as `when_needed`, and at each start",
     )
     snapshot_new_tables: bool = Field(
         True,
@@ -259,6 +271,56 @@ class UiConfig(_Model):
     )
 
 
+class KafkaChannelConfig(_Model):
+    """A Kafka topic for notifications; the messages' key is the pipeline's name."""
+
+    bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
+    topic: str = Field(min_length=1, description="the topic")
+    settings_file: str | None = Field(
+        default=None,
+        description="file of further settings of librdkafka, `name=value` in each line, passwords among them; a"
+        " relative path starts at the working directory",
+    )
+
+
+class WebhookConfig(_Model):
+    """A web server for notifications: each is a POST of JSON; 200 to 299 means taken."""
+
+    url: str = Field(description="`https://…` or `http://…`, without a password")
+    token_file: str | None = Field(
+        default=None,
+        description="file with a token, sent as `Authorization: Bearer`; a relative path starts at the working"
+        " directory",
+    )
+    timeout_seconds: int = Field(default=10, ge=1, le=600, description="seconds that one POST may take")
+
+    @field_validator("url")
+    @classmethod
+    def _a_page(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            known = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            known = False
+        if not known:
+            raise ValueError("expected http://host/path or https://host/path")
+        if parts.password is not None:
+            raise ValueError("leave the password out of the URL: put a token into token_file")
+        return url
+
+
+class NotificationsConfig(_Model):
+    """Where the events of snapshots are told. What a channel does not take is kept in the ledger and sent again."""
+
+    log: bool = Field(default=False, description="into the log of the run, a line of JSON each")
+    table: bool = Field(default=False, description="into the Delta table `_headgate/notifications` of the lake")
+    kafka: KafkaChannelConfig | None = Field(default=None, description="to a Kafka topic")
+    webhook: WebhookConfig | None = Field(default=None, description="to a web server")
+    wait_seconds: int = Field(
+        default=10, ge=0, le=3600, description="seconds that the end of a run waits for channels that are slow or away"
+    )
+
+
 class PipelineConfig(_Model):
     """One pipeline."""
 
@@ -272,6 +334,9 @@ class PipelineConfig(_Model):
         default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
     )
     ui: UiConfig = Field(default_factory=UiConfig, description="the page, off by default")
+    notifications: NotificationsConfig = Field(
+        default_factory=NotificationsConfig, description="who is told how snapshots go; nobody by default"
+    )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 
     def policies(self) -> Policies:
@@ -390,6 +455,8 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     _resolve(value, "target", "path", folder or Path.cwd())
     _resolve(value, "source", "password_file", folder or Path.cwd())
     _resolve(value, "ui", "token_file", folder or Path.cwd())
+    _resolve(value, "notifications.kafka", "settings_file", folder or Path.cwd())
+    _resolve(value, "notifications.webhook", "token_file", folder or Path.cwd())
     try:
         return PipelineConfig.model_validate(value)
     except ValidationError as error:
@@ -403,10 +470,11 @@ def _is_table(text: str) -> bool:
 
 def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> None:
     """Make a relative path absolute; URIs (``s3://…``, ``file:/…``) stay as they are."""
-    table = value.get(section)
+    table: Any = value
+    for name in section.split("."):
+        table = table.get(name) if isinstance(table, dict) else None
     path = table.get(key) if isinstance(table, dict) else None
     if isinstance(path, str) and path and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
-        assert isinstance(table, dict)
         table[key] = os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
 
 
@@ -441,8 +509,10 @@ def _explain(error: ValidationError) -> str:
 def _model_at(place: list[str]) -> type[BaseModel]:
     models: dict[str, type[BaseModel]] = {
         "source": SourceConfig, "target": TargetConfig, "tables": TableConfig, "ui": UiConfig,
+        "notifications": NotificationsConfig, "notifications.kafka": KafkaChannelConfig,
+        "notifications.webhook": WebhookConfig,
     }  # fmt: skip
-    return models.get(place[0], PipelineConfig) if place else PipelineConfig
+    return models.get(".".join(place)) or models.get(place[0], PipelineConfig) if place else PipelineConfig
 
 
 def _description(place: list[str]) -> str:

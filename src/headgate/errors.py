@@ -26,6 +26,7 @@ itself; retry loops look only at the marker)::
     │   ├── IncompleteReadError     Transient  a range ended before all of it arrived
     │   └── OffsetFormatError       Definite   a stored offset that this version cannot read
     ├── EngineError                 Transient  Spark could not do its part (a worker did not start, a time-out)
+    ├── NotificationError           Transient  a notification was not taken by the channel it was sent to
     ├── SnapshotError
     │   ├── SnapshotRefusedError    Definite   a table that cannot be read exactly
     │   └── ChunkRetryError         Transient  a chunk that must be read again
@@ -60,6 +61,7 @@ __all__ = [
     "HeadgateError",
     "HistoryRewrittenError",
     "IncompleteReadError",
+    "NotificationError",
     "OffsetFormatError",
     "PositionError",
     "ProtocolError",
@@ -231,6 +233,10 @@ class OffsetFormatError(PositionError, Definite):
 
 class EngineError(HeadgateError, Transient):
     """Spark could not do its part, for no reason in the data: a worker did not start in time, a process was lost."""
+
+
+class NotificationError(HeadgateError, Transient):
+    """A channel did not take a notification; it is kept and sent again."""
 
 
 class SnapshotError(HeadgateError):

@@ -27,9 +27,11 @@ from headgate import errors
 from headgate._foreign_keys import ForeignKeys
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
-from headgate.config import ConfigFile, PipelineConfig
+from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
+from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.errors import (
     AccessError,
+    BinlogPurgedError,
     ConfigError,
     EngineError,
     HeadgateError,
@@ -38,7 +40,7 @@ from headgate.errors import (
     TargetError,
     Transient,
 )
-from headgate.lake import Inbox, Lake, build_session
+from headgate.lake import Inbox, Lake, TableChannel, build_session, forget_position, ledger_notifications
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -72,12 +74,19 @@ class Pipeline:
     :param config: the configuration.
     :param spark: a session to use; by default one is made as the configuration says, and stopped at the end.
     :param file: where ``config`` comes from. When it changes, the new one is followed from a batch's end on.
+    :param snapshot_mode: instead of the configuration's.
     """
 
     def __init__(
-        self, config: PipelineConfig, spark: SparkSession | None = None, *, file: ConfigFile | None = None
+        self,
+        config: PipelineConfig,
+        spark: SparkSession | None = None,
+        *,
+        file: ConfigFile | None = None,
+        snapshot_mode: SnapshotMode | None = None,
     ) -> None:
         self.config = config
+        self._snapshot_mode = snapshot_mode
         self._file = file
         self._reload = threading.Event()
         self._tables: list[str] = []
@@ -168,26 +177,68 @@ class Pipeline:
         on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
         patience = _Patience(self.config.source.retry_seconds)
-        while not self._stop.is_set():
-            run = _Run(self, spark, status, on_progress)
-            run.writer.check_targets(spark, tables)
-            if resnapshot:
-                signal = {"type": "resnapshot", "tables": resnapshot}
-                run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
-                resnapshot = []
-            patience.begin()
-            error = run.until_end(once, self._stop, self.reloaded)
-            if error is None:
-                if run.superseded and not self._stop.is_set():
-                    tables = self._tables
+        mode = self._snapshot_mode or self.config.source.snapshot_mode
+        anew = False
+        with contextlib.ExitStack() as stack:
+            courier: Courier | None = None
+            while not self._stop.is_set():
+                run = _Run(self, spark, status, on_progress, mode)
+                courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
+                run.courier = courier
+                run.writer.check_targets(spark, tables)
+                if mode == "always" and patience.is_first and run.writer.ledger.last is not None:
+                    resnapshot = [*self.config.source.tables, *resnapshot]
+                if resnapshot:
+                    signal = {"type": "resnapshot", "tables": resnapshot}
+                    run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
+                    resnapshot = []
+                patience.begin()
+                error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
+                if error is None:
+                    if run.superseded and not self._stop.is_set():
+                        tables = self._tables
+                        continue
+                    return
+                if _reads_anew(error, mode) and (run.batches or not anew):
+                    log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
+                    status.tries_again(error)
+                    forget_position(spark, self.lake, run.writer.inbox)
+                    anew = True
                     continue
-                return
-            wait = patience.pause(error, moved=run.batches > 0)
-            if wait is None:
-                raise error
-            log.warning("%s; trying again in %.0f s", error, wait)
-            status.tries_again(error)
-            self._stop.wait(wait)
+                wait = patience.pause(error, moved=run.batches > 0)
+                if wait is None:
+                    raise error
+                log.warning("%s; trying again in %.0f s", error, wait)
+                status.tries_again(error)
+                self._stop.wait(wait)
+
+
+def _reads_anew(error: BaseException, mode: str) -> bool:
+    """Whether a position that the server's log no longer holds is given up for one that begins now."""
+    return isinstance(error, BinlogPurgedError) and mode in ("when_needed", "always")
+
+
+def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, status: StatusWriter) -> Courier:
+    """Who carries the pipeline's notifications."""
+    given, lake = config.notifications, writer.lake
+    channels: list[Channel] = [LogChannel()] if given.log else []
+    if given.table:
+        channels.append(TableChannel(spark, lake, config.name))
+    if given.kafka is not None:
+        channels.append(
+            KafkaChannel(given.kafka.bootstrap, given.kafka.topic, key=config.name, settings=given.kafka.settings_file)
+        )
+    if given.webhook is not None:
+        page = given.webhook
+        channels.append(WebhookChannel(page.url, token_file=page.token_file, timeout_seconds=page.timeout_seconds))
+    return Courier(
+        channels,
+        writer.inbox,
+        lambda after, limit: ledger_notifications(spark, lake, after=after, limit=limit),
+        newest=writer.ledger.last.epoch if writer.ledger.last else 0,
+        wait_seconds=given.wait_seconds,
+        on_trouble=status.warns,
+    )
 
 
 class _Patience:
@@ -201,9 +252,16 @@ class _Patience:
         self._seconds, self._clock = seconds, clock
         self._begun = self._failing_since = clock()
         self._wait: float | None = None
+        self._tries = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no query has begun yet."""
+        return not self._tries
 
     def begin(self) -> None:
         """A query begins."""
+        self._tries += 1
         self._begun = self._clock()
 
     def pause(self, error: BaseException, *, moved: bool) -> float | None:
@@ -233,8 +291,11 @@ class _Run:
         spark: SparkSession,
         status: StatusWriter,
         on_progress: Callable[[BatchReport], None] | None,
+        mode: SnapshotMode,
     ) -> None:
         self.config = pipeline.config
+        self.courier: Courier | None = None
+        self._mode = mode
         self.lake = pipeline.lake
         self.spark = spark
         cores = spark.sparkContext.defaultParallelism
@@ -283,7 +344,8 @@ class _Run:
 
         register(self.spark)
         last = self.writer.ledger.last
-        options = source_options(self.config, self.lake, slots=self._slots, epoch=last.epoch if last else 0)
+        epoch = last.epoch if last else 0
+        options = source_options(self.config, self.lake, slots=self._slots, epoch=epoch, mode=self._mode)
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
         writer = writer.option("checkpointLocation", self.lake.checkpoint)
@@ -299,6 +361,8 @@ class _Run:
                 report = self.writer.write(frame, batch_id)
                 self.batches += 1
                 self._status.ends(report)
+                if self.courier is not None:
+                    self.courier.add(report.epoch, report.notifications)
                 if self._on_progress is not None:
                     self._on_progress(report)
             except BaseException as error:
@@ -415,7 +479,9 @@ def connection_settings(config: PipelineConfig) -> ConnectionSettings:
     return ConnectionSettings.from_url(source.url, password_env=source.password_env, password_file=source.password_file)
 
 
-def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int) -> dict[str, str]:
+def source_options(
+    config: PipelineConfig, lake: Lake, *, slots: int, epoch: int, mode: SnapshotMode = "initial"
+) -> dict[str, str]:
     """The options of the Spark source. Secrets are named, never given."""
     source = config.source
     changelog = "changelog" in config.target.mode
@@ -437,6 +503,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "watermark": source.watermark,
         "lock_hold": source.lock_hold,
         "lock_wait_seconds": str(source.lock_wait_seconds),
+        "snapshot_mode": mode if mode in ("initial_only", "no_data") else "initial",
     }
     if source.password_file:
         options["secret_file"] = source.password_file

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
+from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
 from headgate.errors import DefiniteServerError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
@@ -239,6 +240,8 @@ class FakeSink:
     last_epoch: int = 0
     read: dict[str, list[int]] = field(default_factory=dict)
     """Keys that chunks brought, by table."""
+    open: OpenSnapshots = field(default_factory=OpenSnapshots)
+    told: list[Notification] = field(default_factory=list)
 
     def apply(self, tasks: list[Task], redo: set[tuple[str, int]] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
         """Run the tasks and apply the batch. ``redo``: (table, chunk number) of chunks that give nothing."""
@@ -247,7 +250,8 @@ class FakeSink:
         if header["epoch"] <= self.last_epoch:
             return header
         images, chunks = self._read(tasks)
-        asked = []
+        asked: list[ChunkSpec] = []
+        rows: dict[str, int] = {}
         for table in {*images, *header["tables"], *(chunk.table for chunk in chunks)}:
             info = header["tables"].get(table, {})
             target = self.targets.setdefault(table, FakeTarget())
@@ -258,7 +262,8 @@ class FakeSink:
             again = [chunk for chunk in mine if (table, chunk.number) in redo]
             for chunk in mine:
                 if chunk not in again:
-                    self._chunk(target, chunk, header, append=bool(info.get("append")))
+                    found = self._chunk(target, chunk, header, append=bool(info.get("append")))
+                    rows[table] = rows.get(table, 0) + found
             asked += again
             if info and not info.get("partial"):
                 target.live = bool(info["last"]) and not again
@@ -267,6 +272,11 @@ class FakeSink:
                     target.rows = {key: row for key, row in target.rows.items() if row[1] >= since}
         for number, chunk in enumerate(asked):
             self.control.files[f"signals/redo-{header['epoch']}-{number}"] = {"type": "redo", "chunk": chunk.to_dict()}
+        facts = BatchFacts(
+            "p", header["epoch"], 0, header["actions"], header["readings"], rows, {chunk.table for chunk in asked}
+        )
+        self.open, told = tell(self.open, facts)
+        self.told += told
         self.last_epoch = header["epoch"]
         self.control.files["finished"] = {"tables": [name for name, target in self.targets.items() if target.live]}
         self.control.files["hint"] = {
@@ -299,7 +309,9 @@ class FakeSink:
             else:
                 target.rows[key] = (value, epoch)
 
-    def _chunk(self, target: FakeTarget, chunk: ChunkSpec, header: dict[str, Any], *, append: bool) -> None:
+    def _chunk(self, target: FakeTarget, chunk: ChunkSpec, header: dict[str, Any], *, append: bool) -> int:
+        """:returns: how many rows it brought."""
+        before = len(self.read.get(chunk.table, ()))
         at = GtidSet.parse(header["gtid"]).count()
         for key, value in self.server.rows(chunk.table, at).items():
             wanted = chunk.filter is None or f"v = {value}" in chunk.filter.split(" OR ")
@@ -309,6 +321,7 @@ class FakeSink:
                 self.read.setdefault(chunk.table, []).append(key)
                 assert not (append and key in target.rows), f"row {key} would be appended twice"
                 target.rows[key] = (value, header["epoch"])
+        return len(self.read.get(chunk.table, ())) - before
 
     def check(self, gtid: str) -> None:
         """Every live table is the source as of ``gtid``."""

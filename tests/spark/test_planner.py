@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.control import OpenSnapshots
 from headgate.errors import (
     BinlogPurgedError,
     ConfigError,
@@ -93,6 +94,11 @@ def test_target_is_the_source_whatever_happens(
     run.drain()
     assert run.offset.gtid_set == gtids(len(server.log))
     assert all(progress.finished for progress in run.offset.snapshot.active.values())
+    told = run.sink.told
+    assert run.sink.open == OpenSnapshots(), "every snapshot that was begun was told to its end"
+    assert len({one.event_id for one in told}) == len(told)
+    begun = {one.id for one in told if one.type == "STARTED"}
+    assert begun == {one.id for one in told if one.type == "COMPLETED"}
     for name in server.states[-1]:
         assert run.sink.targets[name].live, name
         assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name

@@ -136,6 +136,7 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         "# Globs on db.table, case-sensitive; ! removes; the last match wins.",
         f"tables = [{', '.join(map(_quoted, chosen))}]",
         '# server_ids = "5400-5499"                 # ids for reading the log; bounded reads need none',
+        '# snapshot_mode = "initial"                 # or "initial_only", "no_data", "when_needed", "always"',
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
         '# zero_dates = "error"                      # or "null", "text": what dates that Spark cannot hold become',
     ]
@@ -170,6 +171,8 @@ def _target(path: str) -> str:
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
         '# "driver.memory" = "4g"\n'
+        "\n# [notifications]                            # who is told how snapshots go\n"
+        "# log = true                                 # also: table = true, [notifications.kafka], …webhook]\n"
     )
 
 

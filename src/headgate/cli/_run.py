@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headgate.cli._interrupt import on_interrupt
+from headgate.config import SnapshotMode
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -46,6 +47,15 @@ def run(
         list[str] | None,
         typer.Option("--resnapshot", metavar="PATTERN", help="Read these tables again beside the stream; repeatable."),
     ] = None,
+    snapshot_mode: Annotated[
+        SnapshotMode | None,
+        typer.Option(
+            "--snapshot-mode",
+            help="What this run reads, instead of the file's snapshot_mode: when the pipeline begins (initial), that "
+            "alone (initial_only), nothing (no_data), also what the server has purged (when_needed), at every start "
+            "(always).",
+        ),
+    ] = None,
 ) -> None:
     """Read the tables exactly, then follow their changes into Delta tables.
 
@@ -59,6 +69,8 @@ def run(
       headgate run pipeline.toml
 
       headgate run pipeline.toml --once --resnapshot 'shop.orders'
+
+      headgate run pipeline.toml --snapshot-mode initial_only
     """
     from headgate.config import ConfigFile
 
@@ -75,7 +87,7 @@ def run(
     from headgate.pipeline import Pipeline
 
     TablePatterns(resnapshot or ())  # a wrong pattern is told before anything starts
-    running = Pipeline(config, file=file)
+    running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
     if sys.stdout.isatty():
         from rich.console import Console
 

@@ -1,7 +1,33 @@
-"""Signals: what users ask of a running pipeline, in Debezium's names and JSON, whatever way they come."""
+"""What users ask of a running pipeline, and what it tells them, in Debezium's names and JSON.
+
+Signals: whatever way they come, checked and put into the inbox. Notifications: events of snapshots, and the channels
+that they go out by.
+"""
 
 from __future__ import annotations
 
+from headgate.control._courier import Channel, Courier
+from headgate.control._events import BatchFacts, Notification, OpenSnapshots, tell
+from headgate.control._kafka import KafkaChannel
+from headgate.control._log import LogChannel
 from headgate.control._signals import SIGNAL_TYPES, Condition, Outbox, Signal, parse_signal, signal_file, submit
+from headgate.control._webhook import WebhookChannel
 
-__all__ = ["SIGNAL_TYPES", "Condition", "Outbox", "Signal", "parse_signal", "signal_file", "submit"]
+__all__ = [
+    "SIGNAL_TYPES",
+    "BatchFacts",
+    "Channel",
+    "Condition",
+    "Courier",
+    "KafkaChannel",
+    "LogChannel",
+    "Notification",
+    "OpenSnapshots",
+    "Outbox",
+    "Signal",
+    "WebhookChannel",
+    "parse_signal",
+    "signal_file",
+    "submit",
+    "tell",
+]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
-from headgate.lake._ledger import Ledger, LedgerRow, TableState, find_row, ledger_rows, read_as_of
+from headgate.lake._ledger import (
+    Ledger,
+    LedgerRow,
+    TableState,
+    find_row,
+    ledger_notifications,
+    ledger_rows,
+    read_as_of,
+)
+from headgate.lake._notifications import TableChannel
+from headgate.lake._restart import forget_position
 from headgate.lake._session import build_session
 from headgate.lake._status import (
     STATUS_FILE,
@@ -36,6 +46,7 @@ __all__ = [
     "LedgerRow",
     "RecentBatch",
     "Status",
+    "TableChannel",
     "TableResult",
     "TableState",
     "TableStatus",
@@ -47,6 +58,8 @@ __all__ = [
     "duration",
     "encode_name",
     "find_row",
+    "forget_position",
+    "ledger_notifications",
     "ledger_rows",
     "pid_namespace",
     "read_as_of",

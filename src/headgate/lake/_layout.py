@@ -94,6 +94,11 @@ class Lake:
         return f"{self.path}/_headgate/schema_history"
 
     @property
+    def notifications(self) -> str:
+        """The Delta table with every notification, where one is asked for."""
+        return f"{self.path}/_headgate/notifications"
+
+    @property
     def checkpoint(self) -> str:
         """Spark's checkpoint of the stream."""
         return f"{self.path}/_headgate/checkpoint"

@@ -12,13 +12,18 @@ state as of the row's GTID set. A batch counts when its row is there, never earl
 **One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw; before a batch
 and at its own append the version must be exactly the expected one. Whoever finds another stops with an error: the
 program that commits first wins, the other one never commits a batch after it.
+
+**Notifications** are in the row of the batch that they speak of, with the snapshots that are open after it. So they
+exist exactly if the batch does; whoever delivers them finds here what is still to be delivered.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headgate.control import Notification, OpenSnapshots
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, commit_errors
 from headgate.lake._layout import Lake
@@ -28,14 +33,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Ledger", "LedgerRow", "TableState", "find_row", "ledger_rows", "read_as_of"]
+__all__ = ["Ledger", "LedgerRow", "TableState", "find_row", "ledger_notifications", "ledger_rows", "read_as_of"]
 
 _TABLES_DDL = (
     "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
     "reason string>>"
 )
-_DDL = f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}"
+_DDL = (
+    f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}, "
+    "snapshots string, notifications string"
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,10 @@ class LedgerRow:
     gtid: str
     committed_at: datetime
     tables: dict[str, TableState] = field(default_factory=dict)
+    snapshots: OpenSnapshots = field(default_factory=OpenSnapshots)
+    """What is being read after the batch."""
+    notifications: tuple[Notification, ...] = ()
+    """What the batch has to tell."""
 
 
 class Ledger:
@@ -114,7 +126,9 @@ class Ledger:
         from pyspark.sql import Row
 
         tables = [Row(**asdict(state)) for _, state in sorted(row.tables.items())]
-        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables)]
+        opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
+        told = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
+        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, told)]
         self.fence()
         if self._version < 0:
             self._create()
@@ -122,7 +136,8 @@ class Ledger:
             self._version = 0
         frame = self._delta.spark.createDataFrame(values, _DDL)
         with commit_errors(self._delta.path):
-            frame.coalesce(1).write.format("delta").mode("append").save(self._delta.path)
+            writer = frame.coalesce(1).write.format("delta").mode("append")
+            writer.option("mergeSchema", "true").save(self._delta.path)  # earlier versions had fewer columns
         self._expect(self._version + 1)
         self._version += 1
         self.last = row
@@ -152,7 +167,34 @@ def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
 def _row(value: Any) -> LedgerRow:
     states = [TableState(**{**item.asDict(), "images": item["images"] or 0}) for item in value["tables"]]
     by_name = {state.table: state for state in states}
-    return LedgerRow(value["batch_id"], value["epoch"], value["gtid"], value["committed_at"], by_name)
+    more = value.asDict()
+    opened = more.get("snapshots")
+    return LedgerRow(
+        value["batch_id"],
+        value["epoch"],
+        value["gtid"],
+        value["committed_at"],
+        by_name,
+        OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
+        _told(more.get("notifications")),
+    )
+
+
+def _told(text: str | None) -> tuple[Notification, ...]:
+    return tuple(Notification.from_dict(one) for one in json.loads(text)) if text else ()
+
+
+def ledger_notifications(
+    spark: SparkSession, lake: Lake, *, after: int, limit: int
+) -> list[tuple[int, tuple[Notification, ...]]]:
+    """The notifications of the oldest ``limit`` batches that have some and whose epochs are above ``after``."""
+    delta = DeltaPath(spark, lake.ledger)
+    frame = delta.read() if delta.exists() else None
+    if frame is None or "notifications" not in frame.columns:
+        return []
+    rows = frame.where((frame["epoch"] > after) & frame["notifications"].isNotNull())
+    rows = rows.select("epoch", "notifications").orderBy("epoch").limit(limit)
+    return [(int(row["epoch"]), _told(row["notifications"])) for row in rows.collect()]
 
 
 def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch: int | None = None) -> LedgerRow:

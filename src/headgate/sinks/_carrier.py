@@ -112,6 +112,8 @@ class Header:
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()
     behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
+    readings: dict[str, dict[str, Any]] = field(default_factory=dict)  # how far each table is that is being read
+    anew: bool = False  # the stream begins with this batch, and reads all the tables there are
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,16 @@ class Batch:
     def name_dropped_tables(self, known: Iterable[str]) -> None:
         """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
 
+        So with a table that a stream which reads everything anew does not find: how it went is in a stretch of the log
+        that nobody has read.
+
         :param known: tables that earlier batches brought.
         """
+        if self.header.anew:
+            place = (self.header.epoch, 0, 0)
+            gone = sorted({*known} - self.header.tables.keys() - self.parts.keys())
+            statement = "not there, or not followed, when all tables were read anew"
+            self.ddl[:0] = [DdlRow(t, statement, "drop", (*place, n), None, None) for n, t in enumerate(gone)]
         names = sorted({*known, *self.parts, *self.header.tables})
         spelled = []
         for ddl in self.ddl:
@@ -298,6 +308,8 @@ def _header(value: dict[str, Any]) -> Header:
         tables,
         tuple(value.get("actions") or ()),
         int(value.get("behind") or 0),
+        dict(value.get("readings") or {}),
+        bool(value.get("anew")),
     )
 
 

@@ -9,7 +9,7 @@ The order is the guarantee:
 4. the tables are written, several at once; each step is repeatable;
 5. requests to the planner (read a chunk or a table again) go to the inbox: the planner takes them after this batch
    only, and a replay writes the same files;
-6. the ledger row makes the batch count;
+6. the ledger row makes the batch count, and holds what the batch has to tell (``control/_events.py``);
 7. what rests on that (finished tables, the position hint, signals that are done) is handed back.
 """
 
@@ -25,6 +25,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import TablePatterns
+from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.lake import (
@@ -76,6 +77,7 @@ class BatchReport:
     replayed: bool = False
     start: str = ""  # the batch holds what is in gtid and not in here
     behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
+    notifications: tuple[Notification, ...] = ()  # of a batch that is handed back, too
 
 
 class BatchWriter:
@@ -144,12 +146,33 @@ class BatchWriter:
             if self.after_tables is not None:
                 self.after_tables(batch)
             now = datetime.now(timezone.utc)
-            self.ledger.append(LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states))
+            opened, told = tell(self._open_snapshots(), self._facts(batch, states, now))
+            row = LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(told))
+            self.ledger.append(row)
             self._hand_back(batch, states)
         finally:
             frame.unpersist()
         warnings = tuple(text for work in works for text in work.warnings)
         return self._report(batch, batch_id, states, warnings, started)
+
+    def _open_snapshots(self) -> OpenSnapshots:
+        return self.ledger.last.snapshots if self.ledger.last else OpenSnapshots()
+
+    def _facts(self, batch: Batch, states: dict[str, TableState], now: datetime) -> BatchFacts:
+        """The batch, as those see it who want to know about snapshots."""
+        chunks = {
+            table: sum(part.images for part in parts if part.kind == "chunk") for table, parts in batch.parts.items()
+        }
+        return BatchFacts(
+            pipeline=self.pipeline,
+            epoch=batch.header.epoch,
+            committed_ms=int(now.timestamp() * 1000),
+            actions=[action for action in batch.header.actions if isinstance(action, dict)],
+            readings=batch.header.readings,
+            rows=chunks,
+            missed={redo.table for redo in batch.redo},
+            held={table: (state.state, state.reason) for table, state in states.items() if state.held},
+        )
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         return CurrentTable(DeltaPath(spark, self.lake.current(table)), self.pipeline, table)
@@ -300,6 +323,7 @@ class BatchWriter:
             replayed=replayed,
             start=batch.header.start,
             behind=batch.header.behind,
+            notifications=self.ledger.last.notifications if self.ledger.last else (),
         )
         for table, parts in batch.parts.items():
             for part in parts:

@@ -18,13 +18,14 @@ binary types       ``X'bytes'``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
 
-__all__ = ["bound_columns", "key_columns", "literal_expression", "range_condition"]
+__all__ = ["bound_columns", "key_columns", "literal_expression", "range_condition", "readable_bound"]
 
 NUMBERED = frozenset({"bit", "enum", "set"})
 """Types that MySQL orders by the number behind the value."""
@@ -75,6 +76,24 @@ def literal_expression(column: Column, table: str) -> str:
     if kind in BINARIES or kind in TEXTS:
         return f"CONCAT('X''', HEX({name}), '''')"
     raise SnapshotRefusedError(f"a key column of type {kind} has no order to read by", table=table, column=column.name)
+
+
+_PYTHON_CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "latin1": "cp1252"}
+
+
+def readable_bound(bound: Sequence[str] | None) -> str:
+    """A bound for people: its values, separated by commas; what is no text that Python knows stays a literal."""
+    return ",".join(_readable(literal) for literal in bound or ())
+
+
+def _readable(literal: str) -> str:
+    found = re.fullmatch(r"_(\w+) X'([0-9A-F]*)'", literal)
+    if found and found[1] in _PYTHON_CODECS:
+        try:
+            return bytes.fromhex(found[2]).decode(_PYTHON_CODECS[found[1]])
+        except UnicodeDecodeError:
+            return literal
+    return literal[1:-1] if literal.startswith("'") else literal  # a temporal: nothing in it is escaped
 
 
 def range_condition(expressions: Sequence[str], lo: Sequence[str] | None, hi: Sequence[str] | None) -> str:

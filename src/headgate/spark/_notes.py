@@ -89,6 +89,10 @@ class Notes:
     """Where the snapshot that a stream begins with stands in the log, a GTID set, until all of it was handed out."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
+    fresh: bool = False
+    """The stream begins here: no batch ends at this offset."""
+    anew: bool = False
+    """It begins by reading everything, whatever the sinks hold."""
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -108,6 +112,8 @@ class Notes:
             "found": list(self.found),
             "initial": self.initial,
             "behind": self.behind,
+            "fresh": self.fresh,
+            "anew": self.anew,
         }
 
     @classmethod
@@ -133,6 +139,8 @@ class Notes:
                 found=tuple(str(table) for table in given.get("found", ())),
                 initial=None if given.get("initial") is None else str(given["initial"]),
                 behind=int(given.get("behind", 0)),
+                fresh=bool(given.get("fresh", False)),
+                anew=bool(given.get("anew", False)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

@@ -50,6 +50,8 @@ _HELP = {
     'all of it at the stream\'s beginning ("start"), while live changes wait',
     "snapshot_locking_mode": 'the snapshot that a stream begins with, in Debezium\'s words: "minimal" (lock tables '
     'while a view is opened), "extended" (until rows are read), "none" (no locks); default: as watermark says',
+    "snapshot_mode": '"initial" (default), "initial_only" (changes only as long as tables are being read) or "no_data" '
+    "(follow, and read when a signal asks): streams that start with a snapshot",
     "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already had',
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
@@ -104,6 +106,7 @@ class Options:
     watermark: Literal["gtid", "lock"] = "gtid"
     lock_hold: Literal["setup", "read"] = "setup"
     lock_wait_seconds: int = 10
+    snapshot_mode: Literal["initial", "initial_only", "no_data"] = "initial"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -151,6 +154,9 @@ class Options:
             watermark=_choice(values, "watermark", "gtid", ("gtid", "lock")),  # type: ignore[arg-type]
             lock_hold=_choice(values, "lock_hold", "setup", ("setup", "read")),  # type: ignore[arg-type]
             lock_wait_seconds=_number(values, "lock_wait_seconds", 10, 1),
+            snapshot_mode=_choice(  # type: ignore[arg-type]
+                values, "snapshot_mode", "initial", ("initial", "initial_only", "no_data")
+            ),
         )
 
     def locks(self, *, initial: bool) -> TableLocks | None:

@@ -177,13 +177,15 @@ class Planner:
             names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
             if not names and not finished:
                 raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
-            plan.enqueue(names, self._server.definitions(self._patterns) if self._options.append and names else {})
+            if self._options.snapshot_mode == "no_data":
+                plan.wait(names)
+            else:
+                plan.enqueue(names, self._server.definitions(self._patterns) if self._options.append and names else {})
         if self._options.snapshot_cut == "start":
             plan.readings = {table: Reading(blocking=True) for table in plan.queue}
-        notes = Notes(
-            server_uuid=state.uuid, append=tuple(sorted(plan.append)), readings=plan.readings,
-            initial=str(had) if plan.queue else None,
-        )  # fmt: skip
+        plan.initial = str(had) if plan.queue else None
+        anew = start == "snapshot" and not finished
+        notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, anew=anew)
         now = self._wall_us()
         return SourceOffset(
             gtid=str(had),
@@ -279,13 +281,13 @@ class Planner:
             discover=self._discovers and (moved or not self._looked or before != self._options.patterns),
             patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
         )  # fmt: skip
-        end, cuts = (had, ()) if plan.blocks else self._end(had, state, begin, max_rows)
+        end, cuts = (had, ()) if plan.blocks or self._is_read(plan) else self._end(had, state, begin, max_rows)
         plan.stand(str(end))
         if plan.pending and not plan.paused:
             plan.plan_chunks(self._server)
         last = self._last(start, end - had, begin)
         self._looked = True
-        if end == had and not plan.chunks and not plan.actions:
+        if end == had and not plan.chunks and not plan.actions and not (notes.fresh and plan.found):
             return None
         behind = (state.executed - end).count()
         now_notes = plan.notes(server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind)
@@ -309,6 +311,10 @@ class Planner:
     @property
     def _discovers(self) -> bool:
         return (self._options.start or "snapshot") == "snapshot"
+
+    def _is_read(self, plan: SnapshotPlan) -> bool:
+        """Whether a stream that is for reading tables only has done so: changes are of no use to it then."""
+        return self._options.snapshot_mode == "initial_only" and not plan.pending
 
     def _still(self, had: GtidSet) -> bool:
         """Whether the server has nothing new: the one question that an idle stream asks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from headgate._names import quote_name
 from headgate.catalog import TableDef
@@ -12,10 +12,18 @@ from headgate.spark._notes import Reading
 if TYPE_CHECKING:
     from headgate.spark._server import Server
 
-__all__ = ["check_reading"]
+__all__ = ["Refusal", "check_reading"]
 
 
-def check_reading(server: Server, definition: TableDef, reading: Reading, *, keeps: bool) -> str | None:
+class Refusal(NamedTuple):
+    """Why a table is not read as somebody asked."""
+
+    status: Literal["NO_PRIMARY_KEY", "SKIPPED", "SQL_EXCEPTION", "UNKNOWN_SCHEMA"]
+    """Debezium's word for it, in notifications."""
+    reason: str
+
+
+def check_reading(server: Server, definition: TableDef, reading: Reading, *, keeps: bool) -> Refusal | None:
     """Why the table cannot be read like this; None: it can.
 
     :param keeps: whether rows that change meanwhile are kept as read (``window = "keep"``).
@@ -25,16 +33,17 @@ def check_reading(server: Server, definition: TableDef, reading: Reading, *, kee
     if reading.filter is None and reading.surrogate is None:
         return None
     if not definition.key:
-        return "a table without a key is read whole, in one piece"
+        return Refusal("NO_PRIMARY_KEY", "a table without a key is read whole, in one piece")
     if reading.surrogate is not None:
         if keeps:
-            return 'a surrogate key needs whole row images (window = "rewind")'
+            return Refusal("SKIPPED", 'a surrogate key needs whole row images (window = "rewind")')
         try:
             literal_expression(bound_columns(definition, reading.surrogate)[0], definition.full_name)
         except SnapshotRefusedError as error:
-            return error.message
+            return Refusal("SKIPPED", error.message)
         if not _leads_an_index(server, definition, reading.surrogate):
-            return f"no index begins with column {reading.surrogate}, so every chunk would look through the whole table"
+            slow = f"no index begins with column {reading.surrogate}, so every chunk would look through the whole table"
+            return Refusal("SKIPPED", slow)
     if reading.filter is not None:
         place = f"{quote_name(definition.db)}.{quote_name(definition.name)}"
         try:
@@ -42,7 +51,7 @@ def check_reading(server: Server, definition: TableDef, reading: Reading, *, kee
         except HeadgateError as error:
             if not isinstance(error, Definite):
                 raise
-            return f"the server refuses the filter: {error.message}"
+            return Refusal("SQL_EXCEPTION", f"the server refuses the filter: {error.message}")
     return None
 
 

@@ -35,7 +35,7 @@ from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.offsets import ChunkSpec
 from headgate.spark._notes import Reading
-from headgate.spark._readings import check_reading
+from headgate.spark._readings import Refusal, check_reading
 from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> d
     if refused is not None:
         if reading is not None and reading.filter == chunk.filter:
             plan.forget(table)
-        return {"tables": [table], "error": f"{table}: {refused}"}
+        return {"tables": [table], "error": f"{table}: {refused}", "refused": {table: ["SKIPPED", refused]}}
     if reading is not None and reading.filter != chunk.filter:  # another one has begun: it takes this in
         request(plan, table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
         return {"tables": [table]}
@@ -207,7 +207,8 @@ def follow_signal(
 
 
 def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], server: Server) -> dict[str, Any]:
-    touched, refused = [], []
+    touched: list[str] = []
+    refused: dict[str, Refusal] = {}
     wanted = [table for table in tables if signal.names(table)]
     definitions = server.definitions(plan.patterns) if wanted and (signal.conditions or signal.surrogate_key) else {}
     for table in wanted:
@@ -216,12 +217,12 @@ def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], s
         if reading.filter is not None or reading.surrogate is not None:
             definition = definitions.get(table)
             problem = (
-                "the table is gone"
+                Refusal("UNKNOWN_SCHEMA", "the table is gone")
                 if definition is None
                 else check_reading(server, definition, reading, keeps=plan.keeps(table))
             )
         if problem is not None:
-            refused.append(f"{table}: {problem}")
+            refused[table] = problem
             continue
         request(plan, table, reading)
         touched.append(table)
@@ -229,7 +230,10 @@ def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], s
     unmatched = signal.unmatched(tables)
     if unmatched:
         action["unmatched"] = unmatched
-    problems = [*refused, *(f"no table of this pipeline matches {one}" for one in unmatched)]
+    if refused:
+        action["refused"] = {table: list(refusal) for table, refusal in refused.items()}
+    problems = [f"{table}: {refusal.reason}" for table, refusal in refused.items()]
+    problems += [f"no table of this pipeline matches {one}" for one in unmatched]
     if problems:
         action["error"] = "; ".join(problems)
     return action

@@ -23,7 +23,7 @@ from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
 from headgate.errors import DefiniteServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
 from headgate.spark._notes import Notes, Reading
-from headgate.spark._readings import check_reading
+from headgate.spark._readings import Refusal, check_reading
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server
@@ -79,7 +79,8 @@ class SnapshotPlan:
         return cls(
             active=dict(state.active), queue=list(state.queue), done=list(state.done), redo=list(notes.redo),
             append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), paused=notes.paused,
-            readings=dict(notes.readings), stopped=set(notes.stopped), initial=notes.initial, **given,
+            readings=dict(notes.readings), stopped=set(notes.stopped), initial=notes.initial,
+            found=set(notes.found if notes.fresh else ()), **given,
         )  # fmt: skip
 
     def state(self) -> SnapshotState:
@@ -173,6 +174,7 @@ class SnapshotPlan:
         self.stopped.discard(table)
         if table in self.queue and table in self.append:
             return
+        unread = table in self.queue and table not in self.reread
         self.append.discard(table)
         self.active.pop(table, None)
         self.readings.pop(table, None)
@@ -181,7 +183,8 @@ class SnapshotPlan:
         self.queue = [table, *others] if first else [*others, table]
         if table in self.done:
             self.done.remove(table)
-        self.reread.add(table)
+        if not unread:
+            self.reread.add(table)
 
     def forget(self, table: str) -> None:
         """Read no more of a table. Its rows are complete as before only if the reading was a partial one."""
@@ -269,13 +272,15 @@ class SnapshotPlan:
         """A filter may fail on some row only. Other errors are not the signal's."""
         if reading.filter is None:
             raise error
-        self._answer(table, reading, f"the server refuses the filter: {error.message}")
+        self._answer(table, reading, Refusal("SQL_EXCEPTION", f"the server refuses the filter: {error.message}"))
 
-    def _answer(self, table: str, reading: Reading, problem: str) -> None:
+    def _answer(self, table: str, reading: Reading, refusal: Refusal) -> None:
         self.forget(table)
         for name in reading.signals:
-            refusal = {"id": name, "type": "execute-snapshot", "tables": [table], "error": f"{table}: {problem}"}
-            self.actions.append(refusal)
+            self.actions.append(
+                {"id": name, "type": "execute-snapshot", "tables": [], "error": f"{table}: {refusal.reason}",
+                 "refused": {table: list(refusal)}}
+            )  # fmt: skip
 
     def _next(self, server: Server, table: str) -> bool:
         """Plan the table's next chunk; False: there is none, or the table is gone."""

@@ -165,12 +165,39 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> di
         "tables": _header_tables(end, notes),
         "actions": [dict(action) for action in notes.actions],
         "behind": notes.behind,
+        "readings": _readings(end, notes),
+        "anew": Notes.from_dict(start.signals).anew,
     }
 
 
 def _asked(reading: Reading) -> dict[str, Any]:
     found: dict[str, Any] = {"partial": True} if reading.filter is not None else {}
     return {**found, "signals": list(reading.signals)} if reading.signals else found
+
+
+def _readings(end: SourceOffset, notes: Notes) -> dict[str, dict[str, Any]]:
+    """How far each table is that is being read, for telling people."""
+    from headgate.snapshot import readable_bound
+
+    snapshot = end.snapshot
+    here = {chunk.table for chunk in snapshot.chunks}
+    waiting = {chunk.table for chunk in notes.redo}
+    found: dict[str, dict[str, Any]] = {}
+    for table, progress in snapshot.active.items():
+        complete = progress.finished and table not in waiting
+        if table not in here:
+            found[table] = {"state": "done" if complete else "waits"}
+            continue
+        last = progress.max if progress.finished else progress.hi
+        found[table] = {
+            "state": "read" if complete else "reading", "since_epoch": progress.since_epoch,
+            "maximum_key": readable_bound(progress.max), "last_processed_key": readable_bound(last),
+        }  # fmt: skip
+    for table in sorted(here - found.keys()):  # a chunk of a partial reading that the sinks missed, read alone
+        found[table] = {"state": "reading" if table in waiting else "read", "since_epoch": None}
+    for table in (*snapshot.queue, *waiting):
+        found.setdefault(table, {"state": "waits"})
+    return found
 
 
 def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str, Any]]:

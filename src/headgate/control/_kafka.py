@@ -1,0 +1,95 @@
+"""Notifications to a Kafka topic: the event as JSON, the pipeline's name as the key, so that one partition keeps order.
+
+The producer is idempotent and waits for all replicas (librdkafka's "Introduction", "Idempotent Producer"). What the
+broker has not taken in time counts as not delivered, and its whole batch is sent again: at least once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.control._events import Notification
+from headgate.errors import NotificationError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+__all__ = ["KafkaChannel"]
+
+
+class KafkaChannel:
+    """The channel ``kafka``.
+
+    :param bootstrap: ``host:port``, or several, comma-separated.
+    :param key: of every message: the pipeline's name.
+    :param settings: a file of further settings of librdkafka, ``name=value`` lines; empty ones and ``#`` are left out.
+    :param timeout_seconds: how long the broker may take for a batch.
+    """
+
+    name = "kafka"
+
+    def __init__(
+        self, bootstrap: str, topic: str, *, key: str, settings: str | None = None, timeout_seconds: float = 10
+    ) -> None:
+        self._bootstrap, self._topic, self._key, self._settings = bootstrap, topic, key, settings
+        self._timeout = timeout_seconds
+        self._producer: Producer | None = None
+
+    def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
+        """Produce a batch's notifications, and wait for the broker to have them.
+
+        :raises NotificationError: it does not, or the settings are wrong.
+        """
+        from confluent_kafka import KafkaError, KafkaException, Message
+
+        failed: list[str] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error.str())
+
+        try:
+            producer = self._open()
+            for one in notifications:
+                value = json.dumps({**one.to_dict(), "epoch": epoch}, ensure_ascii=False).encode()
+                producer.produce(self._topic, value, self._key.encode(), on_delivery=delivered)
+            left = producer.flush(self._timeout)
+        except (KafkaException, BufferError) as error:
+            self.close()
+            raise NotificationError(f"Kafka: {error}") from None
+        if left or failed:
+            self.close()  # what is still in it must not go out beside the next try
+            raise NotificationError(f"Kafka does not take them: {failed[0] if failed else 'no answer in time'}")
+
+    def _open(self) -> Producer:
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            own: dict[str, Any] = {
+                "bootstrap.servers": self._bootstrap, "enable.idempotence": True, "acks": "all", "log_level": 0,
+                "message.timeout.ms": int(self._timeout * 1000), "socket.timeout.ms": int(self._timeout * 1000),
+            }  # fmt: skip
+            self._producer = Producer({**own, **self._more()})
+        return self._producer
+
+    def _more(self) -> dict[str, str]:
+        if self._settings is None:
+            return {}
+        try:
+            lines = [line.strip() for line in Path(self._settings).read_text(encoding="utf-8").splitlines()]
+        except OSError as error:
+            raise NotificationError(f"Kafka's settings_file cannot be read: {error.strerror}") from None
+        pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    def close(self) -> None:
+        """Drop the producer, and what it has not sent."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                producer.purge()
+                producer.flush(0)

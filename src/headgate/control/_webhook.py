@@ -1,0 +1,77 @@
+"""Notifications to an HTTP server: a POST for each, as JSON.
+
+With an answer of 200 to 299 it is delivered; with any other (a redirection too: a POST that is sent on is no POST any
+more), or none in time, it is not, and the rest of its batch is not tried before it. ``Idempotency-Key`` is the event's
+id, so a receiver can tell what it has already.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from headgate.control._events import Notification
+from headgate.errors import NotificationError
+
+__all__ = ["WebhookChannel"]
+
+
+class _AsItIs(urllib.request.HTTPRedirectHandler):
+    """Redirections are answers like any other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class WebhookChannel:
+    """The channel ``webhook``.
+
+    :param url: ``http://`` or ``https://``.
+    :param token_file: a file whose text is sent as ``Authorization: Bearer``; read each time, so it may change.
+    :param timeout_seconds: how long one POST may take.
+    """
+
+    name = "webhook"
+
+    def __init__(self, url: str, *, token_file: str | None = None, timeout_seconds: float = 10) -> None:
+        self._url, self._token_file, self._timeout = url, token_file, timeout_seconds
+        self._opener = urllib.request.build_opener(_AsItIs)
+
+    def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
+        """Post each of a batch's notifications.
+
+        :raises NotificationError: the server cannot be reached or refuses; the message has no secret.
+        """
+        for one in notifications:
+            self._post(one, epoch)
+
+    def _post(self, one: Notification, epoch: int) -> None:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": one.event_id, "User-Agent": "headgate"}
+        if self._token_file is not None:
+            headers["Authorization"] = f"Bearer {self._token()}"
+        body = json.dumps({**one.to_dict(), "epoch": epoch}, ensure_ascii=False).encode()
+        request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310 - the scheme is checked
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                answer.read(1)
+        except urllib.error.HTTPError as error:
+            with error:
+                phrase = HTTPStatus(error.code).phrase if error.code in set(HTTPStatus) else ""
+                raise NotificationError(f"the webhook answers {error.code} {phrase}".rstrip()) from None
+        except OSError as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise NotificationError(f"the webhook cannot be reached: {reason}") from None
+
+    def _token(self) -> str:
+        try:
+            return Path(self._token_file or "").read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise NotificationError(f"the webhook's token_file cannot be read: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Each POST has a connection of its own."""

@@ -1,0 +1,64 @@
+"""Notifications into a Delta table: each once, because a commit carries its batch's epoch as transaction version.
+
+Delta leaves out a commit whose version is not above the last one of the same application (Delta Lake's documentation,
+"Idempotent table writes in foreachBatch"), so a batch that is sent again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from headgate.control import Notification
+from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake._layout import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TableChannel"]
+
+_NAME = "_headgate.notifications"
+_DDL = (
+    "epoch bigint, event_id string, id string, aggregate_type string, type string, "
+    "additional_data map<string, string>, timestamp timestamp"
+)
+
+
+class TableChannel:
+    """The channel ``table``: rows of ``<path>/_headgate/notifications``."""
+
+    name = "table"
+
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
+        self._delta = DeltaPath(spark, lake.notifications)
+        self._pipeline = pipeline
+        self._there = False
+
+    def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
+        """Append a batch's notifications.
+
+        :raises TargetError: something else lies there.
+        """
+        from pyspark.sql.types import _parse_datatype_string
+
+        if not self._there and not self._delta.check_ours(self._pipeline, _NAME):
+            schema: Any = _parse_datatype_string(_DDL)
+            self._delta.create(schema, {PIPELINE: self._pipeline, TABLE: _NAME})
+        self._there = True
+        rows = [
+            (epoch, one.event_id, one.id, one.aggregate_type, one.type, dict(one.additional_data), _time(one.timestamp))
+            for one in notifications
+        ]
+        writer = self._delta.spark.createDataFrame(rows, _DDL).coalesce(1).write.format("delta").mode("append")
+        writer = writer.option("txnAppId", f"headgate/{self._pipeline}/{_NAME}").option("txnVersion", epoch)
+        with commit_errors(self._delta.path):
+            writer.save(self._delta.path)
+
+    def close(self) -> None:
+        """The session is somebody else's."""
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

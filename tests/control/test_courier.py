@@ -1,0 +1,172 @@
+"""Delivery: in order, at least once, out of the stream's way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.control import Courier, Notification
+from headgate.errors import NotificationError
+
+
+def events(epoch: int) -> tuple[Notification, ...]:
+    return (Notification(f"e{epoch}", "s", "Incremental Snapshot", "STARTED", {}, epoch),)
+
+
+class Store:
+    """Cursors in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        return self.files.get(name)
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        self.files[name] = dict(value)
+
+    @property
+    def cursors(self) -> dict[str, Any]:
+        return self.files["notified.json"]
+
+
+class Box:
+    """A channel that takes what it is sent, unless it is told not to."""
+
+    def __init__(self, name: str = "box") -> None:
+        self.name = name
+        self.epochs: list[int] = []
+        self.closed = False
+        self.refusing = threading.Event()
+        self.changed = threading.Condition()
+        self.tries = 0
+
+    def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
+        assert notifications == events(epoch)
+        with self.changed:
+            self.tries += 1
+            self.changed.notify_all()
+            if self.refusing.is_set():
+                raise NotificationError("not now")
+            self.epochs.append(epoch)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(until, 30)
+
+
+class Ledger:
+    """Epochs with notifications."""
+
+    def __init__(self, *epochs: int) -> None:
+        self.epochs, self.asked = list(epochs), 0
+
+    def load(self, after: int, limit: int) -> Sequence[tuple[int, Sequence[Notification]]]:
+        self.asked += 1
+        return [(epoch, events(epoch)) for epoch in self.epochs if epoch > after][:limit]
+
+
+def courier(box: Box, store: Store, ledger: Ledger, **more: Any) -> Courier:
+    newest = max(ledger.epochs, default=0)
+    return Courier([box], store, ledger.load, newest=newest, first_pause=0.01, **{"wait_seconds": 30, **more})
+
+
+def test_in_order_and_noted_down() -> None:
+    box, store, ledger = Box(), Store(), Ledger()
+    with courier(box, store, ledger) as one:
+        for epoch in (3, 5, 8):
+            one.add(epoch, events(epoch))
+        one.add(9, ())
+        one.add(8, events(8))
+    assert box.epochs == [3, 5, 8]
+    assert store.cursors == {"box": 8}
+    assert box.closed
+    assert ledger.asked == 0, "nothing was missing"
+
+
+def test_a_channel_begins_with_the_batches_to_come_and_goes_on_where_it_was() -> None:
+    box, store, ledger = Box(), Store(), Ledger(1, 2)
+    with courier(box, store, ledger):
+        pass
+    assert (box.epochs, store.cursors) == ([], {"box": 2})
+    ledger.epochs += [3, 4]  # committed, and the process was killed before it sent them
+    with courier(box, store, ledger) as one:
+        one.add(5, events(5))
+    assert box.epochs == [3, 4, 5]
+    store.files["notified.json"]["box"] = 4  # killed between sending and noting it down
+    ledger.epochs += [5]
+    with courier(box, store, ledger):
+        pass
+    assert box.epochs == [3, 4, 5, 5]
+
+
+def test_a_channel_that_refuses_is_tried_again_and_holds_nobody_up() -> None:
+    box, other, store, ledger = Box(), Box("other"), Store(), Ledger()
+    trouble: list[str] = []
+    box.refusing.set()
+    with Courier(
+        [box, other], store, ledger.load, newest=0, wait_seconds=30, first_pause=0.01, on_trouble=trouble.append
+    ) as one:
+        for epoch in (1, 2):
+            one.add(epoch, events(epoch))
+        other.wait(lambda: other.epochs == [1, 2])
+        box.wait(lambda: box.tries > 3)
+        assert box.epochs == []
+        box.refusing.clear()
+    assert box.epochs == [1, 2]
+    assert trouble == ["notifications to box wait: not now"]
+
+
+def test_the_end_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -> None:
+    box, store, ledger = Box(), Store(), Ledger()
+    box.refusing.set()
+    with courier(box, store, ledger, wait_seconds=0) as one:
+        one.add(1, events(1))
+        box.wait(lambda: box.tries > 0)
+    assert store.cursors == {"box": 0}
+    assert "kept for the next run" in caplog.text
+    box.refusing.clear()
+    ledger.epochs += [1]
+    with courier(box, store, ledger):
+        pass
+    assert box.epochs == [1]
+
+
+def test_what_is_too_much_for_memory_comes_out_of_the_ledger() -> None:
+    box, store, ledger = Box(), Store(), Ledger()
+    box.refusing.set()
+    with courier(box, store, ledger, kept=3) as one:
+        for epoch in range(1, 21):
+            ledger.epochs.append(epoch)
+            one.add(epoch, events(epoch))
+        box.wait(lambda: box.tries > 0)
+        box.refusing.clear()
+    assert box.epochs == list(range(1, 21))
+    assert ledger.asked >= 6
+
+
+def test_a_ledger_that_cannot_be_read_is_asked_again() -> None:
+    box, store, fails = Box(), Store(), [OSError("no"), OSError("no")]
+    store.write("notified.json", {"box": 0})
+
+    def load(after: int, limit: int) -> Sequence[tuple[int, Sequence[Notification]]]:
+        if fails:
+            raise fails.pop()
+        return Ledger(1, 2).load(after, limit)
+
+    with Courier([box], store, load, newest=2, wait_seconds=30, first_pause=0.01):
+        pass
+    assert box.epochs == [1, 2]
+
+
+def test_without_channels_nothing_is_written() -> None:
+    store = Store()
+    with Courier([], store, Ledger().load, newest=0, wait_seconds=0) as one:
+        one.add(1, events(1))
+    assert store.files == {}
