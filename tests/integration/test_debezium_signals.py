@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from headgate.catalog import Column, TableDef
-from headgate.control import parse_signal, submit
+from headgate.control import BatchFacts, Notification, OpenSnapshots, parse_signal, submit, tell
 from headgate.lake import Inbox
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
@@ -65,6 +66,8 @@ class Run:
         self.reads: dict[str, list[Key]] = {}
         self.headers: list[dict[str, Any]] = []
         self.missed: list[str] = []
+        self.under_way = OpenSnapshots()
+        self.told: list[Notification] = []
         self._open()
         self.offset = self.planner.initial()
 
@@ -121,6 +124,7 @@ class Run:
                         place = (seq["file"], seq["pos"], seq["ordinal"], row["_op"] not in "bd")
                         found.append((place, item.table.full_name, row, item.table.key_names))
         self._apply(header, sorted(found, key=lambda one: one[0]), missed)
+        self._tell(header, [table for _, table, row, _ in found if row["_op"] == "r"], missed)
         self.headers.append(header)
         self.offset = end
         self.planner.finished(end)
@@ -147,6 +151,19 @@ class Run:
                 held.rows = {key: row for key, row in held.rows.items() if row[1] >= info["since_epoch"]}
         live = sorted(table for table, held in self.tables.items() if held.live)
         self.inbox.write("finished.json", {"tables": live})
+
+    def _tell(self, header: dict[str, Any], rows: list[str], missed: set[str]) -> None:
+        facts = BatchFacts("p", header["epoch"], 1, header["actions"], header["readings"], Counter(rows), missed)
+        self.under_way, told = tell(self.under_way, facts)
+        self.told += told
+
+    def heard(self, *types: str) -> list[tuple[str, str, dict[str, str]]]:
+        """(id, type, additional data without the batch's epoch) of what was told; of these types only."""
+        return [
+            (one.id, one.type, {name: text for name, text in one.additional_data.items() if name != "epoch"})
+            for one in self.told
+            if not types or one.type in types
+        ]
 
     def drain(self) -> None:
         for _ in range(100):
@@ -187,6 +204,8 @@ def start(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Iterator[
     yield begin
     for run in runs:
         run.close()
+        ids = [one.event_id for one in run.told]
+        assert len(set(ids)) == len(ids)
 
 
 ALL = list(range(1, 1001))
@@ -258,6 +277,10 @@ def test_12_table_without_a_key(start: Callable[..., Run]) -> None:
     run.signal("execute-snapshot", "bare", "a", additional_conditions=run.where("bare", "pk = 1"))
     run.drain()
     assert "a table without a key is read whole" in run.actions[0]["error"]
+    ended = [data for _, _, data in run.heard("TABLE_SCAN_COMPLETED")]
+    assert [(data["scanned_collection"], data["status"]) for data in ended] == [
+        (f"{run.db}.bare", "NO_PRIMARY_KEY"), (f"{run.db}.a", "SUCCEEDED"),
+    ]  # fmt: skip
     run.check("a")
     run.signal("execute-snapshot", "bare")
     run.batch(lambda: run.do("INSERT INTO bare VALUES (10, 10)"))
@@ -277,6 +300,10 @@ def test_13_invalid_tables_in_the_list(start: Callable[..., Run]) -> None:
     assert action["tables"] == [f"{run.db}.a"]
     assert action["unmatched"] == [f"{run.db}\\.bad1", f"{run.db}\\.bad2"]
     assert "no table of this pipeline matches" in action["error"]
+    ended = [data for _, _, data in run.heard("TABLE_SCAN_COMPLETED")]
+    assert [(data["scanned_collection"], data["status"]) for data in ended] == [
+        (f"{run.db}\\.bad1", "UNKNOWN_SCHEMA"), (f"{run.db}\\.bad2", "UNKNOWN_SCHEMA"), (f"{run.db}.a", "SUCCEEDED"),
+    ]  # fmt: skip
 
 
 def test_14_regex(start: Callable[..., Run]) -> None:
@@ -456,6 +483,83 @@ def test_24_invalid_surrogate(start: Callable[..., Run], column: str, said: str)
     run.check("a")
 
 
+def test_25_a_table_that_is_included_after_a_restart(start: Callable[..., Run]) -> None:
+    """Nobody has captured its schema: nothing is missing for reading it."""
+    run = start("a", "b", new_tables="wait")
+    run.given = replace(run.given, patterns=(f"{run.db}.a",))
+    run.restart()
+    run.signal("execute-snapshot", "a")
+    run.drain()
+    run.check("a")
+    run.do("ALTER TABLE b ADD late INT DEFAULT 7")
+    run.given = replace(run.given, patterns=(f"{run.db}.*",))
+    run.restart()
+    name = run.signal("execute-snapshot", "b")
+    run.batch(lambda: run.do("UPDATE b SET aa = 0 WHERE pk < 50", "INSERT INTO b VALUES (2000, 1, 2)"))
+    run.drain()
+    run.check("a", "b")
+    assert [(who, kind) for who, kind, _ in run.heard() if kind in ("STARTED", "COMPLETED")][-2:] == [
+        (name, "STARTED"), (name, "COMPLETED"),
+    ]  # fmt: skip
+
+
+def test_29_notifications(start: Callable[..., Run]) -> None:
+    run = start()
+    name = run.signal("execute-snapshot", "a")
+    run.batch()
+    pause = run.signal("pause-snapshot")
+    run.drain()
+    resume = run.signal("resume-snapshot")
+    run.drain()
+    table = f"{run.db}.a"
+    common = {"connector_name": "p"}
+    listed = {**common, "data_collections": table}
+    heard = run.heard()
+    assert heard[0] == (name, "STARTED", listed)
+    progress = {**listed, "current_collection_in_progress": table, "maximum_key": "1000"}
+    assert heard[1] == (name, "IN_PROGRESS", {**progress, "last_processed_key": "200"})
+    assert heard[2] == (name, "PAUSED", {**listed, "signal": pause})
+    assert heard[3] == (name, "RESUMED", {**listed, "signal": resume})
+    assert [data.get("last_processed_key") for _, _, data in heard[4:-2]] == ["400", "600", "800", "1000"]
+    scanned = {**common, "scanned_collection": table, "total_rows_scanned": "1000", "status": "SUCCEEDED"}
+    assert heard[-2] == (name, "TABLE_SCAN_COMPLETED", scanned)
+    assert heard[-1] == (name, "COMPLETED", listed)
+    assert {one.aggregate_type for one in run.told} == {"Incremental Snapshot"}
+
+
+def test_29_stopping_is_told(start: Callable[..., Run]) -> None:
+    run = start("a", "b", slots="1")
+    name = run.signal("execute-snapshot", "a", "b")
+    run.batch()
+    stop = run.signal("stop-snapshot", "a")
+    run.drain()
+    assert run.heard("ABORTED") == [
+        (name, "ABORTED", {"connector_name": "p", "data_collections": f"{run.db}.a", "signal": stop})
+    ]
+    assert [kind for _, kind, _ in run.heard()][-1] == "COMPLETED"
+    run.signal("execute-snapshot", "a")
+    run.batch()
+    run.signal("stop-snapshot")
+    run.drain()
+    assert [kind for _, kind, _ in run.heard()][-1] == "ABORTED"
+
+
+def test_30_progress_shows_a_key_of_four_parts(start: Callable[..., Run]) -> None:
+    run = start()
+    run.do(
+        "CREATE TABLE a4 (pk1 INT, pk2 VARCHAR(9), pk3 DATE, pk4 INT, aa INT, PRIMARY KEY (pk1, pk2, pk3, pk4))",
+        "INSERT INTO a4 SELECT pk DIV 300, CONCAT('ä', aa DIV 100), '2024-01-02', pk, aa FROM a",
+    )
+    run.drain()
+    run.signal("execute-snapshot", "a4")
+    run.drain()
+    run.check("a4")
+    (first, *_, last) = [data for _, _, data in run.heard("IN_PROGRESS")]
+    assert {first["maximum_key"], last["maximum_key"]} == {"3,ä9,2024-01-02,1000"}
+    assert last["last_processed_key"] == "3,ä9,2024-01-02,1000"
+    assert first["last_processed_key"].startswith("0,ä1,2024-01-02,")
+
+
 def test_39_blocking(start: Callable[..., Run]) -> None:
     """Changes wait until the tables are read; all are exact at one GTID set. A bad condition blocks nothing."""
     run = start("a", "b")
@@ -487,6 +591,8 @@ def test_a_condition_that_fails_on_a_row_ends_the_reading_and_not_the_stream(sta
     run.signal("execute-snapshot", "a", additional_conditions=run.where("a", "aa * 9223372036854775807 > 1"))
     run.drain()
     assert "the server refuses the filter" in run.actions[-1]["error"]
+    (_, _, scan), (_, end, _) = run.heard("TABLE_SCAN_COMPLETED", "COMPLETED")
+    assert (scan["status"], end) == ("SQL_EXCEPTION", "COMPLETED")
     assert run.offset.snapshot.queue == ()
     run.signal("execute-snapshot", "a")
     run.drain()
