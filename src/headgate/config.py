@@ -241,6 +241,12 @@ class TableConfig(_Model):
         "evolve",
         description="`evolve`: an ALTER that may change rows reads the table again; `strict`: it stops the table",
     )
+    condition: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL over the table's columns: readings bring only the rows that fulfil it; changes are followed"
+        " for all rows",
+    )
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
     zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
     wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
@@ -344,6 +350,10 @@ class PipelineConfig(_Model):
         return Policies.make(
             _policy_values(self.source), {name: _policy_values(table) for name, table in self.tables.items()}
         )
+
+    def conditions(self) -> dict[str, str]:
+        """By ``db.table``: which rows readings bring, where not all are wanted."""
+        return {name: table.condition for name, table in self.tables.items() if table.condition is not None}
 
     def accepts_cascades(self, table: str) -> bool:
         """Whether ``db.table`` is followed although foreign keys change its rows unseen."""

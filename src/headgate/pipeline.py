@@ -18,21 +18,23 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
 from headgate._foreign_keys import ForeignKeys
+from headgate._names import quote_name
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
-from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
+from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel, check_filter
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
     ConfigError,
+    DefiniteServerError,
     EngineError,
     HeadgateError,
     ServerSettingError,
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
-    from headgate.mysql import ConnectionSettings, Prerequisite
+    from headgate.catalog import TableDef
+    from headgate.mysql import Connection, ConnectionSettings, Prerequisite
 
 __all__ = [
     "Pipeline",
@@ -415,6 +418,7 @@ def check_source(config: PipelineConfig) -> list[str]:
         names = [table.full_name for table in found]
         check_patterns(config.source.tables, names)
         rows = prerequisites(connection, databases=sorted({table.db for table in found}))
+        _check_conditions(connection, config.conditions(), found)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
         rows += [row for row in reads if row is not None]
         accepted = [table for table in found if config.accepts_cascades(table.full_name)]
@@ -434,6 +438,22 @@ def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Pr
         return []
     remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
     return [replace(partial[0], status="fail", remedy=remedy)]
+
+
+def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
+    """Whether the server understands the conditions of these tables, and they can be read by them."""
+    for table in tables:
+        condition = conditions.get(table.full_name)
+        if condition is None:
+            continue
+        where = f'the condition of [tables."{table.full_name}"]'
+        if not table.key:
+            raise ConfigError(f"{where} cannot be used: a table without a key is read whole, in one piece")
+        try:
+            place = f"{quote_name(table.db)}.{quote_name(table.name)}"
+            connection.query(f"SELECT 1 FROM {place} WHERE ({check_filter(condition)}) LIMIT 0")
+        except DefiniteServerError as error:
+            raise ConfigError(f"{where} is refused by the server: {error.message}") from None
 
 
 def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
@@ -503,6 +523,7 @@ def source_options(
         "watermark": source.watermark,
         "lock_hold": source.lock_hold,
         "lock_wait_seconds": str(source.lock_wait_seconds),
+        "conditions": json.dumps(config.conditions()),
         "snapshot_mode": mode if mode in ("initial_only", "no_data") else "initial",
     }
     if source.password_file:

@@ -63,14 +63,21 @@ step = st.one_of(
     st.sampled_from(["int", "decimal"]),
     st.integers(1, 4),
     st.sampled_from(["batch", "start"]),
+    st.sampled_from(["{}", '{"d.a": "v = 0"}']),
 )
 def test_target_is_the_source_whatever_happens(
-    rows: dict[str, set[int]], steps: list[tuple[str, Any]], append: str, key_type: str, slots: int, cut: str
+    rows: dict[str, set[int]],
+    steps: list[tuple[str, Any]],
+    append: str,
+    key_type: str,
+    slots: int,
+    cut: str,
+    conditions: str,
 ) -> None:
     server = FakeServer(key_type=key_type)
     for name, found in rows.items():
         server.create(name, found)
-    run = stream(server, append=append, slots=str(slots), snapshot_cut=cut)
+    run = stream(server, append=append, slots=str(slots), snapshot_cut=cut, conditions=conditions)
     for number, (what, argument) in enumerate(steps):
         if what == "commit":
             server.commit(*argument)
@@ -100,6 +107,13 @@ def test_target_is_the_source_whatever_happens(
     begun = {one.id for one in told if one.type == "STARTED"}
     assert begun == {one.id for one in told if one.type == "COMPLETED"}
     for name in server.states[-1]:
+        if name in conditions:
+            target = run.sink.targets[name]
+            assert target.filtered, name
+            held, source = {key: row[0] for key, row in target.rows.items()}, server.rows(name)
+            assert held.items() <= source.items(), "what is there is as it is at the source"
+            assert held.items() >= {key: value for key, value in source.items() if value == 0}.items()
+            continue
         assert run.sink.targets[name].live, name
         assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name
 

@@ -86,7 +86,7 @@ class TableProgress:
             eta = self.eta_seconds()
             left = f", {duration(eta)} left" if eta is not None else ""
             return f"{self.rows:,}{estimate} rows, {self.rate():,.0f} rows/s{left}"
-        if self.state == "live":
+        if self.state in ("live", "filtered"):
             return f"lag {duration(self.lag_seconds or 0.0)}, {self.changes:,} changes, {self.rate():,.1f} changes/s"
         return self.reason or ""
 
@@ -152,7 +152,7 @@ class LiveView(_View):
         for title in ("table", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("progress")
-        colours = {"live": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red"}
+        colours = {"live": "green", "filtered": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red"}
         for name, progress in sorted(self.tables.items()):
             colour = colours.get(progress.state, "white")
             table.add_row(Text(name), Text(progress.state, style=colour), Text(progress.describe()))

@@ -23,7 +23,7 @@ _SECONDS: Final = 2.0
 """Between two looks of ``--watch``; a busy pipeline writes about as often."""
 _STYLES: Final = {
     "running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red",
-    "live": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red",
+    "live": "green", "filtered": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red",
 }  # fmt: skip
 _BATCHES: Final = 5
 

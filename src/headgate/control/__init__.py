@@ -10,7 +10,16 @@ from headgate.control._courier import Channel, Courier
 from headgate.control._events import BatchFacts, Notification, OpenSnapshots, tell
 from headgate.control._kafka import KafkaChannel
 from headgate.control._log import LogChannel
-from headgate.control._signals import SIGNAL_TYPES, Condition, Outbox, Signal, parse_signal, signal_file, submit
+from headgate.control._signals import (
+    SIGNAL_TYPES,
+    Condition,
+    Outbox,
+    Signal,
+    check_filter,
+    parse_signal,
+    signal_file,
+    submit,
+)
 from headgate.control._webhook import WebhookChannel
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "Outbox",
     "Signal",
     "WebhookChannel",
+    "check_filter",
     "parse_signal",
     "signal_file",
     "submit",

@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 from headgate.errors import ConfigError
 
-__all__ = ["SIGNAL_TYPES", "Condition", "Outbox", "Signal", "parse_signal", "signal_file", "submit"]
+__all__ = ["SIGNAL_TYPES", "Condition", "Outbox", "Signal", "check_filter", "parse_signal", "signal_file", "submit"]
 
 SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log")
 
@@ -246,10 +246,10 @@ def _conditions(data: Mapping[str, Any]) -> tuple[Condition, ...]:
                 f'an additional condition is {_short(dict(fields))}; expected {{"data-collection": …, "filter": …}}'
             )
         _check_expression(fields["data-collection"])
-        found.append(Condition(fields["data-collection"], _filter(fields["filter"])))
+        found.append(Condition(fields["data-collection"], check_filter(fields["filter"])))
     for_all = _text(data, "additional-condition")
     if for_all is not None:
-        found.append(Condition(".*", _filter(for_all)))
+        found.append(Condition(".*", check_filter(for_all)))
     return tuple(found)
 
 
@@ -257,8 +257,11 @@ _QUOTED = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|`(?:[^`]|`
 _COMMENT = re.compile(r"--|#|/\*|\*/")
 
 
-def _filter(text: str) -> str:
-    """A condition that stays one inside parentheses; whether its names and types make sense, the server says."""
+def check_filter(text: str) -> str:
+    """A condition that stays one inside parentheses; whether its names and types make sense, the server says.
+
+    :raises ConfigError: it does not.
+    """
     if not text.strip() or len(text) > _TEXT_LIMIT:
         raise ConfigError(f"the filter {_short(text)} is no condition")
     bare = _QUOTED.sub(" x ", text)

@@ -51,7 +51,8 @@ class TableState:
     """One table in a ledger row.
 
     ``state``: ``snapshotting`` (its first read runs, or it is read again), ``live`` (equal to the source as of the
-    row's GTID set), ``stale`` (waits to be read again, takes no images), ``stopped`` (given up until read again).
+    row's GTID set), ``filtered`` (has a condition: holds what was read under it, and every change since), ``stale``
+    (waits to be read again, takes no images), ``stopped`` (given up until read again).
     """
 
     table: str
@@ -70,6 +71,11 @@ class TableState:
     def held(self) -> bool:
         """Whether images of this table are not applied."""
         return self.state in ("stale", "stopped")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows that are wanted of the table were read."""
+        return self.state in ("live", "filtered")
 
 
 @dataclass(frozen=True)

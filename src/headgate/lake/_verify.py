@@ -82,7 +82,8 @@ def verify_table(
     """
     state: TableState = row.tables[table]
     if state.state != "live" or state.version is None:
-        return TableResult(table, state.state, remark=state.reason or "not compared: it is not complete yet")
+        why = "it has a condition" if state.state == "filtered" else "it is not complete yet"
+        return TableResult(table, state.state, remark=state.reason or f"not compared: {why}")
     import json
 
     delta = DeltaPath(spark, lake.current(table))

@@ -94,7 +94,8 @@ class HeaderTable:
     first: bool = False
     last: bool = False
     append: bool = False
-    partial: bool = False  # only rows that fulfil a condition are read
+    partial: bool = False  # some rows are read: it begins and ends nothing
+    filtered: bool = False  # all rows that are wanted of the table are read, which are not all there are
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None

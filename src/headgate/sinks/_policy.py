@@ -1,9 +1,9 @@
 """What a batch means for one table: a pure decision, made before anything is written.
 
-A table is in one of the ledger's states. ``snapshotting`` and ``live`` tables take images; ``stale`` and ``stopped``
-ones are *held*: their images are left out until a re-read that began after the hold brings the whole table again
-(that re-read's first rows replace the table if its columns changed). So leaving images out loses nothing that would
-have stayed: everything in the held table is read again as of a later point.
+A table is in one of the ledger's states. ``snapshotting``, ``live`` and ``filtered`` tables take images; ``stale`` and
+``stopped`` ones are *held*: their images are left out until a re-read that began after the hold brings the whole table
+again (that re-read's first rows replace the table if its columns changed). So leaving images out loses nothing that
+would have stayed: everything in the held table is read again as of a later point.
 
 What a statement does to the rows that are there is not in the log. So a table goes on taking images only where the
 statement itself tells all of it:
@@ -223,7 +223,7 @@ def plan_table(
         add_columns=shape.added,
         fills=shape.fills,
         truncated=verdict.truncated if verdict.held is None else None,
-        sweep_before=info.since_epoch if info.last and reread and state.state == "live" and not shape.replace else None,
+        sweep_before=info.since_epoch if info.last and reread and state.is_read and not shape.replace else None,
         reread=verdict.reread,
         passing=passing,
         warnings=tuple(verdict.warnings),
@@ -527,7 +527,7 @@ def _state_after(
     kept_since = info.since_epoch
     state = info.state
     if info.last and not redo:
-        state, kept_since = "live", None
+        state, kept_since = "filtered" if info.filtered else "live", None
     held_epoch = None
     if verdict.held is not None:
         state, kept_since = verdict.held, None

@@ -293,7 +293,7 @@ class BatchWriter:
             if name:
                 self.inbox.delete(f"signals/{name}.json")
         # Held tables are no news to the planner either: only a signal may have one read again.
-        finished = sorted(table for table, state in states.items() if state.state == "live" or state.held)
+        finished = sorted(table for table, state in states.items() if state.is_read or state.held)
         if finished != self._finished:
             self.inbox.write("finished.json", {"tables": finished})
             self._finished = finished

@@ -34,6 +34,8 @@ class Reading:
     """The signals that asked for it."""
     filter: str | None = None
     """Only rows that fulfil this SQL condition."""
+    partial: bool = False
+    """They are a part of what the pipeline wants of the table: the reading begins and ends nothing."""
     surrogate: str | None = None
     """The column along which the table is divided, instead of its key."""
     blocking: bool = False
@@ -42,8 +44,8 @@ class Reading:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
         return {
-            "signals": list(self.signals), "filter": self.filter, "surrogate": self.surrogate,
-            "blocking": self.blocking,
+            "signals": list(self.signals), "filter": self.filter, "partial": self.partial,
+            "surrogate": self.surrogate, "blocking": self.blocking,
         }  # fmt: skip
 
     @classmethod
@@ -52,6 +54,7 @@ class Reading:
         return cls(
             signals=tuple(str(name) for name in given["signals"]),
             filter=None if given["filter"] is None else str(given["filter"]),
+            partial=bool(given.get("partial", given["filter"] is not None)),
             surrogate=None if given["surrogate"] is None else str(given["surrogate"]),
             blocking=bool(given["blocking"]),
         )

@@ -30,6 +30,8 @@ _HELP = {
     "as_of": "batch reads: the GTID set to read the tables at; default: everything executed now",
     "bit": '"integer" (default) or "binary": BIT; by table as zero_dates',
     "chunk_rows": "rows of a snapshot chunk (250000)",
+    "conditions": "SQL conditions by table, as a JSON object: only rows that fulfil them are read; changes are "
+    "followed for all rows",
     "control_path": "folder of JSON files by which sinks and commands reach the planner",
     "end": "batch reads of changes: the GTID set at which they end; default: everything executed now",
     "epoch": "lowest epoch of the next batch (the ledger's highest)",
@@ -86,6 +88,8 @@ class Options:
     table: str | None = None
     server_ids: str | None = None
     control_path: str | None = None
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """By ``db.table``."""
     chunk_rows: int = 250_000
     slots: int = field(default_factory=lambda: os.cpu_count() or 1)
     max_rows_per_batch: int | None = None
@@ -135,6 +139,7 @@ class Options:
             table=table,
             server_ids=_server_ids(values.get("server_ids")),
             control_path=values.get("control_path"),
+            conditions=_conditions(values.get("conditions")),
             chunk_rows=_number(values, "chunk_rows", 250_000, 1),
             slots=_number(values, "slots", os.cpu_count() or 1, 1),
             max_rows_per_batch=_number(values, "max_rows_per_batch", 0, 0) or None,
@@ -293,6 +298,20 @@ def _policies(values: Mapping[str, str]) -> Policies:
         for table, value in chosen.items():
             tables.setdefault(table, {})[name] = value
     return Policies.make(default, tables)
+
+
+def _conditions(text: str | None) -> Mapping[str, str]:
+    from headgate.control import check_filter
+
+    if text is None:
+        return {}
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
+        raise ConfigError('option "conditions" is not a JSON object such as {"db.t": "id > 5"}')
+    return {table: check_filter(condition) for table, condition in given.items()}
 
 
 def _server_ids(text: str | None) -> str | None:

@@ -172,7 +172,10 @@ class Planner:
         else:
             had = _named(start, state)
         _check_position(had, state)
-        plan = SnapshotPlan(self._patterns, 0, self._options.chunk_rows, self._options.slots, self._options.append)
+        plan = SnapshotPlan(
+            self._patterns, 0, self._options.chunk_rows, self._options.slots, self._options.append,
+            conditions=self._options.conditions,
+        )  # fmt: skip
         if start == "snapshot":
             names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
             if not names and not finished:
@@ -182,7 +185,7 @@ class Planner:
             else:
                 plan.enqueue(names, self._server.definitions(self._patterns) if self._options.append and names else {})
         if self._options.snapshot_cut == "start":
-            plan.readings = {table: Reading(blocking=True) for table in plan.queue}
+            plan.readings = {table: plan.wanted(table, blocking=True) for table in plan.queue}
         plan.initial = str(had) if plan.queue else None
         anew = start == "snapshot" and not finished
         notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, anew=anew)
@@ -271,7 +274,7 @@ class Planner:
             start.snapshot, notes, patterns=self._patterns, epoch=epoch, chunk_rows=self._options.chunk_rows,
             slots=self._options.slots, append_allowed=self._options.append, position=str(state.executed),
             keeps=lambda table: self._options.policies.of(table).window == "keep",
-            holds=self._options.snapshot_cut == "start",
+            holds=self._options.snapshot_cut == "start", conditions=self._options.conditions,
         )  # fmt: skip
         moved = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns

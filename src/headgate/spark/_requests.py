@@ -15,6 +15,9 @@ rows that the sinks have not confirmed, because then a chunk of that one may yet
 all tables of a blocking snapshot are exact at one GTID set. A chunk that gave nothing lets one batch go on, because it
 can only be read as of a later set.
 
+**A table's own condition** (``conditions``) says which rows the pipeline wants of it: every reading asks for these
+alone, and counts as one of all rows. A signal's filter comes on top of it.
+
 **New tables.** Tables that appear later are read at once, or wait until a signal names them (``new_tables``). So are
 those that only the patterns of now match, and not those of the offset before: nobody followed them so far, also if the
 sinks hold something of that name. What the patterns leave out from now on is forgotten.
@@ -146,11 +149,17 @@ def _take_redo(plan: SnapshotPlan, name: str, signal: Mapping[str, Any]) -> dict
         plan.read_again(table)
         return {"tables": [table], "error": error.message}
     whole, reason = bool(signal.get("whole_table", False)), str(signal.get("reason", ""))
-    if chunk.filter is not None:
+    if chunk.filter is not None and _is_partial(plan, chunk):
         return _redo_partly(plan, chunk, reason if whole else None)
     if chunk.table in plan.stopped:
         return {}
     return {"tables": _redo(plan, chunk, whole_table=whole)}
+
+
+def _is_partial(plan: SnapshotPlan, chunk: ChunkSpec) -> bool:
+    """Whether a chunk with a filter is of a partial reading."""
+    reading = plan.readings.get(chunk.table)
+    return reading is None or reading.partial or reading.filter != chunk.filter
 
 
 def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> dict[str, Any]:
@@ -164,10 +173,10 @@ def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> d
             plan.forget(table)
         return {"tables": [table], "error": f"{table}: {refused}", "refused": {table: ["SKIPPED", refused]}}
     if reading is not None and reading.filter != chunk.filter:  # another one has begun: it takes this in
-        request(plan, table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
+        request(plan, table, Reading(filter=chunk.filter, partial=True, surrogate=chunk.surrogate))
         return {"tables": [table]}
     plan.redo.append(chunk)
-    plan.readings.setdefault(table, Reading(filter=chunk.filter, surrogate=chunk.surrogate))
+    plan.readings.setdefault(table, Reading(filter=chunk.filter, partial=True, surrogate=chunk.surrogate))
     if table in plan.done:
         plan.done.remove(table)
     return {"tables": [table]}
@@ -210,9 +219,13 @@ def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], s
     touched: list[str] = []
     refused: dict[str, Refusal] = {}
     wanted = [table for table in tables if signal.names(table)]
-    definitions = server.definitions(plan.patterns) if wanted and (signal.conditions or signal.surrogate_key) else {}
+    asks = bool(signal.conditions or signal.surrogate_key or plan.conditions.keys() & set(wanted))
+    definitions = server.definitions(plan.patterns) if wanted and asks else {}
     for table in wanted:
-        reading = Reading((name,), signal.filter_of(table), signal.surrogate_key, signal.kind == "BLOCKING")
+        reading = plan.wanted(
+            table, signal.filter_of(table), signals=(name,), surrogate=signal.surrogate_key,
+            blocking=signal.kind == "BLOCKING",
+        )  # fmt: skip
         problem = None
         if reading.filter is not None or reading.surrogate is not None:
             definition = definitions.get(table)
@@ -251,13 +264,13 @@ def request(plan: SnapshotPlan, table: str, asked: Reading) -> None:
             signals=tuple(dict.fromkeys((*before.signals, *asked.signals))),
             blocking=before.blocking or asked.blocking,
         )
-        if before.filter is None or before.filter == asked.filter:
+        if not before.partial or before.filter == asked.filter:
             plan.readings[table] = joined
             return
-        wider = None if asked.filter is None else f"({before.filter}) OR ({asked.filter})"
-        asked = replace(joined, filter=wider, surrogate=before.surrogate)
-    elif progress is not None:
-        asked = replace(asked, filter=None)  # a reading that the sinks have not confirmed
+        wider = f"({before.filter}) OR ({asked.filter})" if asked.partial else asked.filter
+        asked = replace(joined, filter=wider, partial=asked.partial)
+    elif progress is not None:  # a reading that the sinks have not confirmed
+        asked = replace(asked, filter=plan.conditions.get(table), partial=False)
     plan.read_again(table, first=asked.blocking)
     plan.readings[table] = asked
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
-from headgate.errors import DefiniteServerError
+from headgate.errors import ConfigError, DefiniteServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
 from headgate.spark._notes import Notes, Reading
 from headgate.spark._readings import Refusal, check_reading
@@ -65,6 +65,8 @@ class SnapshotPlan:
     found: set[str] = field(default_factory=set)
     position: str = ""
     """The server's GTID set at this planning, for messages."""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """By ``db.table``: SQL that says which rows are wanted of it at all."""
     keeps: Callable[[str], bool] = lambda _table: False
     """Whether rows of a table that change while a chunk is read are kept as read (``window = "keep"``)."""
     initial: str | None = None
@@ -129,12 +131,19 @@ class SnapshotPlan:
         running = [table for table, progress in self.active.items() if not progress.finished]
         return list(dict.fromkeys([*running, *(chunk.table for chunk in self.redo), *self.queue]))
 
+    def wanted(self, table: str, filter: str | None = None, **more: Any) -> Reading:  # noqa: A002 - SQL's own word
+        """A reading of what is wanted of a table, or, with a filter, of a part of that."""
+        own = self.conditions.get(table)
+        if filter is None:
+            return Reading(filter=own, **more)
+        return Reading(filter=filter if own is None else f"({own}) AND ({filter})", partial=True, **more)
+
     # --- what is known since the last planning
 
     def confirm(self, finished: frozenset[str] | None) -> None:
         """Let go of tables that the sinks hold completely (``None``: there are no sinks to ask)."""
         for table in list(self.done):
-            if table in self.readings and self.readings[table].filter is not None:
+            if table in self.readings and self.readings[table].partial:
                 self._confirm_partial(table, finished)
                 continue
             if finished is None or table in finished:
@@ -154,7 +163,9 @@ class SnapshotPlan:
         """Tables that were never read."""
         for table in tables:
             self.queue.append(table)
-            if self.append_allowed and table in definitions and can_append(definitions[table]):
+            if table in self.conditions:
+                self.readings[table] = self.wanted(table)
+            elif self.append_allowed and table in definitions and can_append(definitions[table]):
                 self.append.add(table)
 
     def wait(self, tables: Iterable[str]) -> None:
@@ -178,6 +189,8 @@ class SnapshotPlan:
         self.append.discard(table)
         self.active.pop(table, None)
         self.readings.pop(table, None)
+        if table in self.conditions:
+            self.readings[table] = self.wanted(table)
         self.redo = [chunk for chunk in self.redo if chunk.table != table]
         others = [queued for queued in self.queue if queued != table]
         self.queue = [table, *others] if first else [*others, table]
@@ -189,7 +202,7 @@ class SnapshotPlan:
     def forget(self, table: str) -> None:
         """Read no more of a table. Its rows are complete as before only if the reading was a partial one."""
         reading = self.readings.pop(table, None)
-        if reading is None or reading.filter is None:
+        if reading is None or not reading.partial:
             self.stopped.add(table)
         self.active.pop(table, None)
         self.append.discard(table)
@@ -264,13 +277,15 @@ class SnapshotPlan:
         """Whether the table has changed so that it cannot be read like this; then it is not, and that is said."""
         table = definition.full_name
         problem = check_reading(server, definition, reading, keeps=self.keeps(table))
+        if problem is not None and reading.filter is not None and reading.filter == self.conditions.get(table):
+            raise ConfigError(f"the condition of {table} cannot be used: {problem.reason}")
         if problem is not None:
             self._answer(table, reading, problem)
         return problem is not None
 
     def _fails(self, table: str, reading: Reading, error: DefiniteServerError) -> None:
         """A filter may fail on some row only. Other errors are not the signal's."""
-        if reading.filter is None:
+        if not reading.partial:
             raise error
         self._answer(table, reading, Refusal("SQL_EXCEPTION", f"the server refuses the filter: {error.message}"))
 

@@ -171,7 +171,9 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> di
 
 
 def _asked(reading: Reading) -> dict[str, Any]:
-    found: dict[str, Any] = {"partial": True} if reading.filter is not None else {}
+    found: dict[str, Any] = {}
+    if reading.filter is not None:
+        found["partial" if reading.partial else "filtered"] = True
     return {**found, "signals": list(reading.signals)} if reading.signals else found
 
 

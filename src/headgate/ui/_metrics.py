@@ -17,7 +17,7 @@ __all__ = ["CONTENT_TYPE", "METRICS", "exposition"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
-_TABLE_STATES: Final = ("snapshotting", "live", "stale", "stopped")
+_TABLE_STATES: Final = ("snapshotting", "live", "filtered", "stale", "stopped")
 
 METRICS: Final[dict[str, str]] = {
     "headgate_up": "1 if the pipeline runs, else 0",
