@@ -84,6 +84,8 @@ class FakeBatch:
     gtid: str = ""
     header: dict[str, dict[str, Any]] = field(default_factory=dict)
     actions: list[Any] = field(default_factory=list)
+    readings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    anew: bool = False
     rows: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -152,6 +154,8 @@ class FakeBatch:
             "planned_us": 1_700_000_000_000_000,
             "tables": self.header,
             "actions": self.actions,
+            "readings": self.readings,
+            "anew": self.anew,
         }
         header = (None, "batch", None, 0, json.dumps(value).encode())
         return spark.createDataFrame([*self.rows, header], CARRIER_DDL)

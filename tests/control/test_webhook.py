@@ -4,56 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headgate.control import LogChannel, Notification, WebhookChannel
 from headgate.errors import NotificationError
+from tests.fix_webhook import Receiver
 
 ONE = Notification("e1", "s", "Incremental Snapshot", "STARTED", {"data_collections": "d.ä"}, 17)
-
-
-class Receiver(ThreadingHTTPServer):
-    """Keeps what it is sent; answers with ``code``."""
-
-    def __init__(self) -> None:
-        self.posts: list[tuple[str, dict[str, str], Any]] = []
-        self.code = 200
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        receiver = self.server
-        assert isinstance(receiver, Receiver)
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        receiver.posts.append((self.path, dict(self.headers), body))
-        self.send_response(receiver.code)
-        self.send_header("Content-Length", "0")
-        self.send_header("Location", "/elsewhere")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing on stderr."""
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_post_for_each(receiver: Receiver, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from headgate.catalog import AddedColumn
 from headgate.errors import CommitConflictError, ConfigError, TargetError
-from headgate.lake import DeltaPath, Lake, find_row, read_as_of
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, find_row, ledger_notifications, ledger_rows, read_as_of
 from headgate.sinks import Batch, BatchReport, BatchWriter
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
@@ -367,3 +368,50 @@ def test_names_that_paths_and_parquet_do_not_like(bench: Bench) -> None:
     bench.write(first_read((1, "a", "é"), (2, "b", "é"), table=odd))
     bench.write(live(2, ("d", 10, 1, "a", "é"), ("c", 20, 3, "c", None), table=odd))
     assert bench.rows(odd.name) == [(2, "b", "é"), (3, "c", None)]
+
+
+def reads(batch: FakeBatch, state: str = "read") -> FakeBatch:
+    batch.readings[NAME] = {"state": state, "since_epoch": 1, "maximum_key": "2", "last_processed_key": "2"}
+    return batch
+
+
+def test_what_a_batch_has_to_tell_is_committed_with_it(bench: Bench) -> None:
+    """Killed before the ledger: nobody was told. After it: the same events, however often the batch is given."""
+    batch = reads(first_read((1, "a"), (2, "b")))
+    bench.crash_before_ledger(batch)
+    assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == []
+    told = bench.write(reads(first_read((1, "a"), (2, "b")))).notifications
+    assert [one.type for one in told] == ["STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"]
+    again = bench.write(batch)
+    assert (again.replayed, again.notifications) == (True, told)
+    bench.restart()
+    assert bench.write(batch).notifications == told
+    assert bench.write(live(2, ("c", 10, 4, "d"))).notifications == ()
+    assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == [(1, told)]
+    assert ledger_notifications(bench.spark, bench.lake, after=1, limit=9) == []
+
+
+def test_a_ledger_of_an_earlier_version_is_written_on(bench: Bench) -> None:
+    rows = [(1, 1, f"{UUID}:1-1", datetime.now(timezone.utc), [(NAME, "live", 1)])]
+    ddl = "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "
+    ddl += "tables array<struct<table string, state string, version bigint, changelog_version bigint, "
+    ddl += "since_epoch bigint, held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, "
+    ddl += "images bigint, reason string>>"
+    rows = [(*row[:4], [(*table, *[None] * 8) for table in row[4]]) for row in rows]
+    ledger = DeltaPath(bench.spark, bench.lake.ledger)
+    ledger.create(bench.spark.createDataFrame([], ddl).schema, {PIPELINE: "shop", TABLE: "_headgate.ledger"})
+    bench.spark.createDataFrame(rows, ddl).write.format("delta").mode("append").save(bench.lake.ledger)
+    bench.restart()
+    assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == []
+    report = bench.write(reads(live(2, ("c", 10, 4, "d")).chunk(ORDERS, [(5, "e")])))
+    assert report.notifications
+    assert [row.epoch for row in ledger_rows(ledger.read(), limit=9)] == [2, 1]
+
+
+def test_tables_that_a_stream_which_begins_anew_does_not_find(bench: Bench) -> None:
+    bench.write(first_read((1, "a")))
+    batch = FakeBatch(2, anew=True).snapshot("shop.other", 2, append=True, first=True, last=True)
+    report = bench.write(batch.chunk(FakeTable("shop.other"), [(1, "x")]))
+    assert {name: state.state for name, state in report.tables.items()} == {NAME: "stopped", "shop.other": "live"}
+    assert "not there" in str(report.tables[NAME].reason)
+    assert bench.rows() == [(1, "a")]

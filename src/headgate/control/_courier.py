@@ -86,7 +86,7 @@ class Courier:
         kept: int = _KEPT,
     ) -> None:
         self._store, self._wait_seconds = cursors, wait_seconds
-        self._lock = threading.Lock()
+        self._lock, self._left = threading.Lock(), False
         before = cursors.read(_CURSORS) or {} if channels else {}
         self._cursors = {channel.name: int(before.get(channel.name, newest)) for channel in channels}
         if channels and self._cursors != before:
@@ -118,11 +118,14 @@ class Courier:
             carrier.end()
         for carrier in self._carriers:
             carrier.join(deadline)
+        with self._lock:
+            self._left = True
 
     def _taken(self, channel: str, epoch: int) -> None:
         with self._lock:
-            self._cursors[channel] = epoch
-            self._store.write(_CURSORS, self._cursors)
+            if not self._left:  # else the next run may be at work already, and sends it again
+                self._cursors[channel] = epoch
+                self._store.write(_CURSORS, self._cursors)
 
 
 class _Carrier:

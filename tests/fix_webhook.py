@@ -1,0 +1,49 @@
+"""``receiver``: an HTTP server that keeps what is posted to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what it is sent; answers with ``code``."""
+
+    def __init__(self) -> None:
+        self.posts: list[tuple[str, dict[str, str], Any]] = []
+        self.code = 200
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        receiver = self.server
+        assert isinstance(receiver, Receiver)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        receiver.posts.append((self.path, dict(self.headers), body))
+        self.send_response(receiver.code)
+        self.send_header("Content-Length", "0")
+        self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
