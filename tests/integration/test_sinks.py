@@ -392,12 +392,11 @@ def test_what_a_batch_has_to_tell_is_committed_with_it(bench: Bench) -> None:
 
 
 def test_a_ledger_of_an_earlier_version_is_written_on(bench: Bench) -> None:
-    rows = [(1, 1, f"{UUID}:1-1", datetime.now(timezone.utc), [(NAME, "live", 1)])]
+    rows = [(1, 1, f"{UUID}:1-1", datetime.now(timezone.utc), [(NAME, "live", 1, *[None] * 8)])]
     ddl = "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "
     ddl += "tables array<struct<table string, state string, version bigint, changelog_version bigint, "
     ddl += "since_epoch bigint, held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, "
     ddl += "images bigint, reason string>>"
-    rows = [(*row[:4], [(*table, *[None] * 8) for table in row[4]]) for row in rows]
     ledger = DeltaPath(bench.spark, bench.lake.ledger)
     ledger.create(bench.spark.createDataFrame([], ddl).schema, {PIPELINE: "shop", TABLE: "_headgate.ledger"})
     bench.spark.createDataFrame(rows, ddl).write.format("delta").mode("append").save(bench.lake.ledger)

@@ -36,7 +36,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
-from headgate.spark._notes import Cut, Notes, Reading
+from headgate.spark._notes import Cut, Notes
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_variables, retried
 from headgate.spark._snapshots import SnapshotPlan
