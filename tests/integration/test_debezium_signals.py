@@ -98,14 +98,16 @@ class Run:
     def where(self, table: str, condition: str) -> list[dict[str, str]]:
         return [{"data-collection": f"{self.db}\\.{table}", "filter": condition}]
 
-    def batch(self, meanwhile: Callable[[], None] | None = None) -> bool:
-        """One batch; ``meanwhile`` runs after it was planned and before it is read."""
+    def batch(self, meanwhile: Callable[[], None] | None = None, *, killed: bool = False) -> bool:
+        """One batch; ``meanwhile`` runs after it was planned and before it is read; so does the kill."""
         end = self.planner.latest(self.offset)
         if end is self.offset:
             return False
         if meanwhile is not None:
             meanwhile()
         end = SourceOffset.from_json(end.to_json())
+        if killed:
+            self.restart()
         uuid = self.planner.server_uuid()
         tasks = plan_tasks(self.offset, end, server_uuid=uuid, slots=self.given.slots, chunk_rows=self.given.chunk_rows)
         (header,) = [json.loads(task.header) for task in tasks if task.header is not None]
@@ -260,6 +262,108 @@ def test_04_updates_large_chunk(start: Callable[..., Run]) -> None:
     run.drain()
     run.check("a")
     assert run.ids("a") == ALL
+
+
+def test_05_updates_with_restart(start: Callable[..., Run]) -> None:
+    """Killed after each planning, so every batch is one that was planned by somebody else."""
+    run = start()
+    run.signal("execute-snapshot", "a")
+    low = 0
+
+    def update() -> None:
+        nonlocal low
+        run.do(*(f"UPDATE a SET aa = aa + 2000 WHERE pk > {n} AND pk <= {n + 20}" for n in range(low, low + 200, 20)))
+        low += 200
+
+    while low < 1000:
+        assert run.batch(update, killed=True)
+        run.restart()
+    run.drain()
+    run.check("a")
+    assert run.ids("a") == ALL
+    assert min(row[1] for row, _ in run.tables[f"{run.db}.a"].rows.values()) >= 2000
+
+
+def test_06_snapshot_only_with_restart(start: Callable[..., Run]) -> None:
+    """Nobody writes any more: no heartbeat is needed to go on."""
+    run = start()
+    run.do("INSERT INTO a SELECT pk + 1000 * n, aa FROM a, (VALUES ROW(1), ROW(2), ROW(3)) AS m(n)")
+    run.drain()
+    run.signal("execute-snapshot", "a")
+    for _ in range(3):
+        assert run.batch(killed=True)
+    run.restart()
+    assert 0 < len(run.ids("a")) < 4000
+    run.drain()
+    assert run.ids("a") == list(range(1, 4001)), "nothing twice"
+    run.check("a")
+
+
+def test_07_what_was_read_before_a_kill_is_not_read_again(start: Callable[..., Run]) -> None:
+    run = start("a", "c", slots="1")
+    name = run.signal("execute-snapshot", "a", "c")
+    while not run.ids("c"):
+        assert run.batch()
+    assert run.ids("a") == ALL
+    run.restart()
+    run.drain()
+    assert (run.ids("a"), run.ids("c")) == (ALL, ALL)
+    run.check("a", "c")
+    assert [one for one, kind, _ in run.heard() if kind in ("STARTED", "COMPLETED")] == [name, name]
+
+
+def test_09_filtered_events(start: Callable[..., Run]) -> None:
+    """A table that is not followed is written all the time: the snapshot ends, and nothing of it comes."""
+    run = start("a", "b")
+    run.given = replace(run.given, patterns=(f"{run.db}.a",))
+    run.restart()
+    run.signal("execute-snapshot", "a")
+    number = 0
+
+    def insert() -> None:
+        nonlocal number
+        run.do(*(f"INSERT INTO b VALUES ({2000 + number + n}, 0)" for n in range(20)))
+        number += 20
+
+    while not run.tables.get(f"{run.db}.a", Held()).live:
+        assert run.batch(insert)
+    assert run.ids("a") == ALL
+    assert run.tables.keys() == {f"{run.db}.a"}
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+def test_10_keys_of_four_columns(start: Callable[..., Run], rows: int) -> None:
+    """Chunks end within each of the key's columns."""
+    run = start(chunk_rows=str(rows), slots="8" if rows == 1 else "2")
+    limit = {1: 80, 7: 300, 100: 1000}[rows]
+    run.do(
+        "CREATE TABLE a4 (pk1 INT, pk2 INT, pk3 INT, pk4 INT, aa INT, PRIMARY KEY (pk1, pk2, pk3, pk4))",
+        f"INSERT INTO a4 SELECT aa DIV 64, aa DIV 16 % 4, aa DIV 4 % 4, aa % 4, aa FROM a WHERE aa < {limit}",
+    )
+    run.drain()
+    run.signal("execute-snapshot", "a4")
+    run.batch(lambda: run.do("UPDATE a4 SET pk4 = pk4 + 4 WHERE pk1 = 1", "DELETE FROM a4 WHERE pk2 = 2 AND pk1 = 0"))
+    run.drain()
+    run.check("a4")
+    read = run.reads[f"{run.db}.a4"]
+    assert len(set(read)) == len(read)
+
+
+def test_11_a_table_without_a_key_and_with_nulls(start: Callable[..., Run]) -> None:
+    """Nine rows with NULLs in what would be the key there: all come, also beside an insert."""
+    run = start(chunk_rows="1")
+    run.do("CREATE TABLE a42 (pk1 INT, pk2 INT, pk3 INT, pk4 INT, aa INT)")
+    values = [(a, b) for a in ("NULL", "1", "2") for b in ("NULL", "1", "2")]
+    run.do(*(f"INSERT INTO a42 VALUES ({a}, {b}, 3, 4, {n})" for n, (a, b) in enumerate(values[:8])))
+    run.drain()
+    run.signal("execute-snapshot", "a42")
+    run.batch(lambda: run.do("INSERT INTO a42 VALUES (2, 2, 3, 4, 8)"))
+    run.drain()
+    held = run.tables[f"{run.db}.a42"]
+    assert held.live
+    found = [row for row, _ in held.rows.values()]
+    assert len(found) == 9
+    assert set(found) == set(run.server.query(f"SELECT * FROM {run.db}.a42"))
 
 
 def test_08_empty_high_watermark(start: Callable[..., Run]) -> None:

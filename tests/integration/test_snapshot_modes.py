@@ -8,96 +8,21 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.config import SnapshotMode, parse_config
-from headgate.control import Courier, parse_signal, submit
+from headgate.control import Courier
 from headgate.errors import BinlogPurgedError, ConfigError
-from headgate.lake import Inbox, Lake, ledger_notifications
-from headgate.pipeline import Pipeline, check_source
-from headgate.sinks import BatchReport
+from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.fix_webhook import Receiver
+from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.needs_own_server
-
-TEXT = """\
-name = "modes"
-[source]
-url = "{url}"
-password_file = "{secret}"
-tables = ["{db}.*"]
-poll_ms = 20
-chunk_rows = 100
-[target]
-path = "{lake}"
-mode = ["current"]
-{more}
-"""
-NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {0}) SELECT i, i % 10, NULL FROM n"
-
-
-class Runs:
-    """One pipeline, run again and again; each database is a lake."""
-
-    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
-        self.spark, self.server, self.db = spark, server, db
-        self.lake = Lake.at(str(folder / "lake"))
-        self.inbox = Inbox(self.lake.inbox)
-        (folder / "secret").write_text(server._password)
-        self._given = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
-        self.reports: list[BatchReport] = []
-        self.more = ""
-        server.execute(f"CREATE DATABASE {db}")
-
-    def table(self, name: str, rows: int = 150) -> str:
-        self.do(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT, n INT)", f"INSERT INTO {name} {NUMBERS.format(rows)}")
-        return f"{self.db}.{name}"
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def run(self, mode: SnapshotMode | None = None, *, once: bool = True) -> list[BatchReport]:
-        """The batches of one run."""
-        config = parse_config(TEXT.format(**self._given, more=self.more))
-        self.reports = []
-        Pipeline(config, self.spark, snapshot_mode=mode).run(once=once, on_progress=self.reports.append)
-        return self.reports
-
-    def signal(self, kind: str, *tables: str, **data: Any) -> str:
-        if tables:
-            data["data-collections"] = [f"{self.db}\\.{table}" for table in tables]
-        return submit(
-            self.inbox, parse_signal({"type": kind, "data": {k.replace("_", "-"): v for k, v in data.items()}})
-        )
-
-    def rows(self, table: str) -> dict[int, tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(self.lake.current(table)).select("id", "v", "n")
-        return {row["id"]: (row["v"], row["n"]) for row in frame.toArrow().to_pylist()}
-
-    def source(self, table: str, condition: str = "TRUE") -> dict[int, tuple[Any, ...]]:
-        return {i: tuple(row) for i, *row in self.server.query(f"SELECT id, v, n FROM {table} WHERE {condition}")}
-
-    def state(self, table: str) -> str:
-        return self.reports[-1].tables[table].state
-
-    def told(self) -> list[Any]:
-        """All notifications of the ledger."""
-        found = ledger_notifications(self.spark, self.lake, after=0, limit=1000)
-        return [one for _, batch in found for one in batch]
-
-    def purge(self) -> None:
-        """The log up to now is gone."""
-        self.do("FLUSH BINARY LOGS")
-        (*_, last) = self.server.query("SHOW BINARY LOGS")
-        self.do(f"PURGE BINARY LOGS TO '{last[0]}'")
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +34,7 @@ def server() -> Iterator[MySQLServer]:
 @pytest.fixture
 def runs(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> Runs:
     number = len(server.query("SHOW DATABASES"))
+    server.execute(f"CREATE DATABASE m{number}")
     return Runs(spark, server, f"m{number}", tmp_path)
 
 
@@ -220,9 +146,9 @@ def test_conditions_say_what_is_read(runs: Runs) -> None:
 
 def test_a_condition_needs_a_key(runs: Runs) -> None:
     runs.do("CREATE TABLE bare (v INT)")
-    config = parse_config(TEXT.format(**runs._given, more=f'[tables."{runs.db}.bare"]\ncondition = "v = 1"'))
+    runs.more = f'[tables."{runs.db}.bare"]\ncondition = "v = 1"'
     with pytest.raises(ConfigError, match="a table without a key is read whole"):
-        check_source(config)
+        check_source(runs.config())
 
 
 NOTIFY = """\

@@ -1,0 +1,104 @@
+"""One small pipeline that a test runs again and again, with what happens at the source in between and meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.config import PipelineConfig, SnapshotMode, parse_config
+from headgate.control import parse_signal, submit
+from headgate.lake import Inbox, Lake, ledger_notifications
+from headgate.pipeline import Pipeline
+from headgate.sinks import BatchReport
+from headgate.testing import MySQLServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEXT = """\
+name = "modes"
+[source]
+url = "{url}"
+password_file = "{secret}"
+tables = ["{db}.*"]
+poll_ms = 20
+chunk_rows = 100
+[target]
+path = "{lake}"
+mode = ["current"]
+{more}
+"""
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {0}) SELECT i, i % 10, NULL FROM n"
+
+
+class Runs:
+    """A database, a lake, and the pipeline between them."""
+
+    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
+        self.spark, self.server, self.db = spark, server, db
+        self.lake = Lake.at(str(folder / "lake"))
+        self.inbox = Inbox(self.lake.inbox)
+        (folder / "secret").write_text(server._password)
+        self._given = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
+        self.reports: list[BatchReport] = []
+        self.more = ""
+
+    def table(self, name: str, rows: int = 150) -> str:
+        self.do(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT, n INT)", f"INSERT INTO {name} {NUMBERS.format(rows)}")
+        return f"{self.db}.{name}"
+
+    def do(self, *statements: str) -> None:
+        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def config(self) -> PipelineConfig:
+        return parse_config(TEXT.format(**self._given, more=self.more))
+
+    def run(
+        self,
+        mode: SnapshotMode | None = None,
+        *,
+        once: bool = True,
+        meanwhile: Callable[[int], bool | None] = lambda _number: None,
+    ) -> list[BatchReport]:
+        """The batches of one run; ``meanwhile`` is called after each with its number, and ends the run with False."""
+        self.reports = []
+        pipeline = Pipeline(self.config(), self.spark, snapshot_mode=mode)
+
+        def progress(report: BatchReport) -> None:
+            self.reports.append(report)
+            if meanwhile(len(self.reports)) is False:
+                pipeline.stop()
+
+        pipeline.run(once=once, on_progress=progress)
+        return self.reports
+
+    def signal(self, kind: str, *tables: str, **data: Any) -> str:
+        if tables:
+            data["data-collections"] = [f"{self.db}\\.{table}" for table in tables]
+        return submit(
+            self.inbox, parse_signal({"type": kind, "data": {k.replace("_", "-"): v for k, v in data.items()}})
+        )
+
+    def rows(self, table: str) -> dict[int, tuple[Any, ...]]:
+        frame = self.spark.read.format("delta").load(self.lake.current(table)).drop("_seq", "_gtid", "_ts")
+        return {row.pop("id"): tuple(row.values()) for row in frame.toArrow().to_pylist()}
+
+    def source(self, table: str, condition: str = "TRUE") -> dict[int, tuple[Any, ...]]:
+        return {i: tuple(row) for i, *row in self.server.query(f"SELECT * FROM {table} WHERE {condition}")}
+
+    def state(self, table: str) -> str:
+        return self.reports[-1].tables[table].state
+
+    def told(self) -> list[Any]:
+        """All notifications of the ledger."""
+        found = ledger_notifications(self.spark, self.lake, after=0, limit=1000)
+        return [one for _, batch in found for one in batch]
+
+    def purge(self) -> None:
+        """The log up to now is gone."""
+        self.do("FLUSH BINARY LOGS")
+        (*_, last) = self.server.query("SHOW BINARY LOGS")
+        self.do(f"PURGE BINARY LOGS TO '{last[0]}'")
