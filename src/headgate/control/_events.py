@@ -202,7 +202,8 @@ class _Teller:
             self._missed -= set(tables)
             return
         if action.get("error"):
-            self._say(name, SIGNAL, "REJECTED", kind, signal_type=kind, reason=str(action["error"]))
+            reason = str(action["error"])
+            self._say(name, SIGNAL, "REJECTED", reason, signal_type=kind, reason=reason)
         if kind in ("execute-snapshot", "resnapshot"):
             self._begin(name, INCREMENTAL, tables)
             self._never_begun(name, action, refused)
