@@ -52,8 +52,11 @@ def _overview(config: PipelineConfig, tables: list[TableDef], stats: dict[str, T
 
 
 def _remark(config: PipelineConfig, table: TableDef) -> str:
+    condition = config.conditions().get(table.full_name)
+    if condition is not None:
+        return f"only rows with {condition} are read"
     if not table.key and "current" in config.target.mode:
-        return "no primary key and no unique key of NOT NULL columns: cannot be kept in current"
+        return "no primary key and no unique key of NOT NULL columns: equal rows are counted"
     return ""
 
 
