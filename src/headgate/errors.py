@@ -35,7 +35,8 @@ itself; retry loops look only at the marker)::
     │   └── CommitConflictError     Transient  somebody else wrote the target at the same time
     └── RelayError
         ├── ScnNotFoundError        Definite   a relay no longer holds what comes after an SCN
-        └── ScnOrderError           Definite   transactions that this kind of SCN cannot number in order
+        ├── ScnOrderError           Definite   transactions that this kind of SCN cannot number in order
+        └── RelayConsumerError      Definite   a relay's consumer has ended itself, or its tries are over
 
 Every error is picklable (Spark moves them between processes): the fields are plain values, kept in ``fields`` and
 readable as attributes. ``str(error)`` is one line that a user can act on.
@@ -65,6 +66,7 @@ __all__ = [
     "OffsetFormatError",
     "PositionError",
     "ProtocolError",
+    "RelayConsumerError",
     "RelayError",
     "SchemaAmbiguousError",
     "SchemaChangedError",
@@ -277,3 +279,7 @@ class ScnOrderError(RelayError, Definite):
     """Transactions that the chosen kind of SCN cannot number in the order of their commits. Fields: ``scn``."""
 
     known_fields = (*HeadgateError.known_fields, "scn")
+
+
+class RelayConsumerError(RelayError, Definite):
+    """A consumer of a relay has ended itself, or its tries are over."""

@@ -17,14 +17,32 @@ pull over HTTP, each at its own pace. The way through the room:
 ``_requests``       what consumers ask for, checked
 ``_fields _json``   events as columns, events as JSON lines
 ``_app``            HTTP
+``_checkpoints``    a consumer's checkpoint, in Databus's form and files
+``_client``         a consumer in Python: callbacks, back-off
 ==================  ==================================================================================================
 
 What is guaranteed, and why it survives kills, stands at the beginning of ``_feeder``, ``_buffer`` and ``_scn``.
 """
 
 from headgate.relay._app import create_app
+from headgate.relay._checkpoints import CheckpointFile
+from headgate.relay._client import Consumer, Event, RelayClient, Result
 from headgate.relay._relay import Relay
 from headgate.relay._scn import KINDS, Kind
 from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, load_relay
 
-__all__ = ["KINDS", "Kind", "LogicalSource", "PhysicalSource", "Relay", "RelayConfig", "create_app", "load_relay"]
+__all__ = [
+    "KINDS",
+    "CheckpointFile",
+    "Consumer",
+    "Event",
+    "Kind",
+    "LogicalSource",
+    "PhysicalSource",
+    "Relay",
+    "RelayClient",
+    "RelayConfig",
+    "Result",
+    "create_app",
+    "load_relay",
+]

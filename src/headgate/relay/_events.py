@@ -64,6 +64,7 @@ __all__ = [
     "select",
     "size_at",
     "skip",
+    "sound",
     "source_at",
     "u32_at",
 ]
@@ -250,6 +251,21 @@ def _whole(buf: Any, at: Any, end: Any, tables: Any) -> Any:
         return False
     body, crc, place, first, last = _crcs(buf, at, tables)
     return u32_at(buf, body) == np.int64(crc) and u32_at(buf, place) == np.int64(_crc(buf, first, last, tables))
+
+
+@njit(cache=True, nogil=True)
+def _all_whole(buf: Any, end: Any, tables: Any) -> Any:
+    at = np.int64(0)
+    while at < end:
+        if not _whole(buf, at, end, tables):
+            return False
+        at += size_at(buf, at)
+    return True
+
+
+def sound(data: Any) -> bool:
+    """Whether these bytes (uint8[]) are whole, undamaged events and nothing else."""
+    return bool(_all_whole(data, len(data), CRC_TABLES))
 
 
 @njit(cache=True, nogil=True)

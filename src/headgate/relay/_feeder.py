@@ -24,7 +24,7 @@ from headgate._policies import Policies
 from headgate.catalog import TablePatterns, load_tables
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
-from headgate.mysql import Connection
+from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._events import EOP_SIZE
@@ -117,9 +117,16 @@ class Feeder:
         """
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._patterns)
+            missing = self._had - gtid_executed(connection)
         for table in tables:
             found = self._names.find(self._source.id, table.db, table.name)
             self._registry.schema_of(found.name, table)
+        if missing:  # a replica that is behind, which will catch up, or a log that began anew, which will not
+            self.problem = (
+                f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
+                "if its log began anew, remove the relay's state"
+            )
+            log.warning("%s: %s", self._source.name, self.problem)
 
     def start(self) -> None:
         """Begin to read."""

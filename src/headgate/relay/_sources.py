@@ -155,7 +155,9 @@ class RelayConfig:
     policy: Literal["overwrite", "block"] = "overwrite"
 
     def __post_init__(self) -> None:
-        """:raises ConfigError: two sources with one id or name, or a table that two sources want."""
+        """:raises ConfigError: no source, two with one id or name, or a buffer on disk without a folder."""
+        if not self.physical:
+            raise ConfigError("there is no physical source to read")
         _once("physical source id", [one.id for one in self.physical])
         logical = [one for physical in self.physical for one in physical.sources]
         _once("source id", [one.id for one in logical])

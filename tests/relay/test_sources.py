@@ -1,0 +1,167 @@
+"""What a relay is told: Databus's files as they are, TOML, and which table is which source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.relay import LogicalSource, RelayConfig, load_relay
+from headgate.relay._sources import SourceNames
+from tests.relay.serving import physical
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "or_person" / "conf"
+SOURCES = json.loads((EXAMPLE / "sources-or-person.json").read_text())
+
+
+def test_databuss_files() -> None:
+    config = load_relay(EXAMPLE / "sources-or-person.json", EXAMPLE / "relay_or_person.properties")
+    (one,) = config.physical
+    assert (one.id, one.name) == (1, "person")
+    settings = one.settings
+    assert (settings.host, settings.port, settings.user) == ("localhost", 33066, "or_test")
+    assert settings.secret.resolve() == "or_test"
+    assert one.sources == (LogicalSource(40, "com.linkedin.events.example.or_test.Person", "or_test.person", 1),)
+    assert (config.port, config.policy, config.memory_bytes) == (11115, "overwrite", 1_024_000_000)
+    assert (config.schemas, config.state) == (Path("schemas_registry"), Path("maxScn"))
+    assert one.shown == {**SOURCES, "uri": "mysql://or_test%2F***@localhost:33066/33066/mysql-bin"}
+    plain = load_relay(EXAMPLE / "sources-or-person.json")
+    assert (plain.port, plain.state, plain.schemas) == (11115, None, None)
+
+
+def of(tmp_path: Path, value: Any, properties: str | None = None) -> RelayConfig:
+    file = tmp_path / "sources.json"
+    file.write_text(value if isinstance(value, str) else json.dumps(value))
+    if properties is None:
+        return load_relay(file)
+    other = tmp_path / "relay.properties"
+    other.write_text(properties)
+    return load_relay(file, other)
+
+
+@pytest.mark.parametrize(
+    ("uri", "user", "password", "shown"),
+    [
+        ("mysql://u%2fp@h/1/log", "u", "p", "mysql://u%2F***@h/1/log"),
+        ("mysql://u:p%40x@h", "u", "p@x", "mysql://u%2F***@h"),
+        ("mysql://u%2Fp%2Fq@h:1/33/a.b_c", "u", "p/q", "mysql://u%2F***@h:1/33/a.b_c"),
+        ("mysql://u@h:1", "u", "", "mysql://u%2F***@h:1"),
+    ],
+)
+def test_uris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, user: str, password: str, shown: str) -> None:
+    monkeypatch.delenv("HEADGATE_PASSWORD", raising=False)
+    (one,) = of(tmp_path, {**SOURCES, "uri": uri}).physical
+    assert (one.settings.user, one.settings.secret.resolve(), one.shown["uri"]) == (user, password, shown)
+
+
+def with_source(**more: Any) -> dict[str, Any]:
+    return {**SOURCES, "sources": [{**SOURCES["sources"][0], **more}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("{", "is not JSON"), ({}, "sources is missing"), ([], "no physical source"), (5, "sources.json"),
+        ({**SOURCES, "sources": []}, "sources is empty"), ({**SOURCES, "id": 0}, "the id 0"),
+        ({**SOURCES, "uri": "http://u:secret@h"}, "the uri is not"), ({**SOURCES, "uri": "mysql://u@h:x"}, "the uri"),
+        ({**SOURCES, "uri": "mysql://u%2Fsecret@h/x"}, "the uri is not"), (with_source(id=40_000), "the id 40000"),
+        (with_source(uri="person"), "'person' is not db.table"), (with_source(partitionFunction="hash:1"), "'hash:1'"),
+        ([SOURCES, SOURCES], "physical source id 1 is there twice"),
+        ([SOURCES, {**SOURCES, "id": 2}], "source id 40 is there twice"),
+        ([SOURCES, {**with_source(id=41), "id": 2}], "source name .* is there twice"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_them(tmp_path: Path, value: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        of(tmp_path, value)
+    assert "secret" not in str(error.value)
+
+
+def test_properties(tmp_path: Path) -> None:
+    text = "! no\n# no\n\ndatabus.relay.container.httpPort = 8080\ndatabus.relay.eventBuffer.\\\n  maxSize=1000000\nx\n"
+    config = of(tmp_path, SOURCES, text + "databus.relay.eventBuffer.queuePolicy=BLOCK_ON_WRITE\n")
+    assert (config.port, config.memory_bytes, config.policy) == (8080, 1_000_000, "block")
+    for line in ("container.httpPort=x", "eventBuffer.queuePolicy=NONE"):
+        with pytest.raises(ConfigError, match=line.partition("=")[0].replace(".", r"\.")):
+            of(tmp_path, SOURCES, f"databus.relay.{line}")
+    with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
+        load_relay(EXAMPLE / "sources-or-person.json", tmp_path / "nowhere.properties")
+
+
+TOML = """
+port = 0
+state = "state"
+schemas = "/schemas"
+scn = "binlog-offset"
+event_version = 2
+types = "databus"
+[buffer]
+memory_bytes = 1000000
+disk_bytes = 2000000
+policy = "block"
+[[physical]]
+id = 2
+name = "shop"
+url = "mysql://reader@db:3306"
+password_env = "DB_PASSWORD"
+[[physical.sources]]
+id = 7
+name = "com.example.shop"
+table = "shop.*"
+partition = 3
+"""
+
+
+def test_toml(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(TOML)
+    config = load_relay(file)
+    assert config == RelayConfig(
+        config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
+        event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000, policy="block",
+    )  # fmt: skip
+    (one,) = config.physical
+    assert one.sources == (LogicalSource(7, "com.example.shop", "shop.*", 3),)
+    assert one.sources[0].is_pattern
+    assert one.settings.secret.env == "DB_PASSWORD"
+    assert one.shown["uri"] == "mysql://reader@db:3306"
+    for old, new, said in (
+        ("port = 0", "prot = 0", "prot"), ('"binlog-offset"', '"guess"', "scn"),
+        ('table = "shop.*"', 'table = "x"', "'x'"),
+        ("[buffer]", "[buffer", "is not TOML"), ('state = "state"', "", "needs a state folder"),
+        ("id = 7", "id = 70000", r"sources\.0\.id"), ("mysql://", "http://", "MySQL URL"),
+    ):  # fmt: skip
+        file.write_text(TOML.replace(old, new))
+        with pytest.raises(ConfigError, match=said):
+            load_relay(file)
+    with pytest.raises(ConfigError, match="leave the properties away"):
+        load_relay(file, EXAMPLE / "relay_or_person.properties")
+
+
+def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:
+    sources = (LogicalSource(12, "a.Fixed", "d.fixed"), LogicalSource(11, "b", "d.*"))
+    file = tmp_path / "state" / "sources.json"
+    names = SourceNames([physical(1, "x", *sources)], file)
+    assert names.all() == [sources[0]]
+    assert names.find(1, "d", "fixed") is sources[0]
+    found = [names.find(1, "d", table) for table in ("t", "s", "t", "u")]
+    assert [(one.id, one.name, one.table) for one in found] == [
+        (11, "b.d.t", "d.t"), (13, "b.d.s", "d.s"), (11, "b.d.t", "d.t"), (14, "b.d.u", "d.u"),
+    ]  # fmt: skip
+    again = SourceNames([physical(1, "x", *sources)], file)
+    assert again.all() == names.all()
+    assert [again.find(1, "d", table).id for table in ("v", "u", "s")] == [15, 14, 13]
+    assert (again.physical_of(15), again.by_id(15), again.by_id(16)) == (1, again.find(1, "d", "v"), None)
+    # A table that gets a source of its own afterwards has that.
+    own = LogicalSource(500, "c.S", "d.s")
+    assert SourceNames([physical(1, "x", *sources, own)], file).find(1, "d", "s") == own
+
+
+def test_ids_end() -> None:
+    names = SourceNames([physical(1, "x", LogicalSource(2**15 - 1, "b", "d.*"))])
+    assert names.find(1, "d", "a").id == 2**15 - 1
+    with pytest.raises(ConfigError, match="no source id is left"):
+        names.find(1, "d", "b")
