@@ -1,7 +1,8 @@
-"""Writers for the exactness test, in a process of their own: ``python exact_writers.py HOST PORT USER SEED WRITERS``.
+"""Writers for the exactness test, in a process of their own: ``exact_writers.py HOST PORT USER SEED WRITERS XA``.
 
 Each writer commits random transactions on the tables of database ``exact`` until standard input ends; then the number
-of committed transactions is printed. Passwords come from MYSQL_PWD.
+of committed transactions is printed. The share XA (0 to 1) of them are two-phase XA transactions, which stay prepared
+for a while before they are committed or rolled back. Passwords come from MYSQL_PWD.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import sys
 import threading
 import time
+from collections import deque
 
 import pymysql
 
@@ -18,6 +20,12 @@ ROWS = 150
 """Ids are drawn from twice as many."""
 PAUSE_SECONDS = 0.004
 """Between a writer's transactions: load that a small machine bears beside the reading of snapshots."""
+PREPARED_SECONDS = 0.06
+"""How long a transaction stays prepared, at most: many snapshots begin meanwhile."""
+LIFE_AMONG_WRITERS = (1062, 1205, 1213)
+"""Duplicate key, lock wait, deadlock."""
+ROLLED_BACK_ALREADY = (1402, 1613, 1614)
+"""What XA END says after those."""
 SPELLINGS = ["a", "A", "á", "Á", "à", "ä", "Ä", "å"]
 """One key to the collation, eight to the log."""
 
@@ -25,8 +33,9 @@ SPELLINGS = ["a", "A", "á", "Á", "à", "ä", "Ä", "å"]
 class Writer:
     """Random transactions on all tables, from one seed, until told to stop."""
 
-    def __init__(self, connection: pymysql.Connection, seed: int) -> None:
+    def __init__(self, connection: pymysql.Connection, seed: int, xa: float) -> None:
         self.random = random.Random(seed)
+        self.xids, self.xa = deque(f"writer {seed}.{n}" for n in range(5)), xa
         self.connection = connection
         self.cursor = self.connection.cursor()
         self.committed = 0
@@ -38,21 +47,43 @@ class Writer:
                 time.sleep(PAUSE_SECONDS)
 
     def transaction(self) -> None:
+        if self.xa and self.random.random() < self.xa:
+            self.two_phases()
+        elif not self.changes() or self.random.random() < 0.12:
+            self.connection.rollback()
+        else:
+            self.connection.commit()
+            self.committed += 1
+
+    def changes(self) -> bool:
+        """Whether they went well."""
         try:
             for _ in range(self.random.choice((1, 1, 2, 3, 6))):
                 self.random.choice((self.orders, self.orders, self.names, self.names, self.pairs, self.kinds))()
                 if self.random.random() < 0.1:
                     self.savepoint()
         except pymysql.MySQLError as error:
-            if error.args[0] not in (1062, 1205, 1213):  # duplicate key, lock wait, deadlock: life among writers
+            if error.args[0] not in LIFE_AMONG_WRITERS:
                 raise
-            self.connection.rollback()
-            return
-        if self.random.random() < 0.12:
-            self.connection.rollback()
-        else:
-            self.connection.commit()
-            self.committed += 1
+            return False
+        return True
+
+    def two_phases(self) -> None:
+        """An xid is used again, but not at once; the second phase comes from the same session, but need not."""
+        self.xids.rotate()
+        self.do("XA START %s", self.xids[0])
+        well = self.changes()
+        try:
+            self.do("XA END %s", self.xids[0])
+        except pymysql.MySQLError as error:
+            if error.args[0] not in ROLLED_BACK_ALREADY:
+                raise
+        if well:
+            self.do("XA PREPARE %s", self.xids[0])
+            time.sleep(self.random.random() * PREPARED_SECONDS)
+            well = self.random.random() > 0.25
+        self.do(f"XA {'COMMIT' if well else 'ROLLBACK'} %s", self.xids[0])
+        self.committed += well
 
     def do(self, sql: str, *args: object) -> None:
         self.cursor.execute(sql, args)
@@ -133,14 +164,14 @@ class Writer:
             self.do("UPDATE kinds SET k = %s WHERE n = %s", k, n)
 
 
-def main(host: str, port: str, user: str, seed: str, writers: str) -> None:
+def main(host: str, port: str, user: str, seed: str, writers: str, xa: str) -> None:
     stop, failures, committed = threading.Event(), list[BaseException](), list[int]()
 
     def work(number: int) -> None:
         connection = pymysql.connect(
             host=host, port=int(port), user=user, password=os.environ.get("MYSQL_PWD", ""), database="exact"
         )
-        writer = Writer(connection, int(seed) * 100 + number)
+        writer = Writer(connection, int(seed) * 100 + number, float(xa))
         try:
             writer.run(stop)
         except BaseException as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -46,8 +47,11 @@ CHUNK_ROWS = 70
 
 
 @contextmanager
-def writing(server: MySQLServer, seed: int) -> Iterator[None]:
-    """Writers at work while the block runs, in a process of their own; none of them may have failed."""
+def writing(server: MySQLServer, seed: int, xa: float = 0.0) -> Iterator[None]:
+    """Writers at work while the block runs, in a process of their own; none of them may have failed.
+
+    :param xa: the share of two-phase XA transactions.
+    """
     url = urlsplit(server.url)
     program = Path(__file__).with_name("exact_writers.py")
     command = [
@@ -58,6 +62,7 @@ def writing(server: MySQLServer, seed: int) -> Iterator[None]:
         str(url.username),
         str(seed),
         str(WRITERS),
+        str(xa),
     ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -96,20 +101,31 @@ class Snapshot:
 
 
 class Reader:
-    """Takes chunked snapshots of all tables, one E each."""
+    """Takes chunked snapshots of all tables, one E each.
 
-    def __init__(self, settings: ConnectionSettings) -> None:
-        self.settings = settings
+    :param across: whether each E must have transactions that were prepared before it and ended after it.
+    """
+
+    def __init__(self, settings: ConnectionSettings, *, across: bool = False) -> None:
+        self.settings, self.across = settings, across
         self.connection = Connection.open(settings)
         self.uuid = str(self.connection.query("SELECT @@global.server_uuid")[0][0])
         self.taken: list[Snapshot] = []
 
     def moved(self) -> GtidSet:
         """E, as soon as the writers have committed something since the snapshot before."""
+        deadline = time.monotonic() + 60
         while True:
+            before = self.prepared()
             executed = gtid_executed(self.connection)
-            if not self.taken or executed != self.taken[-1].executed:
+            across = before & self.prepared() or not self.across
+            if across and (not self.taken or executed != self.taken[-1].executed):
                 return executed
+            assert time.monotonic() < deadline, "the writers commit nothing"
+
+    def prepared(self) -> set[str]:
+        """The xids of prepared transactions."""
+        return {str(row[3]) for row in self.connection.query("XA RECOVER")}
 
     def take(self) -> None:
         executed = self.moved()
@@ -215,11 +231,17 @@ def settings_of(server: MySQLServer) -> ConnectionSettings:
 
 
 def run(
-    primary: MySQLServer, source: MySQLServer, seed: int, count: int, rewind: Callable[..., Any] | None = None
+    primary: MySQLServer,
+    source: MySQLServer,
+    seed: int,
+    count: int,
+    rewind: Callable[..., Any] | None = None,
+    *,
+    xa: float = 0.0,
 ) -> tuple[list[Snapshot], list[str]]:
     """Takes ``count`` snapshots of ``source`` while writers write to ``primary``; the snapshots, and what is wrong."""
     settings = settings_of(source)
-    reader = Reader(settings)
+    reader = Reader(settings, across=xa > 0)
     with reader.connection:
         start = gtid_executed(reader.connection)
         create_tables(primary)
@@ -227,7 +249,7 @@ def run(
         with pytest.MonkeyPatch.context() as patch:
             if rewind is not None:
                 patch.setattr(Window, "rewind", rewind)
-            with writing(primary, seed):
+            with writing(primary, seed, xa):
                 for number in range(count):
                     if number % 10 == 5:  # logs rotate under the window, and stay short for the dumps to skip
                         source.execute("FLUSH BINARY LOGS")
@@ -249,6 +271,15 @@ def test_snapshots_of_a_primary_are_exact(mysql_server: MySQLServer, seed: int) 
     count = 200
     snapshots, wrong = run(mysql_server, mysql_server, seed, count)
     assert sum(snapshot.chunks for snapshot in snapshots) > 8 * count
+    assert len({snapshot.executed for snapshot in snapshots}) == count
+    assert wrong == []
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("seed", "count"), [(4, 15), *(pytest.param(seed, 200, marks=LONG) for seed in (41, 42, 43))])
+def test_snapshots_among_xa_transactions_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
+    """A third of the transactions in two phases; at each E there are some that were prepared before and end later."""
+    snapshots, wrong = run(mysql_server, mysql_server, seed, count, xa=0.35)
     assert len({snapshot.executed for snapshot in snapshots}) == count
     assert wrong == []
 
