@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import DecodeError
+from headgate.lake import PIPELINE, TABLE, DeltaPath
+from headgate.sinks._expand import SEQ_DDL, spark_schema
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.test_sinks import Bench, live
 
@@ -61,6 +63,39 @@ def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, ca
         *[("u", 5, 4, ["n"]), ("u", 6, 5, ["item"]), ("u", 77, None, ["item"])],
         *[("c", 7, None, None), ("u", 7, None, ["item"])],
     ]
+
+
+@pytest.mark.parametrize("old", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_partial_images_come_to_a_changelog_of_whole_ones(spark: SparkSession, tmp_path: Path, old: bool) -> None:
+    """Also to one that was made before there was an ``_absent`` column; a killed batch is replayed to the same rows."""
+    bench = Bench(spark, tmp_path / "lake", ("changelog",))
+    if old:
+        columns = "id bigint, item string, n int"
+        made = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp, {columns}, _before struct<{columns}>"
+        DeltaPath(spark, bench.lake.changelog(NAME)).create(
+            spark_schema(made), {PIPELINE: "shop", TABLE: f"_changelog.{NAME}"}
+        )
+    bench.write(read((1, "a", 10), (2, "b", 20), first=True, last=True))
+    bench.write(live(2, ("b", 10, 1, "a", 10), ("u", 10, 1, "A", 10), ("c", 20, 3, "c", 30), table=GOODS))
+    images = [
+        *[("u", 10, 1, ..., 11), ("b", 20, 2, ..., ...), ("u", 20, 9, ..., ...), ("c", 30, 4, "d", 40)],
+        *[("d", 40, 3, ..., ...), ("b", 50, 4, "d", 40), ("u", 50, 4, "D", 40)],
+    ]
+    bench.crash_before_ledger(live(3, *images, table=GOODS))
+    bench.write(live(3, *images, table=GOODS))
+    bench.write(live(4, ("d", 10, 4, "D", 40), table=GOODS))
+    frame = spark.read.format("delta").load(bench.lake.changelog(NAME)).orderBy("_seq")
+    assert frame.columns == ["_op", "_seq", "_gtid", "_ts", "id", "item", "n", "_before", "_absent"]
+    log = [(row["_op"], row["id"], row["item"], row["n"], row["_absent"]) for row in frame.collect()]
+    assert log == [
+        *[("r", 1, "a", 10, None), ("r", 2, "b", 20, None), ("u", 1, "A", 10, None), ("c", 3, "c", 30, None)],
+        *[("u", 1, None, 11, ["item"]), ("u", 9, None, None, ["item", "n"]), ("c", 4, "d", 40, None)],
+        *[("d", 3, None, None, ["item", "n"]), ("u", 4, "D", 40, None), ("d", 4, "D", 40, None)],
+    ]
+    befores = [tuple(row["_before"]) for row in frame.collect() if row["_before"] is not None]
+    assert befores == [(1, "a", 10), (2, None, None), (4, "d", 40)]
+    version = bench.writer.ledger.tables()[NAME].changelog_version
+    assert version == DeltaPath(spark, bench.lake.changelog(NAME)).version()
 
 
 def test_a_truncate_leaves_nothing_to_keep_and_a_row_that_was_read_wins(bench: Bench) -> None:
