@@ -18,7 +18,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +188,8 @@ class Pipeline:
                 run = _Run(self, spark, status, on_progress, mode)
                 courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
                 run.courier = courier
+                if patience.is_first:
+                    run.writer.tell_stopped()
                 run.writer.check_targets(spark, tables)
                 if mode == "always" and patience.is_first and run.writer.ledger.last is not None:
                     resnapshot = [*self.config.source.tables, *resnapshot]

@@ -1,157 +1,18 @@
-"""An ALTER while a chunk of a first reading is read: the chunk gives a marker, and later batches make up for it.
-
-Planner, tasks and the sinks' decisions are the real ones; in place of Spark and Delta a dict is the target. Between
-planning a batch and reading its chunks anything can be done to the server, so each race is made, not hoped for.
-"""
+"""An ALTER while a chunk of a first reading is read: the chunk gives a marker, and later batches make up for it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from headgate.lake import Inbox, TableState
-from headgate.offsets import SourceOffset
-from headgate.sinks._carrier import Batch, _describe, build_batch
-from headgate.sinks._images import open_images
-from headgate.sinks._policy import Target, Work, plan_table
-from headgate.spark._control import ControlFolder
-from headgate.spark._options import Options
-from headgate.spark._planner import Planner
-from headgate.spark._rows import carrier_rows
-from headgate.spark._server import MySQLServer as PlannerServer
-from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
-
-ROWS = 12
-
-
-class Copy:
-    """One table's target."""
-
-    def __init__(self) -> None:
-        self.target: Target | None = None
-        self.rows: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}  # key → epoch, row
-
-    def apply(self, work: Work, images: list[dict[str, Any]], epoch: int) -> None:
-        definition = work.definition
-        if not work.apply or definition is None:
-            return
-        if work.replace or self.target is None:
-            self.rows = {}
-        self.target = Target(definition.types, definition.key)
-        filled = {name: int(text) for name, text in work.fills.items()}
-        for key, (since, row) in self.rows.items():
-            missing = filled if since < epoch else {}
-            self.rows[key] = (since, {name: row.get(name, missing.get(name)) for name in definition.types})
-        place = [(tuple(image["_seq"].values()), image["_op"] != "b", image) for image in images]
-        for _, _, image in sorted(place, key=lambda found: found[:2]):
-            key = tuple(image[name] for name in definition.key)
-            self.rows.pop(key, None)
-            if image["_op"] not in "bd":
-                self.rows[key] = (epoch, {name: image.get(name, filled.get(name)) for name in definition.types})
-        if work.sweep_before is not None:
-            self.rows = {key: held for key, held in self.rows.items() if held[0] >= work.sweep_before}
-
-
-class Stream:
-    """A stream of tables, batch by batch."""
-
-    def __init__(self, server: MySQLServer, db: str, folder: Path) -> None:
-        self.server, self.db = server, db
-        (folder / "secret").write_text(server._password)
-        self.options = Options.parse(
-            {
-                "url": server.url, "secret_file": str(folder / "secret"), "tables": json.dumps([f"{db}.*"]),
-                "control_path": str(folder / "inbox"), "chunk_rows": "4", "slots": "2", "poll_ms": "10",
-                "append": "false",
-            }
-        )  # fmt: skip
-        self.inbox = Inbox(str(folder / "inbox"))
-        self.planner = Planner(self.options, PlannerServer(self.options.settings()), ControlFolder(self.inbox.path))
-        self.offset = self.planner.initial()
-        self.states: dict[str, TableState] = {}
-        self.copies: dict[str, Copy] = {}
-        self.redone: list[tuple[str, dict[str, Any], bool]] = []
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            connection.commit()
-
-    def batch(self, *meanwhile: str) -> bool:
-        """One batch; ``meanwhile`` happens after it was planned. False: there is nothing to do."""
-        end = self.planner.latest(self.offset)
-        if end is self.offset:
-            return False
-        self.do(*meanwhile)
-        rows = [row for batch in self._read(end) for row in batch.to_pylist()]
-        described = [_describe(*[pa.scalar(cell) for cell in row.values()]) for row in rows]
-        blank = dict.fromkeys(("_low", "_high", "_newest", "_text", "_truncates", "_partial"))
-        batch = build_batch([{**blank, **row} for row in described])
-        for name in batch.tables():
-            self._table(name, batch, rows)
-        self.inbox.write(
-            "finished.json", {"tables": [n for n, s in self.states.items() if s.state == "live" or s.held]}
-        )
-        self.planner.finished(end)
-        self.offset = end
-        return True
-
-    def _read(self, end: SourceOffset) -> Iterator[pa.RecordBatch]:
-        uuid = self.planner.server_uuid()
-        for task in plan_tasks(self.offset, end, server_uuid=uuid, slots=2, chunk_rows=4):
-            yield from carrier_rows(self.options.settings(), task, images="keys", policies=self.options.policies)
-
-    def _table(self, name: str, batch: Batch, rows: list[dict[str, Any]]) -> None:
-        copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
-        work = plan_table(name, batch, self.states.get(name), copy.target, changelog=False)
-        kinds = {part.kind for part in work.parts}
-        blobs = [pa.scalar(row["_data"]) for row in rows if row["_table"] == name and row["_kind"] in kinds]
-        copy.apply(work, [image for part in open_images(blobs) for image in part.to_pylist()], epoch)
-        self.states[name] = work.state
-        for number, redo in enumerate(item for item in batch.redo if item.table == name):
-            self.redone.append((name, redo.chunk, redo.whole_table))
-            value = {"type": "redo", "chunk": redo.chunk, "whole_table": redo.whole_table}
-            self.inbox.write(f"signals/redo-{epoch}-{name}-{number}.json", value)
-        if work.reread is not None:
-            self.inbox.write(f"signals/ddl-{epoch}-{name}.json", {"type": "resnapshot", "tables": [name]})
-
-    def finish(self) -> None:
-        """All that is left to do; every table then is live and equal."""
-        for _ in range(30):
-            if not self.batch():
-                break
-        assert {state.state for state in self.states.values()} == {"live"}
-        for name, copy in self.copies.items():
-            table = name.partition(".")[2]
-            with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-                cursor.execute(f"SELECT {', '.join(copy.target.types if copy.target else ())} FROM {table}")
-                assert sorted(map(repr, cursor.fetchall())) == sorted(
-                    repr(tuple(row.values())) for _, row in copy.rows.values()
-                )
-
-    def since(self, table: str) -> int:
-        return self.offset.snapshot.active[f"{self.db}.{table}"].since_epoch
+from tests.integration.streams import Stream, begin
 
 
 @pytest.fixture
 def stream(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Stream:
-    made = "(id INT PRIMARY KEY, v VARCHAR(9))"
-    with mysql_server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
-        for table in ("changes", "sibling"):
-            cursor.execute(f"CREATE TABLE {table} {made}")
-            cursor.execute(f"INSERT INTO {table} VALUES " + ",".join(f"({i}, 'v{i}')" for i in range(1, ROWS + 1)))
-        connection.commit()
-    stream = Stream(mysql_server, mysql_db, tmp_path)
-    assert stream.batch()
-    assert not stream.redone
-    return stream
+    return begin(mysql_server, mysql_db, tmp_path)
 
 
 def test_without_an_alter_every_chunk_is_read_once(stream: Stream) -> None:

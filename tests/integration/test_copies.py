@@ -120,7 +120,7 @@ def seen(
         mysql_server.execute(f"DROP DATABASE {db}")
 
 
-def test_autocommit_off_delete_insert_unseen_until_commit(seen: dict[str, Any]) -> None:
+def test_13_autocommit_off_delete_insert_unseen_until_commit(seen: dict[str, Any]) -> None:
     """And what is rolled back leaves no trace."""
     old = [(1, "old"), (2, "old"), (3, "old")]
     assert seen["all open"]["unseen"] == old
@@ -128,7 +128,7 @@ def test_autocommit_off_delete_insert_unseen_until_commit(seen: dict[str, Any]) 
     assert seen["all committed"]["unseen"] == [(1, "new"), (3, "old"), (4, "new")]
 
 
-def test_interleaved_transactions_over_three_tables(seen: dict[str, Any]) -> None:
+def test_14_interleaved_transactions_over_three_tables(seen: dict[str, Any]) -> None:
     def counts(run: str) -> list[int]:
         return [len(seen[run][table]) for table in ("t1", "t2", "t3")]
 
@@ -137,13 +137,13 @@ def test_interleaved_transactions_over_three_tables(seen: dict[str, Any]) -> Non
     assert counts("all committed") == [1000, 2000, 3000]
 
 
-def test_keyless_multiset_with_limit_delete(seen: dict[str, Any]) -> None:
+def test_15_keyless_multiset_with_limit_delete(seen: dict[str, Any]) -> None:
     assert seen["all open"]["pairs"] == [(1, 1), (1, 1), (2, 2), (2, 2)]
     assert sorted(seen["two committed"]["pairs"], key=str) == [(1, 1), (2, 2), (2, 3), (9, None), (9, None)]
     assert sorted(seen["all committed"]["pairs"], key=str) == [(1, 1), (2, 2), (2, 3), (9, None)]
 
 
-def test_primary_key_changing_update(seen: dict[str, Any]) -> None:
+def test_16_primary_key_changing_update(seen: dict[str, Any]) -> None:
     """`pk = pk + 10` over rows whose new keys are old keys of others."""
     assert seen["all open"]["moved"] == [(1, "one"), (2, "two"), (11, "eleven")]
     assert seen["two committed"]["moved"] == [(11, "one"), (12, "two"), (21, "eleven")]

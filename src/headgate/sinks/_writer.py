@@ -124,6 +124,12 @@ class BatchWriter:
                 self._changelog(spark, table).check()
             self._checked.add(table)
 
+    def tell_stopped(self) -> None:
+        """Warn of the tables that stay as they are: the run that stopped them did, and each later one does."""
+        for table, state in sorted(self.ledger.tables().items()):
+            if state.state == "stopped":
+                log.warning("%s is stopped: %s", table, state.reason)
+
     def write(self, frame: DataFrame, batch_id: int) -> BatchReport:
         """Apply one batch, once, and tell what it did."""
         started = time.monotonic()
