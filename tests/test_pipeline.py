@@ -122,10 +122,14 @@ class FakeRun:
     """A query that ends when the configuration changes, or at once."""
 
     begun: ClassVar[list[tuple[str, ...]]] = []
+    told: ClassVar[list[int]] = []
 
     def __init__(self, pipeline: Pipeline, *_: Any) -> None:
         self.begun.append(pipeline.config.source.tables)
         self.pipeline, self.writer, self.batches, self.superseded = pipeline, self, 0, False
+
+    def tell_stopped(self) -> None:
+        self.told.append(len(self.begun))
 
     def check_targets(self, _spark: Any, tables: list[str]) -> None:
         self.begun.append(tuple(tables))
@@ -149,6 +153,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
     monkeypatch.setattr(_pipeline, "_Run", FakeRun)
     monkeypatch.setattr(_pipeline, "_courier", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(FakeRun, "begun", [])
+    monkeypatch.setattr(FakeRun, "told", [])
     return ConfigFile(path)
 
 
@@ -158,6 +163,7 @@ def test_a_changed_configuration_begins_another_query_with_its_tables(file: Conf
     pipeline._follow(None, None, ["a.*!"], False, [], None)  # type: ignore[arg-type]
     assert FakeRun.begun == [("a.*",), ("a.*!",), ("a.*", "b.*"), ("a.*!", "b.*!")]
     assert pipeline.config is file.config
+    assert FakeRun.told == [1], "what is stopped is said when the run begins"
 
 
 def test_a_configuration_that_the_server_does_not_allow_is_refused(
