@@ -131,6 +131,12 @@ class FakeBatch:
     def stop(self, table: str, reason: str) -> FakeBatch:
         return self._json("stop", table, {"reason": reason, "gtid": f"{UUID}:1"}, 0)
 
+    def signal(self, table: str, *rows: dict[str, Any]) -> FakeBatch:
+        places = [{"gtid": f"{UUID}:{self.epoch}", "seq": [1, 4, n], "ts_us": n} for n in range(len(rows))]
+        value = [{**place, **row} for place, row in zip(places, rows, strict=True)]
+        self.rows.append((table, "signal", None, len(rows), json.dumps(value).encode()))
+        return self
+
     def end(self, gtid: str) -> FakeBatch:
         return self._json("end", None, {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": gtid}, 0)
 

@@ -67,7 +67,11 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
         ('schema_changes = "strict"', 'key = ["id"]', r"unknown key tables\.shop\.orders\.key"),
         ('[tables."shop.orders"]', "[tables.orders]", r"tables: 'orders' is no table"),
-        ('name = "shop"', 'name = "shop"\nzzz = 1', r"unknown key zzz \(known there: name, notifications, source,"),
+        (
+            'name = "shop"',
+            'name = "shop"\nzzz = 1',
+            r"unknown key zzz \(known there: name, notifications, signals, source,",
+        ),
         ('mode = "current"', 'mode = "history"', r'target\.mode.*"current", "changelog"'),
         ('path = "./lake"', "", r"target\.path is missing"),
         ('path = "./lake"', 'catalog = "lake"', "not supported yet"),

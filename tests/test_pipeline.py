@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from headgate import pipeline as _pipeline
+from headgate.cli._run import _on_hangup
 from headgate.config import ConfigFile, PipelineConfig, parse_config
 from headgate.errors import (
     AccessError,
@@ -148,8 +151,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
             raise ServerSettingError("x is not set up")
         return [f"{pattern}!" for pattern in config.source.tables]
 
-    monkeypatch.setattr(_pipeline, "check_source", check)
-    monkeypatch.setattr(Pipeline, "_check_folders", lambda *_: None)
+    monkeypatch.setattr(_pipeline, "check_config", check)
     monkeypatch.setattr(_pipeline, "_Run", FakeRun)
     monkeypatch.setattr(_pipeline, "_courier", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(FakeRun, "begun", [])
@@ -179,6 +181,30 @@ def test_a_configuration_that_the_server_does_not_allow_is_refused(
     pipeline.reload()
     assert not pipeline.reloaded()
     assert caplog.text.count("is not followed") == 2, "or somebody asks"
+
+
+def test_hangup_has_the_file_read_again(file: ConfigFile) -> None:
+    """Also where its size and time tell nothing, as on a file system with coarse times."""
+    pipeline, looks = Pipeline(file.config, file=file), file.path.stat()
+    before = signal.getsignal(signal.SIGHUP)
+    with _on_hangup(pipeline.reload):
+        file.path.write_text(TEXT.replace("a.*", "b.*"))
+        os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
+        assert not pipeline.reloaded()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert pipeline.reloaded()
+    assert pipeline.config.source.tables == ("b.*",)
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_hangup_stays_ignored_where_it_is(file: ConfigFile) -> None:
+    """``nohup headgate run …``"""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _on_hangup(lambda: pytest.fail("reloaded")):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_without_a_file_nothing_is_reloaded() -> None:

@@ -17,6 +17,7 @@ from headgate.config import (
     KafkaChannelConfig,
     NotificationsConfig,
     PipelineConfig,
+    SignalsConfig,
     SourceConfig,
     TableConfig,
     TargetConfig,
@@ -60,6 +61,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", PipelineConfig),
     ("`[source]`", SourceConfig),
     ("`[target]`", TargetConfig),
+    ("`[signals]`", SignalsConfig),
+    ("`[signals.kafka]`", KafkaChannelConfig),
     ("`[ui]`", UiConfig),
     ("`[notifications]`", NotificationsConfig),
     ("`[notifications.kafka]`", KafkaChannelConfig),
@@ -93,7 +96,7 @@ def _type(kind: object) -> str:
         return f"list of {_type(arguments[0])}"
     if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return "section"
-    return {str: "text", int: "whole number", bool: "`true`, `false`"}[typing.cast("type", kind)]
+    return {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}[typing.cast("type", kind)]
 
 
 def _default(field: FieldInfo) -> str:

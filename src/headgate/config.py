@@ -24,7 +24,9 @@ import difflib
 import logging
 import os
 import re
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -39,14 +41,17 @@ __all__ = [
     "KafkaChannelConfig",
     "NotificationsConfig",
     "PipelineConfig",
+    "SignalsConfig",
     "SnapshotMode",
     "SourceConfig",
     "TableConfig",
     "TargetConfig",
     "UiConfig",
     "WebhookConfig",
+    "check_change",
     "load_config",
     "parse_config",
+    "write_config",
 ]
 
 log = logging.getLogger("headgate")
@@ -130,6 +135,18 @@ class SourceConfig(_Model):
         " of them is opened, `extended` until their rows are read, `none` not at all; when it is not given: as"
         " `watermark` and `lock_hold` say",
     )
+    snapshot_share: float = Field(
+        1.0,
+        ge=0.01,
+        le=1,
+        description="the part of a batch's time that reading tables may take while there are live changes: with 0.5 a"
+        " snapshot makes batches, and so the delay of changes, about twice as long; 1: no limit",
+    )
+    signal_table: str | None = Field(
+        None,
+        description="`db.table` with text columns `id`, `type`, `data`: rows inserted there are signals. It need not be"
+        " among `tables`; if it is not, nothing of it goes to the target",
+    )
     zero_dates: ZeroDates = Field(
         "error",
         description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"
@@ -177,6 +194,13 @@ class SourceConfig(_Model):
             if not _is_table(pattern.removeprefix("!")):
                 raise ValueError(f'{pattern!r} is no table pattern; expected db.table, such as "shop.*"')
         return patterns
+
+    @field_validator("signal_table")
+    @classmethod
+    def _a_table(cls, name: str | None) -> str | None:
+        if name is not None and not _is_table(name):
+            raise ValueError('expected db.table, such as "shop.signals"')
+        return name
 
     @field_validator("password_env")
     @classmethod
@@ -278,7 +302,7 @@ class UiConfig(_Model):
 
 
 class KafkaChannelConfig(_Model):
-    """A Kafka topic for notifications; the messages' key is the pipeline's name."""
+    """A Kafka topic; the key of messages is the pipeline's name."""
 
     bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
     topic: str = Field(min_length=1, description="the topic")
@@ -327,6 +351,15 @@ class NotificationsConfig(_Model):
     )
 
 
+class SignalsConfig(_Model):
+    """Where signals come from, beside the inbox (`headgate signal`, the page) and `source.signal_table`."""
+
+    kafka: KafkaChannelConfig | None = Field(
+        default=None,
+        description="a topic with one partition; messages whose key is the pipeline's name are its signals",
+    )
+
+
 class PipelineConfig(_Model):
     """One pipeline."""
 
@@ -339,6 +372,7 @@ class PipelineConfig(_Model):
     spark: dict[str, str] = Field(
         default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
     )
+    signals: SignalsConfig = Field(default_factory=SignalsConfig, description="a Kafka topic with signals")
     ui: UiConfig = Field(default_factory=UiConfig, description="the page, off by default")
     notifications: NotificationsConfig = Field(
         default_factory=NotificationsConfig, description="who is told how snapshots go; nobody by default"
@@ -423,10 +457,10 @@ class ConfigFile:
         except ConfigError as error:
             self.refuse(error.message)
             return None
-        others = [name for name in PipelineConfig.model_fields if name not in ("source", "tables")]
-        fixed = [name for name in others if getattr(found, name) != getattr(self.config, name)]
-        if fixed:
-            self.refuse(f"{fixed[0]} changed: stop the pipeline and run it again for that")
+        try:
+            check_change(self.config, found)
+        except ConfigError as error:
+            self.refuse(error.message)
             return None
         return found if found != self.config else None
 
@@ -447,6 +481,41 @@ class ConfigFile:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def check_change(before: PipelineConfig, after: PipelineConfig) -> None:
+    """Whether a running pipeline can take over ``after``.
+
+    :raises ConfigError: more than ``[source]`` and ``[tables]`` is different.
+    """
+    others = [name for name in PipelineConfig.model_fields if name not in ("source", "tables")]
+    fixed = [name for name in others if getattr(after, name) != getattr(before, name)]
+    if fixed:
+        raise ConfigError(f"{fixed[0]} changed: stop the pipeline and run it again for that")
+
+
+def write_config(path: str | os.PathLike[str], text: str) -> None:
+    """Put ``text`` in place of a pipeline file, whole or not at all; its permissions stay.
+
+    :raises OSError: it cannot be written.
+    """
+    file = Path(path).resolve()  # a link stays one
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        shutil.copymode(file, name)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:
     """Check a pipeline file's text.
 
@@ -465,7 +534,8 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     _resolve(value, "target", "path", folder or Path.cwd())
     _resolve(value, "source", "password_file", folder or Path.cwd())
     _resolve(value, "ui", "token_file", folder or Path.cwd())
-    _resolve(value, "notifications.kafka", "settings_file", folder or Path.cwd())
+    for section in ("notifications", "signals"):
+        _resolve(value, f"{section}.kafka", "settings_file", folder or Path.cwd())
     _resolve(value, "notifications.webhook", "token_file", folder or Path.cwd())
     try:
         return PipelineConfig.model_validate(value)
@@ -521,6 +591,7 @@ def _model_at(place: list[str]) -> type[BaseModel]:
         "source": SourceConfig, "target": TargetConfig, "tables": TableConfig, "ui": UiConfig,
         "notifications": NotificationsConfig, "notifications.kafka": KafkaChannelConfig,
         "notifications.webhook": WebhookConfig,
+        "signals": SignalsConfig, "signals.kafka": KafkaChannelConfig,
     }  # fmt: skip
     return models.get(".".join(place)) or models.get(place[0], PipelineConfig) if place else PipelineConfig
 

@@ -18,26 +18,28 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate import errors
+from headgate._checks import (
+    check_config,
+    check_patterns,
+    check_signal_topic,
+    check_source,
+    connection_settings,
+    signal_topic,
+)
 from headgate._foreign_keys import ForeignKeys
-from headgate._names import quote_name
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
-from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel, check_filter
+from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.errors import (
-    AccessError,
     BinlogPurgedError,
-    ConfigError,
-    DefiniteServerError,
     EngineError,
     HeadgateError,
-    ServerSettingError,
     SinkError,
     TargetError,
     Transient,
@@ -49,11 +51,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
-    from headgate.catalog import TableDef
-    from headgate.mysql import Connection, ConnectionSettings, Prerequisite
 
 __all__ = [
     "Pipeline",
+    "check_config",
     "check_patterns",
     "check_source",
     "connection_settings",
@@ -115,9 +116,7 @@ class Pipeline:
         if found is None:
             return False
         try:
-            tables = check_source(found)
-            for table in tables:
-                self._check_folders(table)
+            tables = check_config(found)
         except HeadgateError as error:
             self._file.refuse(str(error))
             return False
@@ -145,9 +144,8 @@ class Pipeline:
         """
         inbox = Inbox(self.lake.inbox)
         try:
-            tables = check_source(self.config)
-            for table in tables:
-                self._check_folders(table)
+            check_signal_topic(self.config)
+            tables = check_config(self.config)
         except HeadgateError as error:
             tell_failure(inbox, self.config.name, error)
             raise
@@ -164,11 +162,6 @@ class Pipeline:
             finally:
                 if self._spark is None:
                     spark.stop()
-
-    def _check_folders(self, table: str) -> None:
-        for mode, path in (("current", self.lake.current(table)), ("changelog", self.lake.changelog(table))):
-            if mode in self.config.target.mode:
-                self.lake.check_folder(path, table)
 
     def _follow(
         self,
@@ -405,79 +398,6 @@ def _spark_failure(text: str) -> HeadgateError:
     return TargetError(f"Spark failed: {lines[0]}")
 
 
-def check_source(config: PipelineConfig) -> list[str]:
-    """The tables to be read, if the server has all that a run needs; asks the server only, Spark is not needed.
-
-    :raises HeadgateError: the server cannot be reached or refuses the login; a table that is named is not there; a
-        setting or a privilege is missing: the first one, and how many more there are.
-    """
-    from headgate.catalog import TablePatterns, load_tables
-    from headgate.mysql import Connection, cascades, prerequisites, try_select
-
-    settings = connection_settings(config)
-    with Connection.open(settings) as connection:
-        found = load_tables(connection.query, TablePatterns(config.source.tables))
-        names = [table.full_name for table in found]
-        check_patterns(config.source.tables, names)
-        rows = prerequisites(connection, databases=sorted({table.db for table in found}))
-        _check_conditions(connection, config.conditions(), found)
-        reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
-        rows += [row for row in reads if row is not None]
-        accepted = [table for table in found if config.accepts_cascades(table.full_name)]
-        rows += cascades(connection, [(table.db, table.name) for table in found if table not in accepted])
-        for row in cascades(connection, [(table.db, table.name) for table in accepted]):
-            log.warning("%s change its rows unseen (%s); its target will differ from it", row.name, row.actual)
-    rows += _unreadable(config, names, rows)
-    _raise_first([row for row in rows if row.status == "fail"], settings.url)
-    return names
-
-
-def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
-    """Partial row images fail nothing by themselves, but chunks need whole ones if they rewind or drop."""
-    partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
-    rewound = [table for table in tables if config.policies().of(table).window != "keep"]
-    if not partial or not rewound:
-        return []
-    remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
-    return [replace(partial[0], status="fail", remedy=remedy)]
-
-
-def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
-    """Whether the server understands the conditions of these tables, and they can be read by them."""
-    for table in tables:
-        condition = conditions.get(table.full_name)
-        if condition is None:
-            continue
-        where = f'the condition of [tables."{table.full_name}"]'
-        if not table.key:
-            raise ConfigError(f"{where} cannot be used: a table without a key is read whole, in one piece")
-        try:
-            place = f"{quote_name(table.db)}.{quote_name(table.name)}"
-            connection.query(f"SELECT 1 FROM {place} WHERE ({check_filter(condition)}) LIMIT 0")
-        except DefiniteServerError as error:
-            raise ConfigError(f"{where} is refused by the server: {error.message}") from None
-
-
-def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
-    if not failed:
-        return
-    first = failed[0]
-    more = f" ({len(failed) - 1} more: headgate check {url})" if len(failed) > 1 else ""
-    if first.expected == "granted":
-        raise AccessError(f"{first.name} is not granted: {first.remedy}{more}")
-    message = f"{first.name} is {first.actual}, but {first.expected} is needed: {first.remedy}{more}"
-    raise ServerSettingError(message, setting=first.name, expected=first.expected, actual=first.actual)
-
-
-def check_patterns(patterns: Sequence[str], tables: Sequence[str]) -> None:
-    """``ConfigError`` if a table is named that is not there, or if nothing matches at all."""
-    for pattern in patterns:
-        if not pattern.startswith("!") and not set("*?[") & set(pattern) and pattern not in tables:
-            raise ConfigError(f"there is no table {pattern} on the server, or the user has no SELECT on it")
-    if not tables:
-        raise ConfigError(f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any")
-
-
 _LEAVES = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, HeadgateError)
 }
@@ -491,14 +411,6 @@ def find_error(text: str) -> HeadgateError | None:
         return None
     name, message = found[-1].groups()
     return _LEAVES[name](message)
-
-
-def connection_settings(config: PipelineConfig) -> ConnectionSettings:
-    """How to connect to the source."""
-    from headgate.mysql import ConnectionSettings
-
-    source = config.source
-    return ConnectionSettings.from_url(source.url, password_env=source.password_env, password_file=source.password_file)
 
 
 def source_options(
@@ -515,6 +427,7 @@ def source_options(
         "slots": str(slots),
         "poll_ms": str(source.poll_ms),
         "retry_seconds": str(source.retry_seconds),
+        "snapshot_share": f"{source.snapshot_share:.9f}",
         **_policy_options(config),
         "epoch": str(epoch),
         "images": "all" if changelog else "keys",
@@ -534,6 +447,11 @@ def source_options(
         options["secret_env"] = source.password_env
     if source.snapshot_locking_mode:
         options["snapshot_locking_mode"] = source.snapshot_locking_mode
+    topic = signal_topic(config)
+    if topic is not None:
+        options["signal_topic"] = topic.to_json()
+    if source.signal_table:
+        options["signal_table"] = source.signal_table
     if source.server_ids:
         options["server_ids"] = source.server_ids
     if source.max_rows_per_batch:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import _run, app
-from headgate.config import parse_config
+from headgate.config import PipelineConfig, parse_config
+from headgate.errors import ConfigError
 
 SRC = str(Path(_run.__file__).parents[2])
 
@@ -69,7 +71,7 @@ def test_what_is_refused(pipeline: Path, more: list[str], said: str) -> None:
 
 
 def test_inside_a_run_it_is_off_unless_asked_for(pipeline: Path) -> None:
-    with _run._page(parse_config(pipeline.read_text())) as page:
+    with _run._page(parse_config(pipeline.read_text()), pipeline) as page:
         assert page is None
     assert parse_config(pipeline.read_text() + "[ui]\nport = 8321\n").ui.host == "127.0.0.1"
     pipeline.write_text(pipeline.read_text() + '[ui]\nport = 8321\nhost = "0.0.0.0"\n')
@@ -103,3 +105,58 @@ def test_inside_a_run(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(app, ["run", str(pipeline)])
     assert (result.exit_code, seen) == (0, ["shop"])
     assert pages[0].fileno() == -1
+
+
+def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headgate import _serving
+    from headgate import pipeline as wiring
+
+    ports: list[int] = []
+    taken = _serving._listen
+
+    def listen(host: str, _port: int) -> socket.socket:
+        found = taken(host, 0)
+        ports.append(found.getsockname()[1])
+        return found
+
+    def check(config: PipelineConfig) -> list[str]:
+        if "gone.*" in config.source.tables:
+            raise ConfigError("no table on the server matches gone.*")
+        return []
+
+    token = pipeline.with_name("token")
+    token.write_text("0123456789abcdef\n")
+    before = pipeline.read_text() + f'[ui]\nport = 8321\ntoken_file = "{token}"\n'
+    pipeline.write_text(before)
+    pipeline.chmod(0o640)
+    answers = []
+
+    def put(text: str) -> None:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{ports[0]}/config", text.encode(), {"authorization": "Bearer 0123456789abcdef"},
+            method="PUT",
+        )  # fmt: skip
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answers.append((answer.status, json.load(answer)))
+        except urllib.error.HTTPError as error:
+            with error:
+                answers.append((error.code, json.load(error)["problem"]))
+
+    tables = parse_config(before).source.tables
+
+    def run(self: wiring.Pipeline, *_: object, **__: object) -> None:
+        put(before.replace(tables[0], "gone.*"))
+        assert not self.reloaded()
+        assert pipeline.read_text() == before
+        put(before.replace(tables[0], "more.*"))
+        assert self.reloaded()
+        assert self.config.source.tables[0] == "more.*"
+
+    monkeypatch.setattr(_serving, "_listen", listen)
+    monkeypatch.setattr(wiring, "check_config", check)
+    monkeypatch.setattr(wiring.Pipeline, "run", run)
+    result = CliRunner().invoke(app, ["run", str(pipeline)])
+    assert result.exit_code == 0, result.output
+    assert answers == [(400, "no table on the server matches gone.*"), (202, {"pipeline": "shop"})]
+    assert pipeline.stat().st_mode & 0o777 == 0o640

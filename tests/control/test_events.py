@@ -102,7 +102,7 @@ def test_what_is_stopped_is_aborted() -> None:
 
 def test_a_bad_signal_is_answered() -> None:
     story = Story()
-    told = story.batch({"id": "s%2F1", "type": "execute-snapsho", "tables": [], "error": "unknown signal type"})
+    told = story.batch({"id": "s/1", "type": "execute-snapsho", "tables": [], "error": "unknown signal type"})
     assert [(one.id, one.aggregate_type, one.type) for one in told] == [("s/1", "Signal", "REJECTED")]
     assert told[0].additional_data["reason"] == "unknown signal type"
     refused = {B: ["NO_PRIMARY_KEY", "a table without a key"]}

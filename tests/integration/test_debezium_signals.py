@@ -17,7 +17,17 @@ from typing import Any
 import pytest
 
 from headgate.catalog import Column, TableDef
-from headgate.control import BatchFacts, Notification, OpenSnapshots, parse_signal, submit, tell
+from headgate.control import (
+    BatchFacts,
+    KafkaSignals,
+    KafkaTopic,
+    Notification,
+    OpenSnapshots,
+    inbox_files,
+    parse_signal,
+    submit,
+    tell,
+)
 from headgate.lake import Inbox
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
@@ -26,7 +36,7 @@ from headgate.snapshot import Redo
 from headgate.spark import ControlFolder, Options, Planner
 from headgate.spark._notes import Reading
 from headgate.spark._readings import check_reading
-from headgate.spark._rows import read_task
+from headgate.spark._rows import Inserted, read_task
 from headgate.spark._server import MySQLServer as PlannersServer
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
@@ -52,6 +62,7 @@ class Run:
     db: str
     folder: Path
     options: dict[str, str] = field(default_factory=dict)
+    topic: KafkaTopic | None = None
 
     def __post_init__(self) -> None:
         given = {"chunk_rows": "100", "slots": "2", "poll_ms": "1", "start": "current", "append": "false"}
@@ -78,10 +89,13 @@ class Run:
 
     def _open(self) -> None:
         self._eyes = PlannersServer(self.given.settings())
-        self.planner = Planner(self.given, self._eyes, ControlFolder(str(self.folder)))
+        self._topic = None if self.topic is None else KafkaSignals(self.topic)
+        self.planner = Planner(self.given, self._eyes, ControlFolder(str(self.folder)), topic=self._topic)
 
     def close(self) -> None:
         self._eyes.drop()
+        if self._topic is not None:
+            self._topic.close()
 
     def do(self, *statements: str) -> None:
         with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
@@ -113,6 +127,7 @@ class Run:
         (header,) = [json.loads(task.header) for task in tasks if task.header is not None]
         found: list[tuple[tuple[int, ...], str, dict[str, Any], tuple[str, ...]]] = []
         missed: set[str] = set()
+        inserted: list[dict[str, Any]] = []
         for task in tasks:
             for item in read_task(self.settings, task, images="all", policies=self.given.policies):
                 if isinstance(item, Redo):
@@ -120,6 +135,8 @@ class Run:
                     self.missed.append(item.reason)
                     value = {"type": "redo", "table": item.chunk.table, **json.loads(item.to_json())}
                     self.inbox.write(f"signals/redo-{end.epoch}-{len(missed)}.json", value)
+                elif isinstance(item, Inserted):
+                    inserted += item.rows
                 elif isinstance(item, ImageBatch):
                     for row in item.batch.to_pylist():
                         seq = row.pop("_seq")
@@ -127,6 +144,8 @@ class Run:
                         found.append((place, item.table.full_name, row, item.table.key_names))
         self._apply(header, sorted(found, key=lambda one: one[0]), missed)
         self._tell(header, [table for _, table, row, _ in found if row["_op"] == "r"], missed)
+        for name, value in inbox_files(inserted):
+            self.inbox.write(name, value)
         self.headers.append(header)
         self.offset = end
         self.planner.finished(end)

@@ -273,6 +273,38 @@ def test_a_reread_sweeps_what_the_source_no_longer_has(bench: Bench) -> None:
     assert bench.rows() == [(1, "a"), (2, "B"), (3, "c"), (9, "late")]
 
 
+def test_inserts_of_the_signal_table_reach_the_inbox_when_their_batch_counts(bench: Bench) -> None:
+    bench.write(first_read((1, "a")))
+    asked = {"id": "ad hoc", "type": "pause-snapshot", "data": None}
+    batch = live(2, ("c", 1, 2, "b")).signal("ops.signals", asked, {"problem": "unreadable"})
+    bench.crash_before_ledger(batch)
+    assert bench.writer.inbox.names("signals") == []
+    bench.write(batch)
+    names = bench.writer.inbox.names("signals")
+    assert [bench.writer.inbox.read(name) for name in names] == [
+        {**asked, "submitted_us": 1}, {"problem": "unreadable", "submitted_us": 2}
+    ]  # fmt: skip
+    assert "ops.signals" not in bench.writer.ledger.tables()
+    for name in names:  # killed after the ledger's row
+        bench.writer.inbox.delete(name)
+    bench.restart()
+    assert bench.write(batch).replayed
+    assert bench.writer.inbox.names("signals") == names
+    taken = live(3, ("c", 1, 3, "c"))
+    taken.actions = [{"id": "ad hoc", "file": names[0][len("signals/") : -len(".json")], "type": "pause-snapshot"}]
+    bench.write(taken)
+    assert bench.writer.inbox.names("signals") == names[1:]
+
+
+def test_a_file_in_the_inbox_that_is_no_signal_stops_nothing(bench: Bench) -> None:
+    folder = Path(bench.writer.inbox.path, "signals")
+    folder.mkdir(parents=True)
+    (folder / "torn.json").write_text("{")
+    bench.writer.inbox.write("signals/empty.json", {"type": "resnapshot"})
+    bench.write(first_read((1, "a")))
+    assert bench.rows() == [(1, "a")]
+
+
 @pytest.mark.parametrize("whole_table", [False, True])
 def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_table: bool) -> None:
     bench.write(first_read((1, "a"), (2, "b")))

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
-from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
+from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
@@ -206,6 +206,23 @@ class FakeControl:
         self.files.pop("trouble", None)
 
 
+@dataclass
+class FakeTopic:
+    """A Kafka topic with one partition: messages are (key, what they say); ours have the key ``us``."""
+
+    messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    away: bool = False
+
+    def poll(self, at: TopicPosition | None, *, wait: bool = False) -> Polled:
+        if self.away:
+            return Polled(at)
+        first = len(self.messages) if at is None else at.offset
+        new = list(enumerate(self.messages))[first:]
+        others = [key for _, (key, _) in new if key != "us"]
+        ours = {f"kafka-t-{offset}": said for offset, (key, said) in new if key == "us"}
+        return Polled(TopicPosition("t", len(self.messages)), ours, len(others), tuple(others))
+
+
 def batch_of(table: str, images: list[tuple[str, int, int, int]], epoch: int = 1) -> ImageBatch:
     """Images as (op, key, value, transaction number)."""
     made = definition(table)
@@ -350,6 +367,7 @@ class Stream:
     control: FakeControl
     options: Options
     clock: Clock = field(default_factory=Clock)
+    topic: FakeTopic | None = None
 
     def __post_init__(self) -> None:
         self.sink = FakeSink(self.server, self.control)
@@ -368,7 +386,7 @@ class Stream:
         """Another planner, which knows nothing but the offset."""
         self.planner = Planner(
             self.options, self.server, self.control,  # type: ignore[arg-type]
-            clock=self.clock, wall_us=self.clock.wall_us, sleep=self.clock.sleep,
+            topic=self.topic, clock=self.clock, wall_us=self.clock.wall_us, sleep=self.clock.sleep,
         )  # fmt: skip
 
     def tasks(self, end: SourceOffset) -> list[Task]:

@@ -21,7 +21,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.spark._notes import Notes
 from headgate.spark._options import Options
-from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, Stream, gtids
+from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTopic, Stream, gtids
 
 BASE = {"url": "mysql://u@h", "tables": "d.*", "chunk_rows": "4", "slots": "2", "retry_seconds": "30"}
 
@@ -62,7 +62,7 @@ step = st.one_of(
     st.sampled_from(["true", "false"]),
     st.sampled_from(["int", "decimal"]),
     st.integers(1, 4),
-    st.sampled_from(["batch", "start"]),
+    st.sampled_from([("batch", "1"), ("start", "1"), ("batch", "0.3")]),
     st.sampled_from(["{}", '{"d.a": "v = 0"}']),
 )
 def test_target_is_the_source_whatever_happens(
@@ -71,18 +71,20 @@ def test_target_is_the_source_whatever_happens(
     append: str,
     key_type: str,
     slots: int,
-    cut: str,
+    cut_share: tuple[str, str],
     conditions: str,
 ) -> None:
     server = FakeServer(key_type=key_type)
     for name, found in rows.items():
         server.create(name, found)
-    run = stream(server, append=append, slots=str(slots), snapshot_cut=cut, conditions=conditions)
+    cut, share = cut_share
+    run = stream(server, append=append, slots=str(slots), snapshot_cut=cut, snapshot_share=share, conditions=conditions)
     for number, (what, argument) in enumerate(steps):
         if what == "commit":
             server.commit(*argument)
         elif what == "batch":
             run.batch(redo=argument)
+            run.clock.sleep(0.1 * number)
         elif what == "replay":
             run.batch(replay=True)
         elif what == "restart":
@@ -569,3 +571,122 @@ def test_tables_that_are_left_out_are_read_no_more() -> None:
     assert not run.offset.snapshot.active.keys() & {"d.a"}
     assert run.sink.targets["d.b"].live
     assert not run.sink.targets["d.a"].live
+
+
+# --- the share of a snapshot
+
+
+def test_chunks_leave_live_changes_their_share_of_the_time() -> None:
+    server = source(("d.a", 4000))
+    run = stream(server, chunk_rows="400", slots="2", snapshot_share="0.25")
+    chunks, whole = 0.0, 0.0
+    for number in range(60):
+        server.commit(("d.b", "put", number, 0))
+        read = len(run.sink.read.get("d.a", []))
+        run.batch()
+        took = (len(run.sink.read.get("d.a", [])) - read) * 0.01  # a row takes 10 ms, all else half a second
+        run.clock.sleep(0.5 + took)
+        chunks, whole = chunks + took, whole + 0.5 + took
+    assert 0.1 <= chunks / whole <= 0.27
+    last = run.offset.snapshot.active["d.a"]
+    assert last.chunks_done > 20, "smaller ones"
+    before = len(run.sink.read["d.a"])
+    assert run.batch()
+    assert len(run.sink.read["d.a"]) - before >= 700, "nobody waits for this one"
+
+
+# --- signals out of a Kafka topic
+
+
+def with_topic(server: FakeServer, topic: FakeTopic, **options: str) -> Stream:
+    return Stream(server, FakeControl(), Options.parse({**BASE, **options}), topic=topic)
+
+
+def ask(kind: str = "execute-snapshot", **data: Any) -> tuple[str, dict[str, Any]]:
+    return "us", {"type": kind, "data": {name.replace("_", "-"): value for name, value in data.items()}}
+
+
+def taken(run: Stream) -> list[str]:
+    return [action["id"] for header in run.headers for action in header["actions"]]
+
+
+def test_a_new_stream_begins_at_the_end_of_its_topic() -> None:
+    topic = FakeTopic([ask("pause-snapshot")])
+    run = with_topic(source(("d.a", 3)), topic)
+    run.drain()
+    assert taken(run) == []
+    topic.messages += [("them", {}), ask(data_collections=["d[.]a"])]
+    run.restart()
+    run.drain()
+    assert taken(run) == ["kafka-t-2"]
+    assert run.headers[-1]["tables"]["d.a"]["signals"] == ["kafka-t-2"]
+    assert [header["skipped"] for header in run.headers if header["skipped"]] == [{"count": 1, "keys": ["them"]}]
+
+
+def test_messages_for_others_make_no_batch() -> None:
+    topic = FakeTopic()
+    run = with_topic(source(("d.a", 3)), topic)
+    run.drain()
+    topic.messages += [("them", {})] * 3
+    assert not run.batch()
+
+
+def test_a_topic_joins_a_stream_with_a_batch_of_its_own() -> None:
+    """Else a run that is killed before the next batch would begin at the topic's end once more."""
+    server, topic = source(("d.a", 3)), FakeTopic([ask("pause-snapshot")])
+    run = stream(server)
+    run.drain()
+    run.topic = topic
+    run.restart()
+    topic.away = True
+    assert not run.batch(), "nobody knows where it ends"
+    topic.away = False
+    assert run.batch()
+    assert not run.batch()
+    topic.messages.append(ask(data_collections=["d[.]a"]))
+    run.restart()
+    run.drain()
+    assert taken(run) == ["kafka-t-1"]
+
+
+def test_what_a_message_says_badly_is_answered() -> None:
+    topic = FakeTopic()
+    run = with_topic(source(("d.a", 3)), topic)
+    run.drain()
+    topic.messages += [("us", {"problem": "no JSON"}), ask("snapshot"), ("us", {"id": "mine", **ask("log")[1]})]
+    run.drain()
+    (actions,) = [header["actions"] for header in run.headers if header["actions"]]
+    assert [(action["id"], action["error"].partition(":")[0]) for action in actions] == [
+        ("kafka-t-0", "no JSON"),
+        ("kafka-t-1", "unknown signal type 'snapshot'"),
+        ("mine", 'the data of a log signal has no "message"'),
+    ]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(["send", "other", "batch", "restart", "replan", "away", "back", "commit"]), max_size=30)
+)
+def test_each_message_is_taken_once_in_order_whatever_happens(steps: list[str]) -> None:
+    server, topic = source(("d.a", 9)), FakeTopic()
+    run = with_topic(server, topic)
+    sent = []
+    for step in steps:
+        if step == "send":
+            sent.append(f"kafka-t-{len(topic.messages)}")
+            topic.messages.append(ask("log", message="x"))
+        elif step == "other":
+            topic.messages.append(("them", {}))
+        elif step == "batch":
+            run.batch()
+        elif step == "restart":
+            run.restart()
+        elif step == "replan":
+            run.planner.latest(run.offset)  # and nobody wrote it down
+        elif step == "commit":
+            server.commit(("d.a", "put", len(topic.messages), 0))
+        else:
+            topic.away = step == "away"
+    topic.away = False
+    run.drain()
+    assert taken(run) == sent

@@ -16,10 +16,11 @@ from urllib.parse import urlencode
 import pytest
 from starlette.types import ASGIApp, Message
 
-from headgate.config import parse_config
-from headgate.errors import ConfigError
+from headgate.config import PipelineConfig, parse_config
+from headgate.errors import ConfigError, ConnectError, HeadgateError
 from headgate.lake import Inbox
 from headgate.ui import Token, Watched, create_app
+from headgate.ui._pipelines import WatchedFile
 from tests.ui.status import put
 
 SECRET = "correct-horse-battery"
@@ -389,3 +390,98 @@ def test_an_inbox_that_cannot_be_written(tmp_path: Path) -> None:
     app = create_app([Watched("shop", Inbox(str(tmp_path / "file")))], token=Token(SECRET))
     answer = ask(app, "/signals", "POST", {**BEARER, **JSON}, PAUSE)
     assert (answer.code, "cannot be written" in answer.value["problem"]) == (503, True)
+
+
+# --- replacing a pipeline's file
+
+TOML = 'name = "shop"\n[source]\nurl = "mysql://u@h"\ntables = ["a.b"]\n[target]\npath = "/lake"\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(TOML)
+    return path
+
+
+def replacing(file: Path, inbox: Inbox, *refused: HeadgateError) -> tuple[ASGIApp, list[Any]]:
+    """An app, and what it had checked."""
+    seen: list[Any] = []
+
+    def check(config: PipelineConfig) -> None:
+        seen.append(config.source.tables)
+        for error in refused:
+            raise error
+
+    watched = Watched("shop", inbox, WatchedFile(file, parse_config(TOML), check))
+    return create_app([watched], token=Token(SECRET)), seen
+
+
+def test_a_good_configuration_takes_the_files_place(file: Path, inbox: Inbox) -> None:
+    app, seen = replacing(file, inbox)
+    new = TOML.replace("a.b", "a.*") + "# é\n"
+    inode = file.stat().st_ino
+    answer = ask(app, "/config", "PUT", BEARER, new.encode())
+    assert (answer.code, answer.value) == (202, {"pipeline": "shop"})
+    assert file.read_text(encoding="utf-8") == new
+    assert file.stat().st_ino != inode, "replaced whole, not written over"
+    assert list(file.parent.glob(".pipeline*")) == []
+    assert seen == [("a.*",)]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"name =", "the configuration is not TOML"),
+        (b"\xff", "is not UTF-8"),
+        (TOML.replace("tables", "chunk_row = 1\ntables").encode(), "did you mean chunk_rows"),
+        (TOML.replace('"shop"', '"shops"').encode(), "name changed: stop the pipeline"),
+        (TOML.replace('"/lake"', '"/elsewhere"').encode(), "target changed: stop the pipeline"),
+        (TOML.replace("u@h", "u@evil").encode(), "source.url can be changed in the file only"),
+        (TOML.replace("tables", 'password_env = "HOME"\ntables').encode(), "source.password_env can be changed"),
+    ],
+)
+def test_a_bad_configuration_is_refused_with_the_reason(file: Path, inbox: Inbox, body: bytes, said: str) -> None:
+    app, seen = replacing(file, inbox)
+    answer = ask(app, "/config", "PUT", BEARER, body)
+    assert answer.code == 400
+    assert said in answer.value["problem"]
+    assert (file.read_text(), seen) == (TOML, [])
+
+
+@pytest.mark.parametrize(("error", "code"), [(ConfigError("no table a.*"), 400), (ConnectError("away"), 503)])
+def test_one_that_the_source_refuses_is_refused(file: Path, inbox: Inbox, error: HeadgateError, code: int) -> None:
+    app, seen = replacing(file, inbox, error)
+    answer = ask(app, "/config", "PUT", BEARER, TOML.replace("a.b", "a.*").encode())
+    assert (answer.code, answer.value) == (code, {"problem": error.message})
+    assert (file.read_text(), seen) == (TOML, [("a.*",)])
+
+
+def test_who_has_no_token_replaces_nothing(file: Path, inbox: Inbox) -> None:
+    app, seen = replacing(file, inbox)
+    basic = base64.b64encode(f"me:{SECRET}".encode()).decode()
+    for headers, code in (
+        ({}, 401), ({"authorization": "Bearer not-it-at-all-1234"}, 401), ({"authorization": f"Basic {basic}"}, 401),
+        ({**BEARER, "origin": "http://evil.example"}, 403), ({**BEARER, "sec-fetch-site": "cross-site"}, 403),
+        ({**BEARER, "host": "evil.example"}, 421),
+    ):  # fmt: skip
+        assert ask(app, "/config", "PUT", headers, TOML.encode()).code == code
+    without = create_app([Watched("shop", inbox, WatchedFile(file, parse_config(TOML), seen.append))])
+    assert ask(without, "/config", "PUT", BEARER, TOML.encode()).code == 403
+    unknown = create_app([Watched("shop", inbox)], token=Token(SECRET))
+    assert ask(unknown, "/config", "PUT", BEARER, TOML.encode()).code == 404
+    assert ask(app, "/config?pipeline=other", "PUT", BEARER, TOML.encode()).code == 404
+    assert seen == []
+
+
+def test_a_file_that_cannot_be_written_stays(file: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = replacing(file, inbox)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    answer = ask(app, "/config", "PUT", BEARER, TOML.replace("a.b", "a.*").encode())
+    assert (answer.code, answer.value["problem"]) == (503, "the file cannot be written: No space left on device")
+    assert file.read_text() == TOML
+    assert list(file.parent.glob(".pipeline*")) == []

@@ -138,6 +138,8 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         '# server_ids = "5400-5499"                 # ids for reading the log; bounded reads need none',
         '# snapshot_mode = "initial"                 # or "initial_only", "no_data", "when_needed", "always"',
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
+        "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
+        f"# signal_table = {_quoted(first.partition('.')[0] + '.signals')}    # (id, type, data): inserts are signals",
         '# zero_dates = "error"                      # or "null", "text": what dates that Spark cannot hold become',
     ]
     return "\n".join(lines) + "\n"
@@ -171,6 +173,10 @@ def _target(path: str) -> str:
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
         '# "driver.memory" = "4g"\n'
+        "\n# Signals out of a Kafka topic; messages with the pipeline's name as key are its own:\n"
+        "# [signals.kafka]\n"
+        '# bootstrap = "kafka:9092"\n'
+        '# topic = "headgate-signals"\n'
         "\n# [notifications]                            # who is told how snapshots go\n"
         "# log = true                                 # also: table = true, [notifications.kafka], …webhook]\n"
     )

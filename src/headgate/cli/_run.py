@@ -103,7 +103,7 @@ def run(
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    with _page(config), view, on_interrupt(running.stop), _on_hangup(running.reload):
+    with _page(config, pipeline), view, on_interrupt(running.stop), _on_hangup(running.reload):
         running.run(
             once=once,
             resnapshot=resnapshot or (),
@@ -112,11 +112,11 @@ def run(
         )
 
 
-def _page(config: PipelineConfig) -> AbstractContextManager[object]:
+def _page(config: PipelineConfig, path: Path) -> AbstractContextManager[object]:
     """The page, if ``[ui]`` asks for one; it ends with the run."""
     if config.ui.port is None:
         return nullcontext()
     from headgate.cli._ui import serving
 
     file = config.ui.token_file
-    return serving([config], config.ui.host, config.ui.port, None if file is None else Path(file))
+    return serving([(config, path)], config.ui.host, config.ui.port, None if file is None else Path(file))

@@ -31,9 +31,9 @@ def command(
     """Show how pipelines are doing, as a page, as JSON and for Prometheus, until Ctrl-C.
 
     / is the page, /api/status the same as JSON, /metrics for Prometheus. It reads the files that running pipelines keep
-    in their lakes, so it may run anywhere those can be read. With a token, POST /signals takes signals, and the page
-    has buttons for them. On an address that others can reach everything needs the token: as Bearer, or as the password
-    that a browser asks for.
+    in their lakes, so it may run anywhere those can be read. With a token, POST /signals takes signals, the page has
+    buttons for them, and PUT /config replaces a pipeline's file, if the pipeline can go on with the new one. On an
+    address that others can reach everything needs the token: as Bearer, or as the password that a browser asks for.
 
     Examples:
       headgate ui pipeline.toml
@@ -43,18 +43,27 @@ def command(
     from headgate.config import load_config
 
     ended = threading.Event()
-    with serving([load_config(file) for file in pipelines], host, port, token_file) as page, on_interrupt(ended.set):
+    files = [(load_config(file), file) for file in pipelines]
+    with serving(files, host, port, token_file) as page, on_interrupt(ended.set):
         write_lines([page.url])
         ended.wait()
 
 
-def serving(configs: Sequence[PipelineConfig], host: str, port: int, token_file: Path | None) -> Serving:
-    """The page of these pipelines, to be entered.
+def serving(files: Sequence[tuple[PipelineConfig, Path]], host: str, port: int, token_file: Path | None) -> Serving:
+    """The page of these pipelines, configurations and where they come from, to be entered.
 
     :raises ConfigError: no or no good token where one is needed, an address that cannot be listened on.
     """
     from headgate.ui import Serving, Token, Watched, create_app
 
     token = None if token_file is None else Token.from_file(token_file)
-    app = create_app([Watched.of(config) for config in configs], host=host, token=token)
+    watched = [Watched.of(config, file.absolute(), _check) for config, file in files]
+    app = create_app(watched, host=host, token=token)
     return Serving(app, host, port)
+
+
+def _check(config: PipelineConfig) -> None:
+    """Loads what it needs when somebody asks."""
+    from headgate.pipeline import check_config
+
+    check_config(config)

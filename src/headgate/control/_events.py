@@ -39,7 +39,6 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import unquote
 
 __all__ = ["INCREMENTAL", "INITIAL", "BatchFacts", "Notification", "OpenSnapshots", "tell"]
 
@@ -194,7 +193,7 @@ class _Teller:
 
     def answer(self, action: Mapping[str, Any]) -> None:
         """What came of one signal."""
-        name, kind = unquote(str(action.get("id"))), str(action.get("type"))
+        name, kind = str(action.get("id")), str(action.get("type"))
         tables = tuple(str(table) for table in action.get("tables") or ())
         refused: Mapping[str, Sequence[str]] = action.get("refused") or {}
         self._refused |= {table: (status, reason) for table, (status, reason) in refused.items()}

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.control._events import Notification
-from headgate.errors import NotificationError
+from headgate.control._kafka_client import KafkaCluster
+from headgate.errors import ConfigError, NotificationError
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -26,7 +26,7 @@ class KafkaChannel:
 
     :param bootstrap: ``host:port``, or several, comma-separated.
     :param key: of every message: the pipeline's name.
-    :param settings: a file of further settings of librdkafka, ``name=value`` lines; empty ones and ``#`` are left out.
+    :param settings: a file of further settings of librdkafka: :class:`KafkaCluster`.
     :param timeout_seconds: how long the broker may take for a batch.
     """
 
@@ -35,7 +35,7 @@ class KafkaChannel:
     def __init__(
         self, bootstrap: str, topic: str, *, key: str, settings: str | None = None, timeout_seconds: float = 10
     ) -> None:
-        self._bootstrap, self._topic, self._key, self._settings = bootstrap, topic, key, settings
+        self._cluster, self._topic, self._key = KafkaCluster(bootstrap, settings), topic, key
         self._timeout = timeout_seconds
         self._producer: Producer | None = None
 
@@ -69,22 +69,16 @@ class KafkaChannel:
         from confluent_kafka import Producer
 
         if self._producer is None:
-            own: dict[str, Any] = {
-                "bootstrap.servers": self._bootstrap, "enable.idempotence": True, "acks": "all", "log_level": 0,
-                "message.timeout.ms": int(self._timeout * 1000), "socket.timeout.ms": int(self._timeout * 1000),
+            milliseconds = int(self._timeout * 1000)
+            own = {
+                "enable.idempotence": True, "acks": "all",
+                "message.timeout.ms": milliseconds, "socket.timeout.ms": milliseconds,
             }  # fmt: skip
-            self._producer = Producer({**own, **self._more()})
+            try:
+                self._producer = Producer({**own, **self._cluster.settings()})
+            except ConfigError as error:
+                raise NotificationError(error.message) from None
         return self._producer
-
-    def _more(self) -> dict[str, str]:
-        if self._settings is None:
-            return {}
-        try:
-            lines = [line.strip() for line in Path(self._settings).read_text(encoding="utf-8").splitlines()]
-        except OSError as error:
-            raise NotificationError(f"Kafka's settings_file cannot be read: {error.strerror}") from None
-        pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-        return {name.strip(): value.strip() for name, _, value in pairs}
 
     def close(self) -> None:
         """Drop the producer, and what it has not sent."""

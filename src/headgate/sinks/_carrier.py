@@ -112,6 +112,7 @@ class Header:
     planned_us: int
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()
+    skipped: dict[str, Any] | None = None  # messages of the topic with signals that were for others
     behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
     readings: dict[str, dict[str, Any]] = field(default_factory=dict)  # how far each table is that is being read
     anew: bool = False  # the stream begins with this batch, and reads all the tables there are
@@ -175,6 +176,7 @@ class Batch:
     redo: list[Redo]
     ends: list[dict[str, Any]]
     stops: dict[str, str] = field(default_factory=dict)  # tables with images that nobody can read, and why
+    signals: list[dict[str, Any]] = field(default_factory=list)  # inserts into the signal table
 
     def tables(self) -> list[str]:
         """Every table that something is said about, sorted."""
@@ -257,6 +259,8 @@ def build_batch(rows: list[dict[str, Any]]) -> Batch:
             batch.redo.append(Redo(row["_table"], value["chunk"], value.get("reason", ""), whole))
         elif kind == "stop":
             batch.stops.setdefault(row["_table"], json.loads(row["_text"])["reason"])
+        elif kind == "signal":
+            batch.signals += json.loads(row["_text"])
         elif kind == "end":
             batch.ends.append(json.loads(row["_text"]))
         elif kind != "batch":
@@ -308,6 +312,7 @@ def _header(value: dict[str, Any]) -> Header:
         value["planned_us"],
         tables,
         tuple(value.get("actions") or ()),
+        value.get("skipped"),
         int(value.get("behind") or 0),
         dict(value.get("readings") or {}),
         bool(value.get("anew")),

@@ -10,7 +10,8 @@ The order is the guarantee:
 5. requests to the planner (read a chunk or a table again) go to the inbox: the planner takes them after this batch
    only, and a replay writes the same files;
 6. the ledger row makes the batch count, and holds what the batch has to tell (``control/_events.py``);
-7. what rests on that (finished tables, the position hint, signals that are done) is handed back.
+7. what rests on that (signals that are done, those that the log brought, finished tables, the position hint) is
+   handed back; also of a batch that the ledger has, because the run before may have been killed in between.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import TablePatterns
-from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
-from headgate.errors import DecodeError
+from headgate.control import BatchFacts, Notification, OpenSnapshots, inbox_files, tell
+from headgate.errors import DecodeError, TargetError
 from headgate.gtid import GtidSet
 from headgate.lake import (
     PIPELINE,
@@ -223,9 +224,13 @@ class BatchWriter:
     def _asked(self) -> TablePatterns | None:
         patterns: list[str] = []
         for name in self.inbox.names("signals"):
-            signal = self.inbox.read(name)
-            if signal is not None and signal.get("type") == "resnapshot":
-                patterns.extend(signal["tables"])
+            try:
+                signal = self.inbox.read(name)
+            except TargetError:
+                continue  # no JSON: the planner says so
+            tables = signal.get("tables") if signal is not None and signal.get("type") == "resnapshot" else None
+            if isinstance(tables, list):
+                patterns.extend(str(pattern) for pattern in tables)
         return TablePatterns(patterns) if patterns else None
 
     def _write_tables(self, frame: DataFrame, batch: Batch, works: list[Work]) -> list[Work]:
@@ -295,9 +300,11 @@ class BatchWriter:
 
     def _hand_back(self, batch: Batch, states: dict[str, TableState]) -> None:
         for action in batch.header.actions:
-            name = action.get("id") if isinstance(action, dict) else action
+            name = (action.get("file") or action.get("id")) if isinstance(action, dict) else action
             if name:
                 self.inbox.delete(f"signals/{name}.json")
+        for name, value in inbox_files(batch.signals):
+            self.inbox.write(name, value)
         # Held tables are no news to the planner either: only a signal may have one read again.
         finished = sorted(table for table, state in states.items() if state.is_read or state.held)
         if finished != self._finished:
@@ -342,6 +349,9 @@ class BatchWriter:
 
 def _tell(batch: Batch) -> None:
     """Log what came of users' signals."""
+    if batch.header.skipped:
+        count, keys = batch.header.skipped["count"], ", ".join(batch.header.skipped["keys"])
+        log.info("%d messages of the topic with signals are for others: %s", count, keys)
     for action in (found for found in batch.header.actions if isinstance(found, dict)):
         if action.get("error"):
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.control import TopicPosition
 from headgate.errors import OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
@@ -90,6 +91,12 @@ class Notes:
     """Tables that are followed from this batch on without having been read."""
     initial: str | None = None
     """Where the snapshot that a stream begins with stands in the log, a GTID set, until all of it was handed out."""
+    signal_table: str | None = None
+    """``db.table`` whose inserts in this batch are signals."""
+    topic: TopicPosition | None = None
+    """The next message of the Kafka topic with signals."""
+    skipped: Mapping[str, Any] | None = None
+    """Messages of the topic that were for others: ``{count, keys}``."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
     fresh: bool = False
@@ -114,6 +121,9 @@ class Notes:
             "stopped": list(self.stopped),
             "found": list(self.found),
             "initial": self.initial,
+            "signal_table": self.signal_table,
+            "topic": {"topic": self.topic.topic, "offset": self.topic.offset} if self.topic else None,
+            "skipped": dict(self.skipped) if self.skipped else None,
             "behind": self.behind,
             "fresh": self.fresh,
             "anew": self.anew,
@@ -126,7 +136,7 @@ class Notes:
         :raises OffsetFormatError: anything else.
         """
         try:
-            begin = given.get("begin")
+            begin, topic = given.get("begin"), given.get("topic")
             return cls(
                 server_uuid=str(given.get("server_uuid", "")),
                 begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
@@ -141,6 +151,9 @@ class Notes:
                 stopped=tuple(str(table) for table in given.get("stopped", ())),
                 found=tuple(str(table) for table in given.get("found", ())),
                 initial=None if given.get("initial") is None else str(given["initial"]),
+                signal_table=None if given.get("signal_table") is None else str(given["signal_table"]),
+                topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
+                skipped=given.get("skipped"),
                 behind=int(given.get("behind", 0)),
                 fresh=bool(given.get("fresh", False)),
                 anew=bool(given.get("anew", False)),

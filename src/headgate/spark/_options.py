@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from headgate._policies import DEFAULT, POLICY_VALUES, Policies
+from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
@@ -47,6 +48,9 @@ _HELP = {
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
     "secret_file": "file that holds the password",
     "server_ids": 'server ids that dumps may use, such as "5400-5499"; bounded dumps need none',
+    "signal_table": "carrier: db.table with columns id, type, data; what is inserted there is handed on as signals",
+    "signal_topic": 'signals out of a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the '
+    "file, if there is one, holds settings of librdkafka, name=value in each line",
     "slots": "tasks of a batch (the driver's number of processors)",
     "snapshot_cut": 'the snapshot that a stream begins with: each batch exact at its own end ("batch", default), or '
     'all of it at the stream\'s beginning ("start"), while live changes wait',
@@ -54,6 +58,7 @@ _HELP = {
     'while a view is opened), "extended" (until rows are read), "none" (no locks); default: as watermark says',
     "snapshot_mode": '"initial" (default), "initial_only" (changes only as long as tables are being read) or "no_data" '
     "(follow, and read when a signal asks): streams that start with a snapshot",
+    "snapshot_share": "the part of a batch's time that reading chunks may take, beside live changes (1: no limit)",
     "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already had',
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
@@ -111,6 +116,9 @@ class Options:
     lock_hold: Literal["setup", "read"] = "setup"
     lock_wait_seconds: int = 10
     snapshot_mode: Literal["initial", "initial_only", "no_data"] = "initial"
+    signal_table: str | None = None
+    signal_topic: KafkaTopic | None = None
+    snapshot_share: float = 1.0
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -125,6 +133,8 @@ class Options:
         patterns = (_exact(table),) if table is not None else _patterns(values.get("tables"))
         if table is not None and "tables" in values:
             raise ConfigError("both options table and tables are given; table is for one typed table, tables for many")
+        if table is not None and "signal_table" in values:
+            raise ConfigError('option "signal_table" is for streams of many tables, whose sinks hand signals on')
         policies = _policies(values)
         if table is not None and policies.of(table).json == "variant":
             raise ConfigError(
@@ -162,6 +172,9 @@ class Options:
             snapshot_mode=_choice(  # type: ignore[arg-type]
                 values, "snapshot_mode", "initial", ("initial", "initial_only", "no_data")
             ),
+            signal_table=_signal_table(values.get("signal_table")),
+            signal_topic=_signal_topic(values.get("signal_topic")),
+            snapshot_share=_share(values.get("snapshot_share")),
         )
 
     def locks(self, *, initial: bool) -> TableLocks | None:
@@ -256,6 +269,29 @@ def _exact(table: str) -> str:
     if not (db and dot and name):
         raise ConfigError(f'option "table" is {table!r}; expected db.table')
     return exact_pattern(table)
+
+
+def _signal_table(name: str | None) -> str | None:
+    if name is not None and not all(name.partition(".")):
+        raise ConfigError(f'option "signal_table" is {name!r}; expected db.table')
+    return name
+
+
+def _share(text: str | None) -> float:
+    if text is None:
+        return 1.0
+    if not re.fullmatch(r"[01]|[01]?\.[0-9]{1,9}", text.strip()) or not 0 < float(text) <= 1:
+        raise ConfigError(f'option "snapshot_share" is {text!r}; expected a number above 0, at most 1')
+    return float(text)
+
+
+def _signal_topic(text: str | None) -> KafkaTopic | None:
+    if text is None:
+        return None
+    try:
+        return KafkaTopic.from_json(text)
+    except ConfigError as error:
+        raise ConfigError(f'option "signal_topic": {error.message}') from None
 
 
 def _number(values: Mapping[str, str], name: str, default: int, least: int) -> int:

@@ -23,9 +23,10 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate.catalog import TablePatterns
+from headgate.control import Polled, TopicPosition
 from headgate.errors import (
     BinlogPurgedError,
     ConfigError,
@@ -37,6 +38,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
 from headgate.spark._notes import Cut, Notes
+from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_variables, retried
 from headgate.spark._snapshots import SnapshotPlan
@@ -48,6 +50,14 @@ if TYPE_CHECKING:
 __all__ = ["Planner"]
 
 _T = TypeVar("_T")
+
+
+class SignalTopic(Protocol):
+    """:class:`headgate.control.KafkaSignals`."""
+
+    def poll(self, at: TopicPosition | None, *, wait: bool = False) -> Polled:
+        """Messages from ``at`` on; None: begin at the end."""
+
 
 log = logging.getLogger("headgate")
 
@@ -70,11 +80,25 @@ class _Log:
     file: str = ""
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """The batch that was planned last."""
+
+    epoch: int
+    at: float
+    """When, by the planner's clock."""
+    rows: int
+    """Of its chunks, about."""
+    live: bool
+    """It brings changes."""
+
+
 class Planner:
     """One stream's planner.
 
     :param server: its eyes.
     :param control: where sinks and commands leave signals; None: there are none.
+    :param topic: a Kafka topic with signals.
     """
 
     def __init__(
@@ -83,6 +107,7 @@ class Planner:
         server: Server,
         control: ControlFolder | None,
         *,
+        topic: SignalTopic | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         sleep: Callable[[float], None] = time.sleep,
@@ -91,6 +116,7 @@ class Planner:
         self._patterns = TablePatterns(options.patterns)
         self._server = server
         self._control = control
+        self._topic = topic
         self._clock, self._wall_us, self._sleep = clock, wall_us, sleep
         self._target: GtidSet | None = None
         self._moved = 0
@@ -101,6 +127,9 @@ class Planner:
         self._failing_since_us: int | None = None
         self._went_well = False
         self._log = _Log()
+        self._pace = Pace(options.snapshot_share)
+        self._planned_rows = 0
+        self._under_way: _UnderWay | None = None
 
     # --- what Spark calls
 
@@ -113,8 +142,14 @@ class Planner:
 
         :param max_rows: about how many changes the batch may hold.
         """
+        if self._under_way is not None and self._under_way.epoch == start.epoch:
+            begun = self._under_way
+            self._pace.observe(rows=begun.rows, seconds=self._clock() - begun.at, live=begun.live)
+        self._under_way = None
         self._wait()
         found = self._retried(lambda: self._latest(start, max_rows))
+        if found is not None:
+            self._under_way = _UnderWay(found.epoch, self._clock(), self._planned_rows, found.gtid != start.gtid)
         self._polled = self._clock() if found is None else None
         return found or start
 
@@ -188,7 +223,8 @@ class Planner:
             plan.readings = {table: plan.wanted(table, blocking=True) for table in plan.queue}
         plan.initial = str(had) if plan.queue else None
         anew = start == "snapshot" and not finished
-        notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, anew=anew)
+        topic = None if self._topic is None else self._topic.poll(None, wait=True).position
+        notes = replace(plan.notes(server_uuid=state.uuid, topic=topic), fresh=True, anew=anew)
         now = self._wall_us()
         return SourceOffset(
             gtid=str(had),
@@ -256,9 +292,11 @@ class Planner:
 
     def _latest(self, start: SourceOffset, max_rows: int | None) -> SourceOffset | None:
         had, notes = start.gtid_set, Notes.from_dict(start.signals)
-        signals = self._signals(notes)
-        new_signals = any(name not in notes.taken for name in signals)
-        if not new_signals and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
+        asked = self._asked(notes)
+        signals = {**self._signals(notes), **asked.signals}
+        begins = asked.position is not None and (notes.topic is None or notes.topic.topic != asked.position.topic)
+        asked_for = begins or any(name not in notes.taken for name in signals)
+        if not asked_for and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
             return None
         state = self._server.state()
         self._check(state)
@@ -286,14 +324,21 @@ class Planner:
         )  # fmt: skip
         end, cuts = (had, ()) if plan.blocks or self._is_read(plan) else self._end(had, state, begin, max_rows)
         plan.stand(str(end))
-        if plan.pending and not plan.paused:
-            plan.plan_chunks(self._server)
+        limit = plan.full if plan.blocks else self._pace.allow(plan.full, live=end != had)
+        if plan.pending and not plan.paused and limit:
+            plan.plan_chunks(self._server, limit)
+        self._planned_rows = plan.weight
         last = self._last(start, end - had, begin)
         self._looked = True
-        if end == had and not plan.chunks and not plan.actions and not (notes.fresh and plan.found):
+        told = plan.actions or begins or (notes.fresh and plan.found)
+        if end == had and not plan.chunks and not told:
             return None
         behind = (state.executed - end).count()
-        now_notes = plan.notes(server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind)
+        now_notes = plan.notes(
+            server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind, signal_table=self._options.signal_table,
+            topic=asked.position or notes.topic,
+            skipped={"count": asked.skipped, "keys": list(asked.keys)} if asked.skipped else None,
+        )  # fmt: skip
         return SourceOffset(
             gtid=str(end),
             epoch=epoch,
@@ -303,6 +348,12 @@ class Planner:
             last=last,
             planned_us=now,
         )
+
+    def _asked(self, notes: Notes) -> Polled:
+        """What the Kafka topic holds beyond the position of the offset before."""
+        if self._topic is None:
+            return Polled(notes.topic)
+        return self._topic.poll(notes.topic, wait=self._target is not None)
 
     def _signals(self, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
         """What there is; without new requests for chunks if the frozen end was moved for such often enough."""

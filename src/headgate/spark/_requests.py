@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
@@ -103,13 +104,21 @@ def take_signals(
     for name, signal in signals.items():
         if name in plan.taken:
             continue
-        action: dict[str, Any] = {"id": name, "type": str(signal.get("type")), "tables": []}
+        action: dict[str, Any] = {"id": _shown(name, signal), "type": str(signal.get("type")), "tables": []}
+        if action["id"] != name:
+            action["file"] = name
         try:
             action |= _take(plan, name, signal, tables, server)
         except ConfigError as error:
             action["error"] = error.message
         plan.taken.append(name)
         plan.actions.append(action)
+
+
+def _shown(name: str, signal: Mapping[str, Any]) -> str:
+    """The id that a signal carries, else what its file's name says."""
+    given = signal.get("id")
+    return given if isinstance(given, str) and given else unquote(name)
 
 
 def _take(
@@ -200,13 +209,13 @@ def follow_signal(
 ) -> dict[str, Any]:
     """Do what a signal asks.
 
-    :param name: its id, as its file is named.
+    :param name: the name of its file, which is its id if it carries none.
     :param tables: names of all tables that the pipeline follows.
     :raises ConfigError: it is not one.
     """
     signal = parse_signal(given, name=name)
     if signal.type == "execute-snapshot":
-        return _execute(plan, name, signal, tables(), server)
+        return _execute(plan, signal, tables(), server)
     if signal.type == "stop-snapshot":
         return _stop(plan, signal)
     if signal.type == "log":
@@ -215,7 +224,7 @@ def follow_signal(
     return {}
 
 
-def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], server: Server) -> dict[str, Any]:
+def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Server) -> dict[str, Any]:
     touched: list[str] = []
     refused: dict[str, Refusal] = {}
     wanted = [table for table in tables if signal.names(table)]
@@ -223,7 +232,7 @@ def _execute(plan: SnapshotPlan, name: str, signal: Signal, tables: list[str], s
     definitions = server.definitions(plan.patterns) if wanted and asks else {}
     for table in wanted:
         reading = plan.wanted(
-            table, signal.filter_of(table), signals=(name,), surrogate=signal.surrogate_key,
+            table, signal.filter_of(table), signals=(signal.id,), surrogate=signal.surrogate_key,
             blocking=signal.kind == "BLOCKING",
         )  # fmt: skip
         problem = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import DEFAULT, Policies
-from headgate.catalog import TableDef, TablePatterns, load_table
+from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import TableCodec
+from headgate.control import inserted_rows
 from headgate.errors import ChunkRetryError, ConfigError, SchemaChangedError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
@@ -34,6 +35,7 @@ from headgate.replication import (
     RangeEnd,
     Stopped,
     canonical_schema,
+    file_number,
     read_range,
 )
 from headgate.snapshot import Redo, TableLocks, read_chunks
@@ -73,6 +75,14 @@ _ALL_BYTES = 128 << 20
 Images = Literal["all", "keys"]
 
 
+@dataclass(frozen=True)
+class Inserted:
+    """Rows that were inserted into the signal table: ``headgate.control.inserted_rows``."""
+
+    table: str
+    rows: list[dict[str, Any]]
+
+
 def read_task(
     settings: ConnectionSettings,
     task: Task,
@@ -81,32 +91,68 @@ def read_task(
     policies: Policies,
     ambiguous: Literal["raise", "stop"] = "raise",
     locks: TableLocks | None = None,
-) -> Iterator[ImageBatch | Ddl | Stopped | Redo | RangeEnd]:
-    """Everything of a task: images (those of unread ranges left out), statements, chunks that gave nothing.
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Inserted | RangeEnd]:
+    """Everything of a task: images (those of unread ranges left out), statements, signals, chunks that gave nothing.
 
     :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
     :param locks: how chunks lock their tables, if at all.
     """
     executed = GtidSet.parse(task.executed)
     if task.log is not None:
+        signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
         for item in read_range(
             settings, GtidSet.parse(task.log.wanted), executed=executed, server_uuid=task.server_uuid,
-            tables=TablePatterns(task.patterns), epoch=task.epoch, hint=_hint(task.log.hint), images=images,
+            tables=signals.read, epoch=task.epoch, hint=_hint(task.log.hint), images=images,
             policies=policies, ambiguous=ambiguous,
         ):  # fmt: skip
             if isinstance(item, LogBlock):
                 for image in item.images:
-                    rest = without_unread(image, unread.get(image.table.full_name))
-                    if rest is not None:
-                        yield rest
-            elif not isinstance(item, RangeEnd) or task.log.is_last:
-                yield item
+                    yield from signals.inserted(image)
+                    if signals.follows(image.table.full_name):
+                        rest = without_unread(image, unread.get(image.table.full_name))
+                        if rest is not None:
+                            yield rest
+            elif isinstance(item, RangeEnd):
+                if task.log.is_last:
+                    yield item
+            else:
+                yield from signals.others(item)
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
         locks=locks,
     )  # fmt: skip
+
+
+class _SignalTable:
+    """What becomes of the signal table's part of the log: its inserts are signals, and if it is none of the stream's
+    tables, nothing else of it goes on.
+    """
+
+    def __init__(self, name: str | None, followed: TablePatterns) -> None:
+        self._name, self._followed = name, followed
+        self.read = followed if name is None else TablePatterns([*followed.patterns, exact_pattern(name)])
+
+    def follows(self, table: str) -> bool:
+        """Whether ``db.table`` is one of the stream's tables."""
+        return table != self._name or self._followed.matches(*table.split(".", 1))
+
+    def inserted(self, image: ImageBatch) -> Iterator[Inserted]:
+        if image.table.full_name == self._name and image.table.columns:
+            rows = inserted_rows(image.batch)
+            if rows:
+                yield Inserted(image.table.full_name, rows)
+
+    def others(self, item: Ddl | Stopped) -> Iterator[Ddl | Stopped | Inserted]:
+        """Statements, and images that nobody can read."""
+        name = item.table if isinstance(item, Stopped) else f"{item.db}.{item.table}"
+        if isinstance(item, Stopped) and name == self._name:
+            place = {"gtid": item.gtid, "seq": [file_number(item.file), item.pos, 0], "ts_us": 0}
+            yield Inserted(name, [{**place, "problem": item.reason}])
+        renamed = isinstance(item, Ddl) and item.new_name is not None and self.follows(item.new_name)
+        if self.follows(name) or renamed:
+            yield item
 
 
 def _hint(hint: Hint | None) -> LogHint | None:
@@ -191,6 +237,8 @@ def carrier_rows(
             yield _ddl_row(settings, item, task.epoch, policies)
         elif isinstance(item, Stopped):
             yield _row(item.table, "stop", None, 0, json.dumps({"reason": item.reason, "gtid": item.gtid}).encode())
+        elif isinstance(item, Inserted):
+            yield _row(item.table, "signal", None, len(item.rows), json.dumps(item.rows).encode())
         elif isinstance(item, Redo):
             silent.discard(item.chunk.table)
             yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())

@@ -214,8 +214,18 @@ class SnapshotPlan:
 
     # --- chunks
 
-    def plan_chunks(self, server: Server) -> None:
-        """Chunks for one batch: about ``slots`` times ``chunk_rows`` rows, from several tables if there are."""
+    @property
+    def full(self) -> int:
+        """About how many rows the chunks of one batch have."""
+        return self.slots * self.chunk_rows
+
+    def plan_chunks(self, server: Server, limit: int | None = None) -> None:
+        """Chunks for one batch, from several tables if there are.
+
+        :param limit: about how many rows; default: ``full``. Chunks are smaller then, so that all slots have some.
+        """
+        self._limit = self.full if limit is None else limit
+        self._rows = max(1, min(self.chunk_rows, -(-self._limit // self.slots)))
         for chunk in list(self.redo[: self.slots]):
             self.redo.remove(chunk)
             self._add(chunk, self.chunk_rows)
@@ -245,7 +255,7 @@ class SnapshotPlan:
         return waiting[0] if waiting else None
 
     def _room(self) -> bool:
-        return self.weight < self.slots * self.chunk_rows
+        return self.weight < self._limit
 
     def _activate(self, server: Server, table: str) -> None:
         definition = server.definition(table)
@@ -263,7 +273,7 @@ class SnapshotPlan:
         stats = server.tables(exact_patterns([table])).get(table) if reading.filter is None else None
         try:
             self.active[table] = first_chunk_bounds(
-                server.query, definition, epoch=self.epoch, rows=self.chunk_rows,
+                server.query, definition, epoch=self.epoch, rows=self._rows,
                 rows_estimate=stats.rows if stats else 0, condition=reading.filter, surrogate=reading.surrogate,
             )  # fmt: skip
         except DefiniteServerError as error:
@@ -313,7 +323,7 @@ class SnapshotPlan:
         progress, reading = self.active[table], self.readings.get(table, Reading())
         try:
             chunk = next_chunk(
-                server.query, definition, progress, self.chunk_rows, condition=reading.filter,
+                server.query, definition, progress, self._rows, condition=reading.filter,
                 surrogate=reading.surrogate,
             )  # fmt: skip
         except DefiniteServerError as error:
@@ -322,26 +332,32 @@ class SnapshotPlan:
         if chunk is None:
             return False
         self.active[table] = advance(progress, chunk)
-        self._add(chunk, _weight(chunk, self.active[table], self.chunk_rows))
+        self._add(chunk, _weight(chunk, self.active[table], self._rows, self.chunk_rows))
         return True
 
     def _add(self, chunk: ChunkSpec, weight: int) -> None:
         self.chunks.append(chunk)
         self.weight += weight
 
+    _limit: int = 0
+    _rows: int = 0
+    """Rows of a chunk in this batch."""
     _definitions: dict[str, TableDef] = field(default_factory=dict, repr=False)
 
 
-def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, chunk_rows: int) -> int:
-    """About how many rows a chunk holds."""
+def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, rows: int, chunk_rows: int) -> int:
+    """About how many rows a chunk holds.
+
+    :param rows: how many it was to have.
+    """
     least = max(1, chunk_rows // _SMALL)
     if chunk.lo is not None and chunk.hi is None:
         return least  # what lies above the greatest key
     if chunk.lo is None and chunk.hi is None and progress is not None:
-        return max(least, min(chunk_rows, progress.rows_estimate))
-    return max(least, chunk_rows)
+        return max(least, min(rows, progress.rows_estimate))
+    return max(least, rows)
 
 
 def chunk_weights(chunks: Iterable[ChunkSpec], active: Mapping[str, SnapshotProgress], chunk_rows: int) -> list[int]:
     """About how many rows each chunk holds, for sharing them out between tasks."""
-    return [_weight(chunk, active.get(chunk.table), chunk_rows) for chunk in chunks]
+    return [_weight(chunk, active.get(chunk.table), chunk_rows, chunk_rows) for chunk in chunks]

@@ -79,12 +79,16 @@ class _Reading:
 
     def planner(self) -> Planner:
         """A new planner with a connection of its own."""
+        from headgate.control import KafkaSignals
         from headgate.spark._control import ControlFolder
         from headgate.spark._planner import Planner
         from headgate.spark._server import MySQLServer
 
-        path = self._parsed.control_path
-        return Planner(self._parsed, MySQLServer(self._parsed.settings()), ControlFolder(path) if path else None)
+        path, topic = self._parsed.control_path, self._parsed.signal_topic
+        return Planner(
+            self._parsed, MySQLServer(self._parsed.settings()), ControlFolder(path) if path else None,
+            topic=KafkaSignals(topic) if topic else None,
+        )  # fmt: skip
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""

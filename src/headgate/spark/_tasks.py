@@ -42,6 +42,8 @@ class LogRange:
     is_last: bool = True
     """Whether its reader ends where the batch does."""
     unread: tuple[Unread, ...] = ()
+    signal_table: str | None = None
+    """``db.table`` whose inserts are signals, whether it is one of the stream's tables or not."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _ranges(had: GtidSet, end: GtidSet, notes: Notes, same: bool, unread: tuple[
     if wanted:
         found.append((wanted, hint))
     last = len(found) - 1
-    return [LogRange(str(part), hint, i == last, unread) for i, (part, hint) in enumerate(found)]
+    return [LogRange(str(part), hint, i == last, unread, notes.signal_table) for i, (part, hint) in enumerate(found)]
 
 
 def _unread(start: SourceOffset, notes: Notes) -> tuple[Unread, ...]:
@@ -164,6 +166,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> di
         "planned_us": end.planned_us,
         "tables": _header_tables(end, notes),
         "actions": [dict(action) for action in notes.actions],
+        "skipped": None if notes.skipped is None else dict(notes.skipped),
         "behind": notes.behind,
         "readings": _readings(end, notes),
         "anew": Notes.from_dict(start.signals).anew,

@@ -1,4 +1,5 @@
-"""The pages: ``/`` for people, ``/api/status`` and ``/metrics`` for programs, ``POST /signals`` for who has the token.
+"""The pages: ``/`` for people, ``/api/status`` and ``/metrics`` for programs, ``POST /signals`` and
+``PUT /config`` for who has the token.
 
 Everything is rendered here from the status files; the page holds no state, so several may look at the same pipelines,
 and none is needed for a pipeline to run. Templates escape what they show: table names and messages come from others.
@@ -22,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from headgate.control import Signal, parse_signal, submit
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.lake import duration
 from headgate.ui._guard import Guard, Token, is_loopback
 from headgate.ui._metrics import CONTENT_TYPE, exposition
@@ -33,7 +34,7 @@ __all__ = ["create_app"]
 _TABLES_SHOWN: Final = 200
 """Rows of a table of tables before the rest is left to ``?all=1``: a browser replaces them every few seconds."""
 _LARGEST_BODY: Final = 1 << 20
-"""Bytes of a signal; its conditions are limited to much less."""
+"""Bytes of a signal or a configuration; a signal's conditions are limited to much less."""
 
 
 def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: Token | None = None) -> ASGIApp:
@@ -51,6 +52,7 @@ def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: 
         Route("/api/status", pages.status),
         Route("/metrics", pages.metrics),
         Route("/signals", pages.signals, methods=["POST"]),
+        Route("/config", pages.config, methods=["PUT"]),
         Mount("/static", StaticFiles(packages=[("headgate.ui", "static")])),
     ]
     return Guard(Starlette(routes=routes), host, token)
@@ -101,20 +103,49 @@ class _Pages:
             return self._answer(request, 403, problem="signals are switched off: start the page with --token-file")
         if not (self._token.bearer(request.headers) or self._token.equals(fields.get("token", ""))):
             return self._answer(request, 401, problem="the token is missing or wrong")
-        name = fields.get("pipeline") or request.query_params.get("pipeline")
-        if name is None and len(self._pipelines) == 1:
-            name = next(iter(self._pipelines))
-        if name is None or name not in self._pipelines:
-            known = ", ".join(self._pipelines)
-            return self._answer(request, 404, problem=f"say which pipeline, ?pipeline=NAME: {known}")
+        pipeline = self._named(fields.get("pipeline") or request.query_params.get("pipeline"))
+        if pipeline is None:
+            return self._which(request)
         try:
             signal = _from_form(fields) if is_form else parse_signal(body)
-            await run_in_threadpool(submit, self._pipelines[name].inbox, signal)
+            await run_in_threadpool(submit, pipeline.inbox, signal)
         except ConfigError as error:
             return self._answer(request, 400, problem=str(error))
         except OSError as error:
             return self._answer(request, 503, problem=f"the inbox cannot be written: {error.strerror or error}")
-        return self._answer(request, 202, id=signal.id, type=signal.type, pipeline=name)
+        return self._answer(request, 202, id=signal.id, type=signal.type, pipeline=pipeline.name)
+
+    async def config(self, request: Request) -> Response:
+        """202 when the pipeline's file is replaced; the pipeline takes it over at a batch's end."""
+        body = await _body(request)
+        if self._token is None:
+            return self._answer(request, 403, problem="changes are switched off: start the page with --token-file")
+        if not self._token.bearer(request.headers):
+            return self._answer(request, 401, problem="the token is missing or wrong")
+        pipeline = self._named(request.query_params.get("pipeline"))
+        if pipeline is None:
+            return self._which(request)
+        if pipeline.file is None:
+            return self._answer(request, 404, problem=f"the file of {pipeline.name} is not known here")
+        try:
+            await run_in_threadpool(pipeline.file.replace, body.decode())
+        except UnicodeDecodeError:
+            return self._answer(request, 400, problem="the configuration is not UTF-8, so it is not TOML")
+        except HeadgateError as error:
+            return self._answer(request, 503 if isinstance(error, Transient) else 400, problem=str(error))
+        except OSError as error:
+            return self._answer(request, 503, problem=f"the file cannot be written: {error.strerror or error}")
+        return self._answer(request, 202, pipeline=pipeline.name)
+
+    def _named(self, name: str | None) -> Watched | None:
+        """The pipeline that is meant; without a name, the only one."""
+        if name is None and len(self._pipelines) == 1:
+            return next(iter(self._pipelines.values()))
+        return None if name is None else self._pipelines.get(name)
+
+    def _which(self, request: Request) -> Response:
+        known = ", ".join(self._pipelines)
+        return self._answer(request, 404, problem=f"say which pipeline, ?pipeline=NAME: {known}")
 
     def _answer(self, request: Request, code: int, **value: str) -> Response:
         headers = {"www-authenticate": 'Bearer realm="headgate"'} if code == 401 else None
@@ -129,7 +160,7 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         found += part
         if len(found) > _LARGEST_BODY:
-            raise HTTPException(413, "a signal is smaller than that")
+            raise HTTPException(413, "a signal or a configuration is smaller than that")
     return bytes(found)
 
 

@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from headgate.config import PipelineConfig
+from headgate.config import PipelineConfig, check_change, load_config, parse_config, write_config
 from headgate.errors import ConfigError, HeadgateError
 from headgate.lake import Inbox, Lake, Status, TableStatus, read_status
 
 __all__ = ["View", "Watched", "watch"]
 
+_NOT_FROM_AFAR = ("url", "password_env", "password_file")
+"""Keys of ``[source]``: whoever could change them could have the password sent to a server of theirs."""
 _ORDER = {"stopped": 0, "stale": 1, "snapshotting": 2}
 """What needs care comes first."""
+
+
+@dataclass(frozen=True)
+class WatchedFile:
+    """A pipeline's file, which may be replaced while the pipeline runs."""
+
+    path: Path
+    config: PipelineConfig
+    """What the pipeline runs with, as far as it may not change."""
+    check: Callable[[PipelineConfig], object]
+
+    def replace(self, text: str) -> None:
+        """Put ``text`` in its place, if a pipeline that runs with it now can go on with that.
+
+        :raises HeadgateError: why it cannot; the file is as it was.
+        :raises OSError: the file cannot be written.
+        """
+        found = parse_config(text, where="the configuration")
+        check_change(self.config, found)
+        now = self._now().source
+        for name in _NOT_FROM_AFAR:
+            if getattr(found.source, name) != getattr(now, name):
+                raise ConfigError(f"source.{name} can be changed in the file only: the password goes where it says")
+        self.check(found)
+        write_config(self.path, text)
+
+    def _now(self) -> PipelineConfig:
+        try:
+            return load_config(self.path)
+        except ConfigError:
+            return self.config
 
 
 @dataclass(frozen=True)
@@ -23,11 +57,19 @@ class Watched:
 
     name: str
     inbox: Inbox
+    file: WatchedFile | None = None
 
     @classmethod
-    def of(cls, config: PipelineConfig) -> Watched:
-        """The pipeline of a configuration."""
-        return cls(config.name, Inbox(Lake.at(config.target.path or "").inbox))
+    def of(
+        cls, config: PipelineConfig, file: Path | None = None, check: Callable[[PipelineConfig], object] | None = None
+    ) -> Watched:
+        """The pipeline of a configuration.
+
+        :param file: where the configuration comes from.
+        :param check: raises a HeadgateError if a pipeline cannot run with a configuration.
+        """
+        watched = None if file is None or check is None else WatchedFile(file, config, check)
+        return cls(config.name, Inbox(Lake.at(config.target.path or "").inbox), watched)
 
     def look(self) -> View:
         """How it is doing now; a file that cannot be read is a ``problem``, not an error."""

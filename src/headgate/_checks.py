@@ -1,0 +1,165 @@
+"""What a run needs, checked before it begins and whenever its file changes: the source, the lake's folders, Kafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate._names import quote_name
+from headgate.config import PipelineConfig
+from headgate.control import check_filter
+from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, ServerSettingError
+from headgate.lake import Lake
+
+if TYPE_CHECKING:
+    from headgate.catalog import TableDef
+    from headgate.control import KafkaTopic
+    from headgate.mysql import Connection, ConnectionSettings, Prerequisite
+
+__all__ = [
+    "check_config",
+    "check_patterns",
+    "check_signal_topic",
+    "check_source",
+    "connection_settings",
+    "signal_topic",
+]
+
+log = logging.getLogger("headgate")
+
+
+def check_config(config: PipelineConfig) -> list[str]:
+    """The tables to be read, if the source has all that a run needs and their places in the lake are free or ours.
+
+    :raises HeadgateError: as :func:`check_source`; a table's folder holds something else.
+    """
+    tables, lake = check_source(config), Lake.at(config.target.path or "")
+    for table in tables:
+        for mode, path in (("current", lake.current(table)), ("changelog", lake.changelog(table))):
+            if mode in config.target.mode:
+                lake.check_folder(path, table)
+    return tables
+
+
+def check_source(config: PipelineConfig) -> list[str]:
+    """The tables to be read, if the server has all that a run needs; asks the server only, Spark is not needed.
+
+    :raises HeadgateError: the server cannot be reached or refuses the login; a table that is named is not there; a
+        setting or a privilege is missing: the first one, and how many more there are.
+    """
+    from headgate.catalog import TablePatterns, load_tables
+    from headgate.mysql import Connection, cascades, prerequisites, try_select
+
+    settings = connection_settings(config)
+    with Connection.open(settings) as connection:
+        found = load_tables(connection.query, TablePatterns(config.source.tables))
+        names = [table.full_name for table in found]
+        check_patterns(config.source.tables, names)
+        if config.source.signal_table is not None:
+            _check_signal_table(connection, config.source.signal_table)
+        rows = prerequisites(connection, databases=sorted({table.db for table in found}))
+        _check_conditions(connection, config.conditions(), found)
+        reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
+        rows += [row for row in reads if row is not None]
+        accepted = [table for table in found if config.accepts_cascades(table.full_name)]
+        rows += cascades(connection, [(table.db, table.name) for table in found if table not in accepted])
+        for row in cascades(connection, [(table.db, table.name) for table in accepted]):
+            log.warning("%s change its rows unseen (%s); its target will differ from it", row.name, row.actual)
+    rows += _unreadable(config, names, rows)
+    _raise_first([row for row in rows if row.status == "fail"], settings.url)
+    return names
+
+
+def check_signal_topic(config: PipelineConfig) -> None:
+    """``ConfigError`` if the topic is not there or has several partitions; while Kafka is away, signals can wait."""
+    from headgate.control import check_topic
+
+    topic = signal_topic(config)
+    try:
+        if topic is not None:
+            check_topic(topic)
+    except ConnectError as error:
+        log.warning("%s: signals out of it have to wait", error)
+
+
+def _check_signal_table(connection: Connection, name: str) -> None:
+    """``ConfigError`` unless the signal table is there, with its columns."""
+    from headgate.catalog import load_table
+    from headgate.control import SIGNAL_COLUMNS
+
+    db, _, table = name.partition(".")
+    found = load_table(connection.query, db, table)
+    columns = {column.name.lower() for column in found.table.columns} if found is not None else set()
+    missing = [column for column in SIGNAL_COLUMNS if column not in columns]
+    if missing:
+        problem = f"has no column {missing[0]}" if found is not None else "is not on the server, or not for the user"
+        raise ConfigError(
+            f"the signal table {name} {problem}: CREATE TABLE {name} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT"
+            " NULL, data VARCHAR(2048))"
+        )
+
+
+def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
+    """Partial row images fail nothing by themselves, but chunks need whole ones if they rewind or drop."""
+    partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
+    rewound = [table for table in tables if config.policies().of(table).window != "keep"]
+    if not partial or not rewound:
+        return []
+    remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
+    return [replace(partial[0], status="fail", remedy=remedy)]
+
+
+def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
+    """Whether the server understands the conditions of these tables, and they can be read by them."""
+    for table in tables:
+        condition = conditions.get(table.full_name)
+        if condition is None:
+            continue
+        where = f'the condition of [tables."{table.full_name}"]'
+        if not table.key:
+            raise ConfigError(f"{where} cannot be used: a table without a key is read whole, in one piece")
+        try:
+            place = f"{quote_name(table.db)}.{quote_name(table.name)}"
+            connection.query(f"SELECT 1 FROM {place} WHERE ({check_filter(condition)}) LIMIT 0")
+        except DefiniteServerError as error:
+            raise ConfigError(f"{where} is refused by the server: {error.message}") from None
+
+
+def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
+    if not failed:
+        return
+    first = failed[0]
+    more = f" ({len(failed) - 1} more: headgate check {url})" if len(failed) > 1 else ""
+    if first.expected == "granted":
+        raise AccessError(f"{first.name} is not granted: {first.remedy}{more}")
+    message = f"{first.name} is {first.actual}, but {first.expected} is needed: {first.remedy}{more}"
+    raise ServerSettingError(message, setting=first.name, expected=first.expected, actual=first.actual)
+
+
+def check_patterns(patterns: Sequence[str], tables: Sequence[str]) -> None:
+    """``ConfigError`` if a table is named that is not there, or if nothing matches at all."""
+    for pattern in patterns:
+        if not pattern.startswith("!") and not set("*?[") & set(pattern) and pattern not in tables:
+            raise ConfigError(f"there is no table {pattern} on the server, or the user has no SELECT on it")
+    if not tables:
+        raise ConfigError(f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any")
+
+
+def connection_settings(config: PipelineConfig) -> ConnectionSettings:
+    """How to connect to the source."""
+    from headgate.mysql import ConnectionSettings
+
+    source = config.source
+    return ConnectionSettings.from_url(source.url, password_env=source.password_env, password_file=source.password_file)
+
+
+def signal_topic(config: PipelineConfig) -> KafkaTopic | None:
+    """The Kafka topic with signals, if there is one."""
+    from headgate.control import KafkaCluster, KafkaTopic
+
+    kafka = config.signals.kafka
+    if kafka is None:
+        return None
+    return KafkaTopic(KafkaCluster(kafka.bootstrap, kafka.settings_file), kafka.topic, config.name)

@@ -1,0 +1,89 @@
+"""Signals out of the log: rows that are inserted into a signal table.
+
+The table has Debezium's form: text columns ``id``, ``type`` and ``data`` (Debezium's documentation, "Sending signals to
+a Debezium connector"). An INSERT is a signal; updates and deletes mean nothing, so the table may be tidied at any
+time, and rows that a snapshot of it brings mean nothing either.
+
+What holds, and why
+===================
+
+- **Each insert is followed once.** Whoever reads the stretch of the log hands the rows on as they are
+  (:func:`inserted_rows`); when the batch counts, the sinks put a file for each into the inbox (:func:`inbox_files`).
+  The next batch is planned after that, and takes the file as it takes any other. The file is named by the insert's
+  transaction and its number in it, so a batch that is repeated writes the same file. A batch is repeated only until the
+  stream goes on from it, so before anything was planned that takes its signals.
+- **None is lost.** Is the run killed between the batch's entry in the ledger and the files, Spark repeats the batch;
+  the ledger has it, so it is only handed back, and that writes the files.
+- **In order of the log.** Signals of one planning are taken in order of ``submitted_us``, which is the time of commit,
+  made to grow from each to the next.
+
+A row that is no signal is passed on like the others: the planner says what is wrong with it. ``snapshot-window-open``
+and ``snapshot-window-close`` are marks that watermarks leave in such a table, not signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.control._signals import signal_file
+
+__all__ = ["SIGNAL_COLUMNS", "inbox_files", "inserted_rows"]
+
+SIGNAL_COLUMNS: Final = ("id", "type", "data")
+"""In any letter case, at any place among others."""
+_MARKS: Final = frozenset({"snapshot-window-open", "snapshot-window-close"})
+
+
+def inserted_rows(images: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The inserts among row images of a signal table, in order, as plain JSON values.
+
+    :param images: a canonical record batch.
+    :return: ``{gtid, seq: [file, pos, ordinal], ts_us, id, type, data}``; in place of the last three ``problem``, if
+        they cannot be read.
+    """
+    inserted = images.filter(pc.equal(images.column(0), "c"))
+    names = {name.lower(): index for index, name in enumerate(images.schema.names)}
+    missing = [name for name in SIGNAL_COLUMNS if name not in names]
+    found = []
+    places = zip(inserted.column(1).to_pylist(), inserted.column(2).to_pylist(), strict=True)
+    times = pc.cast(inserted.column(3), pa.int64()).to_pylist()
+    for number, ((seq, gtid), ts_us) in enumerate(zip(places, times, strict=True)):
+        row: dict[str, Any] = {"gtid": gtid, "seq": [seq["file"], seq["pos"], seq["ordinal"]], "ts_us": ts_us}
+        if missing:
+            row["problem"] = f"the signal table has no column {missing[0]}"
+        else:
+            cells = {name: inserted.column(names[name])[number].as_py() for name in SIGNAL_COLUMNS}
+            if cells["type"] in _MARKS:
+                continue
+            row |= _texts(cells)
+        found.append(row)
+    return found
+
+
+def _texts(cells: dict[str, Any]) -> dict[str, Any]:
+    texts: dict[str, Any] = {}
+    for name, value in cells.items():
+        try:
+            text = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            return {"problem": f"{name} is not UTF-8"}
+        texts[name] = text if text is None or isinstance(text, str) else str(text)
+    return texts
+
+
+def inbox_files(rows: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Name and content of a file for each row; the rows of one batch in any order."""
+    files, last_us = [], 0
+    for row in sorted(rows, key=lambda one: one["seq"]):
+        last_us = max(last_us + 1, row["ts_us"])
+        name = signal_file(f"table-{row['gtid']}-{row['seq'][2]}")
+        if "problem" in row:
+            value = {"problem": row["problem"]}
+        else:
+            value = {"id": row["id"], "type": row["type"], "data": row["data"]}
+        files.append((f"signals/{name}.json", {**value, "submitted_us": last_us}))
+    return files

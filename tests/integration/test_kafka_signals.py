@@ -1,0 +1,185 @@
+"""A real topic, read from the stream's position on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from headgate.control import KafkaCluster, KafkaSignals, KafkaTopic, Polled, TopicPosition, _topic, check_topic
+from headgate.errors import ConfigError, ConnectError
+from headgate.testing import KafkaBroker
+from headgate.testing._folders import free_port
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def signals(kafka_broker: KafkaBroker, kafka_topic: str, clock: Clock) -> Iterator[KafkaSignals]:
+    found = KafkaSignals(KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us"), clock=clock)
+    yield found
+    found.close()
+
+
+def here(signals: KafkaSignals, at: TopicPosition | None, count: int) -> Polled:
+    """Without waiting for it in one call: until so many signals are here."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = signals.poll(at)
+        if len(found.signals) >= count:
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_same_messages_come_until_the_position_moves(
+    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals
+) -> None:
+    kafka_broker.send(kafka_topic, '{"type": "log"}', "us")
+    begin = signals.poll(None, wait=True)
+    assert begin == Polled(TopicPosition(kafka_topic, 1)), "what was there before is not for this stream"
+    for value, key in (("{}", "us"), ("not for us", "them"), ("no key", None), ('{"id": "x"}', "us"), ("[1", "us")):
+        kafka_broker.send(kafka_topic, value, key)
+    found = here(signals, begin.position, 3)
+    assert found == signals.poll(begin.position)
+    assert found.position == TopicPosition(kafka_topic, 6)
+    assert found.signals == {
+        f"kafka-{kafka_topic}-1": {},
+        f"kafka-{kafka_topic}-4": {"id": "x"},
+        f"kafka-{kafka_topic}-5": {"problem": "a message that is not a JSON object: '[1'"},
+    }
+    assert (found.skipped, found.keys) == (2, ("them", "(none)"))
+    later = signals.poll(TopicPosition(kafka_topic, 5))
+    assert list(later.signals) == [f"kafka-{kafka_topic}-5"]
+    assert signals.poll(found.position) == Polled(found.position)
+    assert signals.poll(begin.position, wait=True) == found, "a planning may begin again from an earlier offset"
+    assert here(signals, TopicPosition("of before", 7), 0).position == found.position
+
+
+def test_waiting_brings_all_that_the_topic_holds(
+    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals
+) -> None:
+    for _ in range(5):
+        kafka_broker.send(kafka_topic, "x", "us")
+    start = TopicPosition(kafka_topic, 0)
+    assert list(signals.poll(start, wait=True).signals) == [f"kafka-{kafka_topic}-{n}" for n in range(5)]
+    kafka_broker.send(kafka_topic, "y", "us")
+    assert len(signals.poll(start, wait=True).signals) == 6
+    begun = time.monotonic()
+    assert len(signals.poll(start, wait=True).signals) == 6, "nothing new, nothing to wait for"
+    assert time.monotonic() - begun < 5
+
+
+def test_messages_that_are_gone_and_topics_made_anew(
+    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(4):
+        kafka_broker.send(kafka_topic, str(number), "us")
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
+    for done in client.delete_records([TopicPartition(kafka_topic, 0, 2)]).values():
+        done.result(30)
+    with caplog.at_level(logging.WARNING):
+        found = signals.poll(TopicPosition(kafka_topic, 0), wait=True)
+        assert [said["problem"][-3:] for said in found.signals.values()] == ["'2'", "'3'"]
+        assert f"messages 0 to 1 of Kafka's topic {kafka_topic} are gone" in caplog.text
+        caplog.clear()
+        assert signals.poll(TopicPosition(kafka_topic, 0)) == found
+        assert not caplog.records, "told once"
+        anew = signals.poll(TopicPosition(kafka_topic, 99), wait=True)
+        assert anew == found
+        assert "is a new one" in caplog.text
+        assert signals.poll(anew.position) == Polled(anew.position)
+
+
+def test_a_topic_needs_one_partition_and_has_to_be_there(
+    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, clock: Clock
+) -> None:
+    cluster = KafkaCluster(kafka_broker.bootstrap)
+    check_topic(KafkaTopic(cluster, kafka_topic, "us"))
+    with pytest.raises(ConfigError, match=r"(?i)unknown topic"):
+        check_topic(KafkaTopic(cluster, f"{kafka_topic}-not", "us"))
+    at = signals.poll(None, wait=True).position
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
+    for done in client.create_partitions([NewPartitions(kafka_topic, 3)]).values():
+        done.result(30)
+    with pytest.raises(ConfigError, match="has 3 partitions"):
+        check_topic(KafkaTopic(cluster, kafka_topic, "us"))
+    with pytest.raises(ConfigError, match="has 3 partitions"):
+        KafkaSignals(KafkaTopic(cluster, kafka_topic, "us")).poll(None, wait=True)
+    clock.ahead += 61
+    deadline = time.monotonic() + 60
+    with pytest.raises(ConfigError, match="has 3 partitions"):  # noqa: PT012 - it is looked at in the background
+        while time.monotonic() < deadline:
+            signals.poll(at)
+            time.sleep(0.01)
+
+
+def test_nobody_waits_for_a_broker_that_is_away(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_topic, "_ANSWER_SECONDS", 2.0)
+    nobody = KafkaTopic(KafkaCluster(f"127.0.0.1:{free_port()}"), "t", "us")
+    signals = KafkaSignals(nobody)
+    at = TopicPosition("t", 5)
+    begun = time.monotonic()
+    assert signals.poll(None) == Polled(None)
+    assert signals.poll(at) == Polled(at)
+    assert time.monotonic() - begun < 1
+    with caplog.at_level(logging.WARNING):
+        assert signals.poll(at, wait=True) == Polled(at)
+    assert "signals out of Kafka have to wait: Kafka at 127.0.0.1" in caplog.text
+    assert signals.poll(at) == Polled(at)
+
+
+def test_clients_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "settings").write_text("no.such.setting=x\n")
+    for file, said in (("nowhere", "settings_file .*nowhere cannot be read"), ("settings", "No such configuration")):
+        with pytest.raises(ConfigError, match=said):
+            check_topic(KafkaTopic(KafkaCluster("127.0.0.1:1", str(tmp_path / file)), "t", "us"))
+
+
+def test_settings_are_read_where_a_client_is_made_and_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "settings").write_text("# ours\n\nsecurity.protocol = SASL_SSL\nsasl.password=a=b \n")
+    topic = KafkaTopic(KafkaCluster("h:1", str(tmp_path / "settings")), "t", "us")
+    assert topic.cluster.settings() == {
+        "bootstrap.servers": "h:1", "log_level": 0, "security.protocol": "SASL_SSL", "sasl.password": "a=b"
+    }  # fmt: skip
+    for one in (topic, KafkaTopic(KafkaCluster("h:1"), "t", "us")):
+        assert KafkaTopic.from_json(one.to_json()) == one
+    assert "a=b" not in topic.to_json() + repr(topic)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{}, {"bootstrap": "h", "topic": "t"}, {"bootstrap": "h", "topic": "t", "key": ""}, [1], "x",
+     {"bootstrap": "h", "topic": "t", "key": "k", "more": 1},
+     {"bootstrap": "h", "topic": "t", "key": "k", "settings_file": 3}],
+)  # fmt: skip
+def test_options_that_describe_no_topic(value: Any) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        KafkaTopic.from_json(json.dumps(value))
+
+
+def test_no_broker_is_an_error_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_topic, "_ANSWER_SECONDS", 0.5)
+    with pytest.raises(ConnectError, match="does not answer"):
+        check_topic(KafkaTopic(KafkaCluster(f"127.0.0.1:{free_port()}"), "t", "us"))
