@@ -326,6 +326,7 @@ def test_kills(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, scn: st
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scn", ["gtid-generation", "binlog-offset", "relay-generated"])
 def test_twenty_kills(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, scn: str) -> None:
     killed(mysql_server, mysql_db, tmp_path, 20, "--scn", scn)

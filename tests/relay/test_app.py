@@ -8,8 +8,11 @@ import json
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.replication import ImageBatch
@@ -221,6 +224,54 @@ def test_too_far_behind(with_events: Served) -> None:
     )
     refused(answer, PROCESSING, "com.linkedin.databus.core.ScnNotFoundException")
     assert answer.headers["x-dbus-error-cause-message"] == answer.json["message"]
+
+
+def test_answers_have_a_bound_but_an_event_is_always_given(
+    with_events: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.relay._app._LARGEST_BATCH", 100)
+    assert short(stream(with_events)) == [(1, 1)]
+    monkeypatch.setattr("headgate.relay._app._LARGEST_BATCH", 10)
+    assert short(stream(with_events)) == [(1, 1)]
+    small = with_events.get("stream", sources="40", size="50", output="binary")
+    assert int(small.headers["x-dbus-pending-event-size"]) > 50
+
+
+TEXTS = st.text(max_size=30) | st.sampled_from(["40", "41", "-1", "1000", "json", "binary", "true", "2", "{}", "[]"])
+NUMBERS = st.integers(-3, 2**64) | st.just(GENERATION + 1)
+POINTS = st.fixed_dictionaries({}, optional={"windowScn": NUMBERS, "windowOffset": NUMBERS | st.none()})
+SUBS = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"logicalPartition": st.fixed_dictionaries({"source": st.dictionaries(st.just("id"), NUMBERS)})}
+    )
+)
+PARAMETERS = st.fixed_dictionaries(
+    {"sources": st.just("40") | TEXTS, "size": NUMBERS.map(str) | TEXTS, "output": st.just("json") | TEXTS},
+    optional={
+        "checkPoint": POINTS | TEXTS,
+        "checkPointMult": TEXTS | st.dictionaries(TEXTS | st.just('{"id":1}'), POINTS.map(json.dumps) | TEXTS),
+        "subs": SUBS | TEXTS, "maxev": TEXTS, "filters": TEXTS, "streamFromLatestScn": TEXTS, "compress": TEXTS,
+        "protocolVersion": TEXTS, "v": TEXTS,
+    },
+)  # fmt: skip
+PATHS = st.sampled_from(["stream", "stream", "stream", "register", "sources", "containerStats/inbound/events/total"])
+
+
+def test_any_request_is_answered_or_refused(with_events: Served) -> None:
+    @settings(max_examples=300)
+    @given(PATHS, PARAMETERS)
+    def ask(path: str, parameters: dict[str, Any]) -> None:
+        answer = with_events.get(path, **parameters)
+        assert answer.status == 200 or (answer.status == 500 and answer.headers["x-dbus-error"].startswith("com."))
+
+    @settings(max_examples=100)
+    @given(st.text(max_size=40))
+    def ask_anything(path: str) -> None:
+        answer = with_events.get(quote(path, safe="/"))
+        assert answer.status == 200 or answer.headers["x-dbus-error"].startswith("com.")
+
+    ask()
+    ask_anything()
 
 
 @pytest.mark.parametrize(

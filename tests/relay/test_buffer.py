@@ -129,6 +129,15 @@ def test_a_reader_keeps_what_it_has() -> None:
     assert b"".join(part.tobytes() for part in batch.parts) == flat(parts)
 
 
+def test_many_small_windows() -> None:
+    buffer = EventBuffer(MEMORY)
+    parts = []
+    for scn in range(1, 8000, 1000):  # the smallest there are
+        parts += put(buffer, range(scn, scn + 1000), events=0)
+        assert buffer.info().used <= MEMORY
+    assert taken(buffer, Place(-1)) == flat(parts[buffer.info().prev_scn :])
+
+
 def test_a_window_larger_than_a_segment() -> None:
     buffer = EventBuffer(MEMORY)
     small, large = put(buffer, [1]), put(buffer, [2], events=40, size=5000)

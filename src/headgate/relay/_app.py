@@ -45,6 +45,10 @@ _UNKNOWN: Final = f"{_JAVA}UnknownCommandException"
 _SCN_NOT_FOUND: Final = "com.linkedin.databus.core.ScnNotFoundException"
 _NS_PER_MS: Final = 1_000_000
 _PROTOCOLS: Final = (2, 3, 4)
+_LARGEST_BATCH: Final = 16 << 20
+"""More than this is given in several answers, whatever ``size`` says, unless it is one event."""
+_LARGE_BODY: Final = 1 << 20
+"""Bodies from here on, and JSON, are put together in another thread, so that nobody waits for them."""
 
 
 def create_app(relay: Relay) -> Starlette:
@@ -226,7 +230,9 @@ class _Commands:
         headers = dict(_HEADERS)
         if not batch.size and batch.pending:
             headers["x-dbus-pending-event-size"] = str(batch.pending)
-        return Response(self._body(asked, batch), headers=headers)
+        if asked.encoding == "binary" and batch.size < _LARGE_BODY:
+            return Response(self._body(asked, batch), headers=headers)
+        return Response(await run_in_threadpool(self._body, asked, batch), headers=headers)
 
     async def _read(self, asked: StreamRequest) -> Batch:
         places = {
@@ -238,10 +244,16 @@ class _Commands:
         return await run_in_threadpool(self._read_now, asked, places)
 
     def _read_now(self, asked: StreamRequest, places: Mapping[int, Place]) -> Batch:
+        batch = self._read_up_to(min(asked.size, _LARGEST_BATCH), asked, places)
+        if not batch.size and 0 < batch.pending <= asked.size:
+            batch = self._read_up_to(batch.pending, asked, places)
+        return batch
+
+    def _read_up_to(self, size: int, asked: StreamRequest, places: Mapping[int, Place]) -> Batch:
         batch = Batch([])
         for partition, stretch in self._turns(places):
             before = batch.events, batch.control, batch.size
-            more = batch.add(stretch, asked.size, self._filter(asked, partition))
+            more = batch.add(stretch, size, self._filter(asked, partition))
             self._count(self._relay.partitions[partition], batch, before)
             if not more:
                 break

@@ -191,8 +191,7 @@ class EventBuffer:
             segment = self._segment_for(windows, first, give_up)
             if segment is None:
                 return False
-            begin = int(windows.ends[first - 1]) if first else 0
-            last = int(np.searchsorted(windows.ends, begin + segment.free, "right"))
+            last = first + segment.fits(windows, first)
             with self._lock:
                 if self.prev_scn < 0:
                     self.prev_scn = int(windows.scns[first]) - 1
@@ -204,11 +203,10 @@ class EventBuffer:
 
     def _segment_for(self, windows: Windows, first: int, give_up: Callable[[], bool]) -> Segment | None:
         """A segment in which at least one window fits."""
-        begin = int(windows.ends[first - 1]) if first else 0
-        size = int(windows.ends[first]) - begin
-        if self._live and self._live[-1].free >= size:
+        if self._live and self._live[-1].fits(windows, first):
             return self._live[-1]
-        segment_size = max(self._segment_size, size)
+        begin = int(windows.ends[first - 1]) if first else 0
+        segment_size = max(self._segment_size, int(windows.ends[first]) - begin)
         if not self._make_room(segment_size, give_up):
             return None
         segment = Segment(segment_size, self._folder, int(windows.scns[first]))

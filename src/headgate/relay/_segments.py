@@ -27,8 +27,9 @@ __all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "sto
 
 _INDEX_BYTES: Final = 24
 """Memory that the index of one window takes."""
-_SMALLEST_WINDOW: Final = 122
-"""Bytes of a window with one event without a value; a window of version 2 is no smaller."""
+_USUAL_WINDOW: Final = 128
+"""Bytes of a small window. A segment has index entries for windows of this size; with smaller ones it is full before
+its bytes are."""
 _SUFFIX: Final = ".events"
 
 Int64s = npt.NDArray[np.int64]
@@ -36,7 +37,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def _most_windows(size: int) -> int:
-    return size // _SMALLEST_WINDOW + 1
+    return size // _USUAL_WINDOW + 1
 
 
 def segment_memory(size: int) -> int:
@@ -91,10 +92,11 @@ class Segment:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._file = self.path.open("wb", buffering=0)
 
-    @property
-    def free(self) -> int:
-        """Bytes that still fit."""
-        return len(self._data) - self.used
+    def fits(self, windows: Windows, first: int) -> int:
+        """How many of the windows from ``first`` on it still takes."""
+        begin = int(windows.ends[first - 1]) if first else 0
+        last = int(np.searchsorted(windows.ends, begin + len(self._data) - self.used, "right"))
+        return min(last - first, self._index.shape[1] - self._windows)
 
     @property
     def memory(self) -> int:
