@@ -32,7 +32,8 @@ def run(*words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("code", "more", "said"),
     [
-        (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated"),
+        (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated, "),
+        (2, ["--scn", "application"], "scn_column belongs to application and source-generated"),
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
         (2, ["--event-version", "3"], "event-version"),
         (2, ["--properties", "nowhere"], "leave the properties away"),

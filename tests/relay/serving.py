@@ -38,7 +38,7 @@ class Served:
         self._assemblers = {
             number: Assembler(
                 relay.names.of(number), relay.registry, one.feeder._scn, partition=number,
-                version=relay.config.event_version,
+                version=relay.config.event_version, scn_column=relay.config.scn_column,
             )
             for number, one in relay.partitions.items()
         }  # fmt: skip

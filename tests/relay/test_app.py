@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
+from headgate.errors import ScnOrderError, UnsupportedError
 from headgate.replication import ImageBatch
 from tests.relay.rows import PERSON, UUID, block, image, people
 from tests.relay.serving import PET, Answer, Served, physical, served
@@ -425,3 +426,21 @@ def test_a_changed_key_is_a_delete_and_an_upsert(relay: Served) -> None:
     found = stream(relay)
     assert [(one.get("opcode"), one["key"]) for one in found] == [("DELETE", 1), ("UPSERT", 5), (None, 0)]
     assert PERSON.key == (0,)
+
+
+def test_scns_of_a_column() -> None:
+    with served(scn="application", scn_column="id") as relay:
+        relay.put(block(people([7, 3])), block(people([8], gtids=[f"{UUID}:2"], pos=[300])))
+        assert [(one["sequence"], one["key"]) for one in stream(relay)] == [(7, 7), (7, 3), (7, 0), (8, 8), (8, 0)]
+        with pytest.raises(ScnOrderError, match="SCN 5 after 8"):
+            relay.put(block(people([5], gtids=[f"{UUID}:3"], pos=[400])))
+    with served(scn="source-generated", scn_column="or_test.pet.owner") as relay:
+        relay.put(block(people([7], ordinals=[0]), pets([1000], ordinals=[1])))
+        assert {one["sequence"] for one in stream(relay)} == {GENERATION + 1000}
+        with pytest.raises(ScnOrderError, match="no row with a number"):
+            relay.put(block(people([8], gtids=[f"{UUID}:2"], pos=[300])))
+    with (
+        served(scn="application", scn_column="first_name") as relay,
+        pytest.raises(UnsupportedError, match="no numbers"),
+    ):
+        relay.put(block(people([1])))

@@ -11,17 +11,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay._scn import BinlogOffset, GenerationMap, GtidGeneration, RelayGenerated, Scn, make_scn
+from headgate.relay._scn import (
+    KINDS,
+    Application,
+    BinlogOffset,
+    GenerationMap,
+    GtidGeneration,
+    RelayGenerated,
+    Scn,
+    SourceGenerated,
+    Transactions,
+    make_scn,
+)
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 NUMBER = 1 << 48
 
 
-def give(scn: Scn, *gtids: str, files: list[int] | None = None, positions: list[int] | None = None) -> list[int]:
+def give(
+    scn: Scn,
+    *gtids: str,
+    files: list[int] | None = None,
+    positions: list[int] | None = None,
+    values: list[int] | None = None,
+) -> list[int]:
     count = len(gtids)
     file = np.array(files or [1] * count, np.int64)
     pos = np.array(positions or range(4, 4 + count), np.int64)
-    return [int(one) for one in scn.number(gtids, file, pos, np.full(count, 7, np.int64))]
+    value = np.array(values or [-1] * count, np.int64)
+    return [int(one) for one in scn.number(Transactions(gtids, file, pos, np.full(count, 7, np.int64), value))]
 
 
 def test_binlog_offset_is_file_and_offset() -> None:
@@ -141,6 +159,29 @@ def test_gtid_generation_over_any_failovers_and_restarts(runs: list[tuple[str, i
         assert give(GtidGeneration(generations, found[begin - 1] if begin else -1), *log[begin:]) == found[begin:]
 
 
+def test_the_applications_numbers() -> None:
+    scn = Application()
+    assert give(scn, f"{A}:1", f"{A}:2", values=[5, 2**63 - 2]) == [5, 2**63 - 2]
+    assert give(Application(scn.last), f"{B}:1", values=[2**63 - 1]) == [2**63 - 1]
+    with pytest.raises(ScnOrderError, match="not in the order of the commits"):
+        give(Application(), f"{A}:1", f"{A}:2", values=[7, 6])
+    with pytest.raises(ScnOrderError, match=f"no row with a number.*gtid={A}:2"):
+        give(Application(), f"{A}:1", f"{A}:2", values=[7, -1])
+
+
+def test_numbers_of_the_server_with_a_generation() -> None:
+    generations = GenerationMap()
+    scn = SourceGenerated(generations)
+    assert give(scn, f"{A}:1", f"{A}:2", f"{B}:1", values=[100, 102, 103]) == [
+        NUMBER + 100, NUMBER + 102, 2 * NUMBER + 103,
+    ]  # fmt: skip
+    assert give(SourceGenerated(generations, scn.last), f"{B}:2", values=[104]) == [2 * NUMBER + 104]
+    with pytest.raises(ScnOrderError, match="committed after one with a greater number"):
+        give(scn, f"{B}:2", f"{B}:3", values=[105, 104])
+    with pytest.raises(ScnOrderError, match="no row"):
+        give(scn, f"{B}:4")
+
+
 def test_a_map_that_is_none(tmp_path: Path) -> None:
     file = tmp_path / "g.json"
     for text in ("{", "[]", '{"v": 1}', '{"generations": [{"a": 1}]}'):
@@ -151,6 +192,6 @@ def test_a_map_that_is_none(tmp_path: Path) -> None:
 
 def test_kinds() -> None:
     generations = GenerationMap()
-    for kind in ("gtid-generation", "binlog-offset", "relay-generated"):
+    for kind in KINDS:
         scn = make_scn(kind, last=5, generations=generations)
         assert (scn.kind, scn.last) == (kind, 5)

@@ -49,7 +49,15 @@ def command(
         Path | None, typer.Option(metavar="DIR", help="The folder of Avro schemas, read and written.")
     ] = None,
     scn: Annotated[
-        str | None, typer.Option(metavar="KIND", help="gtid-generation, binlog-offset or relay-generated.")
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="gtid-generation (default), binlog-offset, relay-generated, application or source-generated.",
+        ),
+    ] = None,
+    scn_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="What the last two are made of: a column, or db.table.column."),
     ] = None,
     event_version: Annotated[
         int | None, typer.Option(min=1, max=2, help="Of Databus's events; 2 goes out as 1 to those who ask for it.")
@@ -74,7 +82,7 @@ def command(
 
     config = load_relay(sources, properties)
     given: dict[str, Any] = {
-        "port": port, "host": host, "state": state, "schemas": schemas, "scn": _kind(scn),
+        "port": port, "host": host, "state": state, "schemas": schemas, "scn": _kind(scn), "scn_column": scn_column,
         "event_version": event_version, "disk_bytes": disk_bytes,
     }  # fmt: skip
     config = replace(config, **{name: value for name, value in given.items() if value is not None})

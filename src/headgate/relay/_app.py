@@ -94,15 +94,15 @@ def _safely(command: Callable[[Request], Any]) -> Callable[[Request], Any]:
 
 def _failure(error: str, message: str, cause: str | None = None) -> Response:
     text = " ".join(message.split())
-    headers = {**_HEADERS, "x-dbus-error": error, "x-dbus-error-message": _latin(text)}
+    headers = {**_HEADERS, "x-dbus-error": error, "x-dbus-error-message": _in_header(text)}
     if cause is not None:
-        headers |= {"x-dbus-error-cause": cause, "x-dbus-error-cause-message": _latin(text)}
+        headers |= {"x-dbus-error-cause": cause, "x-dbus-error-cause-message": _in_header(text)}
     return Response(_compact({"error": error, "message": text}) + "\r\n", 500, headers)
 
 
-def _latin(text: str) -> str:
-    """As it may stand in a header."""
-    return text.encode("ascii", "backslashreplace").decode()
+def _in_header(text: str) -> str:
+    """As it may stand in a header: what is not printable ASCII is escaped."""
+    return text.encode("unicode_escape").decode("ascii")
 
 
 def _compact(value: Any) -> str:

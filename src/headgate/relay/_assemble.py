@@ -29,7 +29,7 @@ from headgate.errors import UnsupportedError
 from headgate.relay._avro import EncodedRows, RowEncoder
 from headgate.relay._events import EOP_SIZE, event_sizes, put_eops, put_events, seal
 from headgate.relay._schemas import Registry, Schema
-from headgate.relay._scn import Scn
+from headgate.relay._scn import Scn, Transactions
 from headgate.relay._segments import Windows
 from headgate.relay._sources import LogicalSource
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock
@@ -116,9 +116,20 @@ class Assembler:
 
     :param partition: the physical partition's id, 1 to 32767.
     :param version: of the events, 1 or 2.
+    :param scn_column: of which SCNs are made, where they are: ``column``, or ``db.table.column``.
     """
 
-    def __init__(self, sources: SourceOf, registry: Registry, scn: Scn, *, partition: int, version: int = 1) -> None:
+    def __init__(
+        self,
+        sources: SourceOf,
+        registry: Registry,
+        scn: Scn,
+        *,
+        partition: int,
+        version: int = 1,
+        scn_column: str | None = None,
+    ) -> None:
+        self._column = scn_column
         self._sources, self._registry, self._scn = sources, registry, scn
         self._partition, self._version = partition, version
         self._writers: dict[tuple[str, str], _Writer] = {}
@@ -155,7 +166,8 @@ class Assembler:
         for part in parts:
             part.rows = int(np.searchsorted(part.ranks, rows))
         coded = [self._code(part) for part in parts if part.rows]
-        scns = self._scn.number(names, seqs[0][lasts], seqs[1][lasts], seqs[3][lasts])
+        values = self._values(parts, np.repeat(np.arange(whole), lasts - firsts[:whole] + 1), whole)
+        scns = self._scn.number(Transactions(names, seqs[0][lasts], seqs[1][lasts], seqs[3][lasts], values))
         windows = self._write(coded, rows, firsts[:whole], lasts, scns, seqs[3] * _NS_PER_US)
         self._waiting = [_rest(part) for part in parts if part.rows < part.image.batch.num_rows]
         return Finished(windows, names, _counts(coded))
@@ -184,6 +196,30 @@ class Assembler:
         deletes = (letters == _DELETES[0]) | (letters == _DELETES[1])
         stamps = np.asarray(batch.column(3).cast(pa.int64())) * _NS_PER_US
         return _Coded(writer, part.ranks[: part.rows], deletes, stamps, keys, rows, sizes)
+
+    def _values(self, parts: Sequence[_Part], window_of: Int64s, windows: int) -> Int64s:
+        """Of each transaction the greatest value of the column that SCNs are made of; -1: none."""
+        found = np.full(windows, -1, np.int64)
+        for part in parts:
+            index = -1 if self._column is None or not part.rows else self._column_in(part.image.table)
+            if index < 0:
+                continue
+            batch = part.image.batch.slice(0, part.rows)
+            column = batch.column(batch.num_columns - len(part.image.table.columns) + index)
+            if not (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+                raise UnsupportedError(
+                    "SCNs are made of a column that holds no numbers", table=part.image.table.full_name
+                )
+            np.maximum.at(found, window_of[part.ranks[: part.rows]], np.asarray(column.fill_null(-1).cast(pa.int64())))
+        return found
+
+    def _column_in(self, table: TableDef) -> int:
+        """The index of the column that SCNs are made of; -1: the table has none."""
+        place, _, name = (self._column or "").rpartition(".")
+        if place not in ("", table.full_name):
+            return -1
+        names = [column.name.lower() for column in table.columns]
+        return names.index(name.lower()) if name.lower() in names else -1
 
     def _write(
         self, coded: Sequence[_Coded], rows: int, firsts: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s

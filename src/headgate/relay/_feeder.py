@@ -91,10 +91,11 @@ class Feeder:
         state: State,
         file: Path | None,
         version: int = 1,
+        scn_column: str | None = None,
         policies: Policies | None = None,
     ) -> None:
         self._source, self._names, self._registry, self._buffer, self._scn = source, names, registry, buffer, scn
-        self._had, self._file, self._version = state.gtid, file, version
+        self._had, self._file, self._version, self._scn_column = state.gtid, file, version, scn_column
         self._policies = policies or Policies()
         self._patterns = TablePatterns([one.table for one in source.sources])
         self._stop = threading.Event()
@@ -158,7 +159,7 @@ class Feeder:
     def _follow(self) -> None:
         assembler = Assembler(
             self._names.of(self._source.id), self._registry, self._scn, partition=self._source.id,
-            version=self._version,
+            version=self._version, scn_column=self._scn_column,
         )  # fmt: skip
         self._had = self._builder.build()
         items = follow(self._source.settings, self._had, tables=self._patterns, images="keys", policies=self._policies)

@@ -65,7 +65,7 @@ class Relay:
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
         feeder = Feeder(
             source, self.names, self.registry, buffer, scn, state=state, file=file, version=config.event_version,
-            policies=Policies(zero_dates=config.zero_dates),
+            scn_column=config.scn_column, policies=Policies(zero_dates=config.zero_dates),
         )  # fmt: skip
         return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"))
 

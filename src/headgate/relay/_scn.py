@@ -18,6 +18,13 @@ transaction is published. All are positive in 64 signed bits.
 ``relay-generated``
     Counts transactions, from a state that is kept with the position (so that both are of one moment). Two relays that
     begin with the same state at the same transaction stay equal while their sources do.
+``application``
+    The greatest value that a column has in the transaction's rows: a number that the application made, such as a
+    Snowflake id.
+``source-generated``
+    ``generation << 48 | value`` of such a column, which the server made, as an AUTO_INCREMENT key of a table that every
+    transaction writes; generations as above. The last two are made before the commit, so their order may not be that of
+    the commits: where it is not, the transaction is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ import fcntl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +42,25 @@ import numpy.typing as npt
 from headgate.errors import ConfigError, ScnOrderError
 from headgate.relay._files import read_json, write_json
 
-__all__ = ["KINDS", "BinlogOffset", "GenerationMap", "GtidGeneration", "Kind", "RelayGenerated", "Scn", "make_scn"]
+__all__ = [
+    "KINDS",
+    "OF_COLUMNS",
+    "Application",
+    "BinlogOffset",
+    "GenerationMap",
+    "GtidGeneration",
+    "Kind",
+    "RelayGenerated",
+    "Scn",
+    "SourceGenerated",
+    "Transactions",
+    "make_scn",
+]
 
-Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated"]
+Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+OF_COLUMNS: Final[tuple[Kind, ...]] = ("application", "source-generated")
+"""Those that take their numbers from a column."""
 
 _OFFSET_BITS: Final = 32
 _NUMBER_BITS: Final = 48
@@ -49,6 +71,19 @@ _LAST_FILE: Final = 2**31 - 1
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
+class Transactions(NamedTuple):
+    """Whole transactions in the order of the log; each array is int64[transactions]."""
+
+    gtids: Sequence[str]
+    files: _Numbers
+    positions: _Numbers
+    """Where the last row event of each begins."""
+    stamps_us: _Numbers
+    """Commit times, µs since 1970."""
+    values: _Numbers
+    """The greatest value of the column that SCNs are made of; -1: there is none."""
+
+
 class Scn(Protocol):
     """Numbers whole transactions in the order of the log. It changes with every transaction it has numbered."""
 
@@ -56,8 +91,8 @@ class Scn(Protocol):
     last: int
     """The newest SCN given; -1: none yet."""
 
-    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
-        """SCNs of the next transactions: their GTIDs, where the last row event of each begins, commit times (µs).
+    def number(self, transactions: Transactions) -> _Numbers:
+        """SCNs of the next transactions.
 
         :raises ScnOrderError: this kind cannot number them in order.
         """
@@ -67,6 +102,10 @@ def make_scn(kind: Kind, *, last: int, generations: GenerationMap) -> Scn:
     """The numbers that come after ``last``."""
     if kind == "binlog-offset":
         return BinlogOffset(last)
+    if kind == "application":
+        return Application(last)
+    if kind == "source-generated":
+        return SourceGenerated(generations, last)
     return RelayGenerated(last) if kind == "relay-generated" else GtidGeneration(generations, last)
 
 
@@ -89,9 +128,9 @@ class BinlogOffset:
     def __init__(self, last: int = -1) -> None:
         self.last = last
 
-    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+    def number(self, transactions: Transactions) -> _Numbers:
         """See :class:`Scn`."""
-        del stamps_us
+        gtids, files, positions = transactions[:3]
         far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
         if len(far):
             raise ScnOrderError(
@@ -109,6 +148,34 @@ class BinlogOffset:
         return scns
 
 
+def _check_values(transactions: Transactions) -> None:
+    missing = np.flatnonzero(transactions.values < 0)
+    if len(missing):
+        raise ScnOrderError(
+            "a transaction has no row with a number in the column that SCNs are made of: write it with every "
+            "transaction, or use gtid-generation",
+            gtid=transactions.gtids[int(missing[0])],
+        )
+
+
+class Application:
+    """The column's value."""
+
+    kind: Kind = "application"
+
+    def __init__(self, last: int = -1) -> None:
+        self.last = last
+
+    def number(self, transactions: Transactions) -> _Numbers:
+        """See :class:`Scn`."""
+        _check_values(transactions)
+        scns = transactions.values
+        remedy = "the application's numbers are not in the order of the commits; gtid-generation is"
+        _check_growth(scns, self.last, transactions.gtids, remedy)
+        self.last = int(scns[-1]) if len(scns) else self.last
+        return scns
+
+
 class RelayGenerated:
     """Counts transactions."""
 
@@ -117,11 +184,10 @@ class RelayGenerated:
     def __init__(self, last: int = -1) -> None:
         self.last = last
 
-    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+    def number(self, transactions: Transactions) -> _Numbers:
         """See :class:`Scn`."""
-        del files, positions, stamps_us
         first = max(self.last, 0) + 1
-        scns = np.arange(first, first + len(gtids), dtype=np.int64)
+        scns = np.arange(first, first + len(transactions.gtids), dtype=np.int64)
         self.last = int(scns[-1]) if len(scns) else self.last
         return scns
 
@@ -210,24 +276,28 @@ class GtidGeneration:
 
     kind: Kind = "gtid-generation"
 
+    _regress = (
+        "has a smaller number than one of the same source before it (Group Replication with several primaries, a GTID "
+        "set by hand, or a log that began anew)"
+    )
+
     def __init__(self, generations: GenerationMap, last: int = -1) -> None:
         self._map = generations
         self.last = last
         self._source = ""
         self._generation = 0
 
-    def number(self, gtids: Sequence[str], files: _Numbers, positions: _Numbers, stamps_us: _Numbers) -> _Numbers:
+    def number(self, transactions: Transactions) -> _Numbers:
         """See :class:`Scn`."""
-        del files, positions
-        scns = np.empty(len(gtids), np.int64)
-        for i, gtid in enumerate(gtids):
+        scns = np.empty(len(transactions.gtids), np.int64)
+        for i, (gtid, stamp) in enumerate(zip(transactions.gtids, transactions.stamps_us.tolist(), strict=True)):
             source, _, digits = gtid.rpartition(":")
-            scns[i] = self.last = self._next(gtid, source, int(digits), int(stamps_us[i]))
+            scns[i] = self.last = self._next(gtid, source, int(digits), stamp)
         return scns
 
     def _next(self, gtid: str, source: str, number: int, ts_us: int) -> int:
         if number >> _NUMBER_BITS:
-            raise ScnOrderError("a GTID's number does not fit an SCN: use relay-generated", gtid=gtid)
+            raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
         if source != self._source or not self._generation:
             found = self._map.find(source, number)
             if self._scn(found, number) <= self.last or not found:
@@ -236,8 +306,7 @@ class GtidGeneration:
         scn = self._scn(self._generation, number)
         if scn <= self.last:
             raise ScnOrderError(
-                "a transaction has a smaller number than one of the same source before it (Group Replication with "
-                "several primaries, a GTID set by hand, or a log that began anew): use relay-generated",
+                f"a transaction {self._regress}: use relay-generated",
                 gtid=gtid, scn=scn,
             )  # fmt: skip
         return scn
@@ -245,3 +314,19 @@ class GtidGeneration:
     @staticmethod
     def _scn(generation: int, number: int) -> int:
         return generation << _NUMBER_BITS | number
+
+
+class SourceGenerated(GtidGeneration):
+    """``generation << 48 | value`` of the column."""
+
+    kind: Kind = "source-generated"
+    _regress = "was committed after one with a greater number"
+
+    def number(self, transactions: Transactions) -> _Numbers:
+        """See :class:`Scn`."""
+        _check_values(transactions)
+        scns = np.empty(len(transactions.gtids), np.int64)
+        values, stamps = transactions.values.tolist(), transactions.stamps_us.tolist()
+        for i, (gtid, value, stamp) in enumerate(zip(transactions.gtids, values, stamps, strict=True)):
+            scns[i] = self.last = self._next(gtid, gtid.rpartition(":")[0], value, stamp)
+        return scns

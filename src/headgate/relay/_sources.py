@@ -50,7 +50,7 @@ from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._files import read_json, write_json
 from headgate.relay._schemas import Types
-from headgate.relay._scn import Kind
+from headgate.relay._scn import OF_COLUMNS, Kind
 
 __all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "SourceNames", "load_relay"]
 
@@ -122,6 +122,7 @@ class _Toml(_Model):
     schemas: str | None = None
     state: str | None = None
     scn: Kind = "gtid-generation"
+    scn_column: str | None = None
     generations: str | None = None
     event_version: Literal[1, 2] = 1
     types: Types = "exact"
@@ -143,6 +144,8 @@ class RelayConfig:
     state: Path | None = None
     """Where positions, ids and the buffer's files are; None: a restart begins anew."""
     scn: Kind = "gtid-generation"
+    scn_column: str | None = None
+    """``column`` or ``db.table.column``: what SCNs are made of, for the kinds that are made of a column."""
     generations: Path | None = None
     """The map of generations, if relays share one; else it is in the state folder."""
     event_version: int = 1
@@ -162,6 +165,8 @@ class RelayConfig:
         logical = [one for physical in self.physical for one in physical.sources]
         _once("source id", [one.id for one in logical])
         _once("source name", [one.name for one in logical])
+        if (self.scn in OF_COLUMNS) != (self.scn_column is not None):
+            raise ConfigError(f"scn_column belongs to {' and '.join(OF_COLUMNS)}, and they need it")
         if self.disk_bytes and self.state is None:
             raise ConfigError("a buffer on disk needs a state folder")
 
@@ -313,9 +318,10 @@ def _from_toml(text: str, file: Path) -> RelayConfig:
     physical = tuple(_toml_physical(one, file) for one in given.physical)
     folders = {name: _path(getattr(given, name), file) for name in ("schemas", "state", "generations")}
     return RelayConfig(
-        physical, port=given.port, host=given.host, scn=given.scn, event_version=given.event_version,
-        types=given.types, zero_dates=given.zero_dates, memory_bytes=given.buffer.memory_bytes,
-        disk_bytes=given.buffer.disk_bytes, policy=given.buffer.policy, **folders,
+        physical, port=given.port, host=given.host, scn=given.scn, scn_column=given.scn_column,
+        event_version=given.event_version, types=given.types, zero_dates=given.zero_dates,
+        memory_bytes=given.buffer.memory_bytes, disk_bytes=given.buffer.disk_bytes, policy=given.buffer.policy,
+        **folders,
     )  # fmt: skip
 
 
