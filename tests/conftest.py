@@ -23,7 +23,20 @@ HERE = Path(__file__).parent
 pytest_plugins = [f"tests.{path.stem}" for path in sorted(HERE.glob("fix_*.py"))]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that share a fixture of their module go to one worker, which makes it once."""
+    known = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    if any(found[-1].scope in ("module", "class") for found in known):
+        item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Random order, but what needs no server first: the common failures show at once."""
-    items.sort(key=lambda item: HERE / "integration" in item.path.parents)
+    """Random order, but what needs no server first: the common failures show at once. Then the modules with the longest
+    tests, so that no worker is left alone with one in the end.
+    """
+    longest: dict[Path, float] = {}
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        longest[item.path] = max(longest.get(item.path, 0), limit.args[0] if limit else 0)
+    items.sort(key=lambda item: (HERE / "integration" in item.path.parents, -longest[item.path]))

@@ -1,7 +1,7 @@
 """MySQL for tests.
 
-* ``mysql_server``: one server for the whole run, with :mod:`headgate.testing`'s default settings. Do not change its
-  global settings; work in a database of your own.
+* ``mysql_server``: one server for the whole run, or for each of its workers, with :mod:`headgate.testing`'s default
+  settings. Do not change its global settings; work in a database of your own.
 * ``mysql_db``: the name of a fresh, empty database on it, dropped after the test.
 * ``@pytest.mark.needs_own_server``: the test starts servers itself, or restarts them; it is skipped when
   HEADGATE_TEST_MYSQL_URL names a server to use instead.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker is done; ``pytest_terminal_summary`` is called in the process that started it."""
+    version = getattr(node, "workeroutput", {}).get("mysql")
+    if version:
+        node.config.stash[_version] = version
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if _version in config.stash:
         terminalreporter.write_line(f"mysql: {config.stash[_version]}")
@@ -53,6 +62,8 @@ def mysql_server(pytestconfig: pytest.Config) -> Iterator[MySQLServer]:
     """The run's shared server."""
     with MySQLServer.start() as server:
         pytestconfig.stash[_version] = server.version
+        if hasattr(pytestconfig, "workeroutput"):
+            pytestconfig.workeroutput["mysql"] = server.version
         yield server
 
 
