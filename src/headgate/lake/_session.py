@@ -26,6 +26,7 @@ __all__ = ["DELTA_PACKAGE", "DELTA_VERSION", "build_session", "delta_jars"]
 DELTA_VERSION = "4.4.0"
 DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _TASK_TRIES = 4  # as on a cluster (spark.task.maxFailures)
 
 _LOG4J = """\
@@ -69,18 +70,7 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     :param settings: ``spark.*`` settings of the user; they win.
     :param quiet: keep Spark's log off the terminal, but for errors that nothing else reports.
     """
-    given = {key: str(value) for key, value in (settings or {}).items()}
-    master = given.get("spark.master") or os.environ.get("MASTER") or "local[*]"
-    conf = {**_common(), **(_local(master) if master.startswith("local") else {"spark.master": master})}
-    conf["spark.app.name"] = f"headgate {name}"
-    if quiet:
-        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}"
-        conf["spark.log.level"] = "ERROR"
-    master_asked = given.pop("spark.master", None)
-    conf.update(given)
-    if master_asked is not None and not master_asked.startswith("local"):
-        conf["spark.master"] = master_asked
-
+    conf = session_settings(name, settings or {}, quiet=quiet)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -90,6 +80,21 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
         with quiet_start():
             return builder.getOrCreate()
     return builder.getOrCreate()
+
+
+def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = False) -> dict[str, str]:
+    """The Spark settings of a session: headgate's, and over them the user's."""
+    given = {key: str(value) for key, value in settings.items()}
+    master = given.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    conf = {**_common(), **(_local(master) if master.startswith("local") else {"spark.master": master})}
+    conf["spark.app.name"] = f"headgate {name}"
+    if given.get("spark.master", "local").startswith("local"):
+        given.pop("spark.master", None)
+    if quiet:
+        options = (f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}", given.pop(_JAVA_OPTIONS, ""))
+        conf[_JAVA_OPTIONS] = " ".join(option for option in options if option)
+        conf["spark.log.level"] = "ERROR"
+    return {**conf, **given}
 
 
 def _common() -> dict[str, str]:
@@ -119,7 +124,11 @@ def _local(master: str) -> dict[str, str]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_dir() / "numba"))
+    daemon = (
+        {"spark.python.daemon.module": "headgate._daemon"} if sys.platform == "linux" else {}
+    )  # no safe fork elsewhere
     return {
+        **daemon,
         "spark.master": f"local[{cores},{_TASK_TRIES}]",
         "spark.pyspark.python": sys.executable,
         "spark.driver.host": "127.0.0.1",

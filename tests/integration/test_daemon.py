@@ -1,0 +1,51 @@
+"""Spark's Python workers come from a daemon that has loaded what they need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+FORKED = """
+import os, sys
+from headgate._daemon import preload
+preload()
+before = set(sys.modules)
+if not os.fork():
+    {use}
+    os._exit(len({{name for name in set(sys.modules) - before if name.startswith(("headgate", "numba", "pyarrow"))}}))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+USE = """
+    import numpy as np, pyarrow as pa, pyarrow.compute as pc
+    from headgate.replication import op_array
+    from headgate.sinks._images import pair_updates
+    assert pc.sum(pa.array(np.arange(100_000)).cast(pa.int32())).as_py() == 4999950000
+    assert op_array(np.array([98, 99], np.uint8)).to_pylist() == ["b", "c"]
+"""
+
+
+def test_workers_are_forked_from_our_daemon(spark: SparkSession) -> None:
+    def parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        import psutil
+        import pyarrow as pa
+
+        for _ in batches:
+            command = " ".join(psutil.Process(os.getppid()).cmdline())
+            yield pa.RecordBatch.from_pydict({"command": [command]})
+
+    for row in spark.range(2).mapInArrow(parents, "command string").collect():
+        assert row["command"].endswith("-m headgate._daemon pyspark.worker")
+
+
+def test_a_forked_worker_loads_nothing_more() -> None:
+    code = FORKED.format(use=USE.strip())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "0\n", done.stderr

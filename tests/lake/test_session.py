@@ -1,0 +1,29 @@
+"""The settings of Spark sessions."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lake._session import session_settings
+
+JAVA = "spark.driver.extraJavaOptions"
+
+
+@pytest.mark.parametrize(
+    ("master", "made"),
+    [("local", "local[1,4]"), ("local[3]", "local[3,4]"), ("local[2,9]", "local[2,4]"), ("yarn", "yarn")],
+)
+def test_the_users_settings_win(master: str, made: str) -> None:
+    found = session_settings("x", {"spark.master": master, "spark.driver.memory": "3g", "spark.sql.other": "1"})
+    assert (found["spark.master"], found["spark.driver.memory"], found["spark.sql.other"]) == (made, "3g", "1")
+    assert found["spark.app.name"] == "headgate x"
+    assert ("spark.driver.bindAddress" in found) == master.startswith("local")
+
+
+def test_java_options_stand_beside_those_that_keep_it_quiet() -> None:
+    assert JAVA not in session_settings("x", {})
+    assert session_settings("x", {JAVA: "-Xss4m"})[JAVA] == "-Xss4m"
+    quiet = session_settings("x", {JAVA: "-Xss4m"}, quiet=True)
+    assert quiet[JAVA].startswith("-Dlog4j2.configurationFile=file:")
+    assert quiet[JAVA].endswith(" -Xss4m")
+    assert session_settings("x", {"spark.log.level": "INFO"}, quiet=True)["spark.log.level"] == "INFO"
