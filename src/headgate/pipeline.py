@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
+    from headgate.spark import PastTables
 
 __all__ = [
     "Pipeline",
@@ -459,28 +460,15 @@ def source_options(
     return options
 
 
-def read_source(spark: SparkSession, config: PipelineConfig) -> Callable[[str, str], DataFrame]:
-    """``(table, GTID set) -> DataFrame``: a source table as of a GTID set that the server has executed."""
-    from headgate.spark import register
+def read_source(spark: SparkSession, config: PipelineConfig) -> PastTables:
+    """The source's tables as of GTID sets that the server has executed."""
+    from headgate.spark import PastTables
 
-    register(spark)
-    keep = (
-        "url",
-        "secret_env",
-        "secret_file",
-        "chunk_rows",
-        "slots",
-        "retry_seconds",
-        *(name for name in POLICY_VALUES if name != "json"),
-    )
+    policies = (name for name in POLICY_VALUES if name not in ("json", "window"))
+    keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     lake = Lake.at(config.target.path or "")
     given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
-    options = {"meta": "false", **{name: given[name] for name in keep if name in given}}
-
-    def read(table: str, gtid: str) -> DataFrame:
-        return spark.read.format("mysql-cdc").options(**options).option("table", table).option("as_of", gtid).load()
-
-    return read
+    return PastTables(spark, {name: given[name] for name in keep if name in given})
 
 
 def _policy_options(config: PipelineConfig) -> dict[str, str]:

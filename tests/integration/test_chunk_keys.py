@@ -16,6 +16,7 @@ from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
 from headgate.snapshot._keys import range_condition
+from headgate.snapshot._ranges import among
 from headgate.testing import MySQLServer
 
 KEYS: dict[str, tuple[str, str]] = {
@@ -105,11 +106,11 @@ TYPED = Policies(zero_dates="text", time="microseconds", bit="binary")
 
 
 def select(
-    connection: Connection, table: TableDef, chunk: ChunkSpec | None = None, policies: Policies = TEXT
+    connection: Connection, table: TableDef, chunk: ChunkSpec | str = "TRUE", policies: Policies = TEXT
 ) -> pa.Table:
     codec = TableCodec(table, policies)
     names = [quote_name(name) for name in table.key_names]
-    condition = range_condition(names, chunk.lo, chunk.hi) if chunk else "TRUE"
+    condition = chunk if isinstance(chunk, str) else range_condition(names, chunk.lo, chunk.hi)
     sql = f"SELECT {codec.select_list} FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {condition}"
     schema = pa.schema(codec.fields)
     batches = [
@@ -145,6 +146,20 @@ def test_a_key_is_placed_as_the_select_places_it(tables: Connection, name: str, 
         inside = select(tables, table, chunk, policies).to_pylist()
         mask = in_range(tables.query, table, chunk)(keys)
         assert mask.tolist() == [row in inside for row in rows], chunk
+
+
+@pytest.mark.parametrize(
+    ("name", "policies"),
+    [(name, TEXT) for name in KEYS] + [(name, TYPED) for name in ("bit", "time", "date", "mixed", "typed")],
+)
+def test_rows_are_found_by_their_keys(tables: Connection, name: str, policies: Policies) -> None:
+    table = load(tables, name)
+    whole = select(tables, table, policies=policies)
+    for start in range(2):
+        part = whole.slice(start).take(list(range(0, whole.num_rows - start, 2)))
+        (condition,) = among(table, part.select(list(table.key_names)))
+        found = select(tables, table, condition, policies).to_pylist()
+        assert sorted(map(repr, found)) == sorted(map(repr, part.to_pylist()))
 
 
 @pytest.mark.parametrize("name", sorted(KEYS.keys() - {"enum", "set", "blob", "text", "pair", "mixed", "typed"}))

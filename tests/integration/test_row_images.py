@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -398,3 +399,28 @@ def test_partial_images_cannot_be_turned_back(session: Session) -> None:
     assert "binlog_row_image = 'FULL'" in str(error)
     events = session.server.query(f"SHOW BINLOG EVENTS IN '{error.file}' FROM {error.pos} LIMIT 1")
     assert events[0][2] == "Update_rows"
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_what_is_not_known_of_rows_that_are_turned_back(session: Session, only: bool) -> None:
+    """Whole before-images give whole rows; others the columns that they hold, and the names of the rest."""
+    scene = Chunks(session, 3)
+    before = scene.source()
+    session.do(
+        "SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE t SET a = 0 WHERE id = 2", "DELETE FROM t WHERE id = 4",
+        "UPDATE t SET id = 7 WHERE id = 6", "INSERT INTO t (id) VALUES (9)", "UPDATE t SET a = 1 WHERE id = 9",
+        "SET SESSION binlog_row_image = 'NOBLOB'", "UPDATE t SET b = '' WHERE id = 8",
+        "SET SESSION binlog_row_image = 'FULL'", "UPDATE t SET b = '' WHERE id IN (2, 10)",
+    )  # fmt: skip
+    wanted = pa.table({"id": pa.array([2, 4, 6, 7, 8, 10, 12], pa.int32())})
+    found = read_chunks(
+        session.settings, [scene.chunk()], executed=scene.executed, server_uuid=session.server.server_uuid, epoch=1,
+        planned_us=0, partial="tell", only=wanted if only else None,
+    )  # fmt: skip
+    rows = {row["id"]: row for item in found if isinstance(item, ImageBatch) for row in item.batch.to_pylist()}
+    assert sorted(rows) == ([2, 4, 6, 8, 10, 12] if only else sorted(before))
+    absent = {key: json.loads(row["_absent"]) for key, row in rows.items() if row["_absent"]}
+    assert absent == {2: ["a", "b", "c", "d"], 4: ["a", "b", "c", "d"], 6: ["a", "b", "c", "d"], 8: ["b"]}
+    for key, row in rows.items():
+        unknown = dict.fromkeys(absent.get(key, []))
+        assert {name: row[name] for name in before[key]} == {**before[key], **unknown}

@@ -250,6 +250,26 @@ def test_a_row_is_dropped_only_for_changes_that_bring_it(
     assert (caught.value.table, caught.value.file) == ("d.t", 7)
 
 
+def test_what_nobody_knows_of_a_row_is_told() -> None:
+    """The row is there, with what its image holds; rows that no image touched first are whole."""
+    window = Window(TABLE, SCHEMA)
+    (batch,) = batches([("c", (0, 1, "a")), ("d", (0, 2, "a")), ("b", (7, 3, "a")), ("u", (8, 3, "b"))], [])
+    absent = pa.array([None, '["v"]', None, '["s"]'], pa.string()).dictionary_encode()
+    window.add(batch.add_column(1, "_absent", absent))
+    found = window.rewind(table([(5, 1, "a"), (8, 3, "b"), (9, 4, "a")]), everywhere, tell=True)
+    rows = {(row["n"], row["s"]): (row["v"], row["_absent"]) for row in found.to_pylist()}
+    assert rows == {(2, "a"): (0, '["v"]'), (3, "a"): (7, None), (4, "a"): (9, None)}
+    assert window.rewind(table([]), lambda keys: np.zeros(keys.num_rows, np.bool_), tell=True).num_rows == 0
+
+
+def test_columns_with_the_names_of_notes() -> None:
+    named = TableDef("d", "t", (Column("id", "int"), Column("_file", "int"), Column("_pos", "int")), key=(0,))
+    window = Window(named, pa.schema([(column.name, pa.int32()) for column in named.columns]))
+    window.add(pa.record_batch({"_op": ["d"], **{name: pa.array([1], pa.int32()) for name in ("id", "_file", "_pos")}}))
+    nothing = pa.schema([("id", pa.int32()), ("_file", pa.int32()), ("_pos", pa.int32())]).empty_table()
+    assert window.rewind(nothing, everywhere).to_pylist() == [{"id": 1, "_file": 1, "_pos": 1}]
+
+
 def test_other_columns_are_refused() -> None:
     window = Window(TABLE, SCHEMA)
     batch = batches([("c", (1, 1, "a"))], [])[0]

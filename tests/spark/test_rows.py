@@ -137,7 +137,7 @@ def test_a_partial_image_out_of_an_unread_range_brings_its_before_image_along() 
 def test_typed_rows_refuse_partial_images() -> None:
     image = partial([("u", 1, 0, 1)], ['["v"]'])
     with pytest.raises(UnsupportedError, match=r"binlog_row_image = 'FULL'.*option tables") as caught:
-        _rows._typed(image, schema_of({"id": pa.int32(), "v": pa.int32()}), "all")
+        _rows.typed_batch(image, schema_of({"id": pa.int32(), "v": pa.int32()}), "all")
     assert caught.value.table == "d.t"
 
 
@@ -164,21 +164,21 @@ def schema_of(columns: dict[str, pa.DataType]) -> pa.Schema:
 def test_typed_rows_have_exactly_the_schema() -> None:
     image = batch_of("d.t", [("b", 1, 0, 1), ("u", 2, 0, 1), ("c", 3, 0, 2)])
     schema = schema_of({"id": pa.int64(), "v": pa.int32(), "gone": pa.string()})
-    rows = _rows._typed(image, schema, "keys")
+    rows = _rows.typed_batch(image, schema, "keys")
     assert rows.schema.equals(schema)
     assert rows["_op"].to_pylist() == ["d", "u", "c"]
     assert rows["gone"].null_count == 3
     assert set(rows["_table"].to_pylist()) == {"d.t"}
-    assert _rows._typed(image, schema, "all")["_op"].to_pylist() == ["b", "u", "c"]
+    assert _rows.typed_batch(image, schema, "all")["_op"].to_pylist() == ["b", "u", "c"]
 
 
 def test_column_that_the_query_does_not_know_stops_it() -> None:
     image = batch_of("d.t", [("c", 1, 0, 1)])
     with pytest.raises(SchemaChangedError, match=r"new column v.*start the query again") as caught:
-        _rows._typed(image, schema_of({"id": pa.int32()}), "keys")
+        _rows.typed_batch(image, schema_of({"id": pa.int32()}), "keys")
     assert caught.value.column == "v"
     with pytest.raises(SchemaChangedError, match="has become int32"):
-        _rows._typed(image, schema_of({"id": pa.int32(), "v": pa.date64()}), "keys")
+        _rows.typed_batch(image, schema_of({"id": pa.int32(), "v": pa.date64()}), "keys")
 
 
 def test_table_with_a_column_named_like_ours_is_refused() -> None:

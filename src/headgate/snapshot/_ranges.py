@@ -22,13 +22,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._keys import BINARIES, FLOATS, TEMPORALS, TEXTS, bound_columns, range_condition
+from headgate.snapshot._keys import (
+    BINARIES,
+    FLOATS,
+    TEMPORALS,
+    TEXTS,
+    bound_columns,
+    key_columns,
+    range_condition,
+)
 from headgate.snapshot._window import InRange, Mask
 
-__all__ = ["Query", "documents", "in_range", "json_values", "places"]
+__all__ = ["Query", "among", "documents", "in_range", "json_values", "places"]
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 
@@ -145,22 +154,36 @@ def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None
 
 
 def _ask(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask:
-    columns = bound_columns(table, chunk.surrogate)
+    mask = np.zeros(keys.num_rows, np.bool_)
+    for start, expressions, given in _given(bound_columns(table, chunk.surrogate), keys):
+        found = query(f"SELECT t.i FROM {given} WHERE {range_condition(expressions, chunk.lo, chunk.hi)}")
+        mask[places(found) + start] = True
+    return mask
+
+
+def among(table: TableDef, keys: pa.Table) -> Iterator[str]:
+    """Conditions that together are true for the rows with these keys; also for keys that the collation calls equal.
+
+    :param keys: the table's key columns, as its codecs make them.
+    """
+    columns = key_columns(table)
+    names = ", ".join(quote_name(column.name) for column in columns)
+    for _, expressions, given in _given(columns, keys):
+        yield f"({names}) IN (SELECT {', '.join(expressions)} FROM {given})"
+
+
+def _given(columns: Sequence[Column], keys: pa.Table) -> Iterator[tuple[int, list[str], str]]:
+    """Some keys at a time as a table ``t`` in SQL: the place of the first, what has the key's values, the table."""
     specs, expressions = [], []
     for index, column in enumerate(columns):
         kind, expression = _json_column(column, f"k{index}")
         specs.append(f"k{index} {kind} PATH '$[{index}]' ERROR ON ERROR")
         expressions.append(expression)
-    condition = range_condition(expressions, chunk.lo, chunk.hi)
-    mask = np.zeros(keys.num_rows, np.bool_)
     values = [json_values(column, keys.column(column.name)) for column in columns]
     for start, document in documents(values):
-        found = query(
-            f"SELECT t.i FROM JSON_TABLE(_utf8mb4 X'{document.encode().hex()}', '$[*]'"
-            f" COLUMNS (i FOR ORDINALITY, {', '.join(specs)})) AS t WHERE {condition}"
-        )
-        mask[places(found) + start] = True
-    return mask
+        text = f"_utf8mb4 X'{document.encode().hex()}'"
+        table = f"JSON_TABLE({text}, '$[*]' COLUMNS (i FOR ORDINALITY, {', '.join(specs)})) AS t"
+        yield start, expressions, table
 
 
 def places(found: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:

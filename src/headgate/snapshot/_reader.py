@@ -121,7 +121,7 @@ from headgate.replication import (
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
-from headgate.snapshot._ranges import in_range
+from headgate.snapshot._ranges import among, in_range
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
 
@@ -173,6 +173,8 @@ def read_chunks(
     policies: Policies = DEFAULT,
     truncate: Literal["keep", "redo"] = "keep",
     locks: TableLocks | None = None,
+    partial: Literal["refuse", "tell"] = "refuse",
+    only: pa.Table | None = None,
 ) -> Iterator[ImageBatch | Redo]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -183,6 +185,10 @@ def read_chunks(
     :param hint: where a reader stood when its set was E, or less.
     :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
     :param locks: lock the tables while the view is opened from which all chunks are read; None: no locks.
+    :param partial: rows of which an image tells only a part: an error, or given with ``_absent``, the columns that
+        nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.
+    :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
+        puts back may be more. For chunks of one table, with a key and without a filter.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
@@ -201,8 +207,8 @@ def read_chunks(
         if locks is not None and tables:
             view = stack.enter_context(open_view(settings, tables, locks, check))
         log = _TaskLog(settings, chunks, executed, server_uuid, hint, policies)
-        task = _Task(connection, view, log, policies, truncate, chunks[-1])
-        stamp = _Stamp(epoch, planned_us, first_ordinal)
+        task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=partial == "tell", only=only)
+        stamp = _Stamp(epoch, planned_us, first_ordinal, tell=partial == "tell")
         for chunk in chunks:
             try:
                 table, rows = task.read(chunk)
@@ -368,7 +374,12 @@ class _Task:
         policies: Policies,
         truncate: Literal["keep", "redo"],
         last: ChunkSpec,
+        *,
+        tell: bool,
+        only: pa.Table | None,
     ) -> None:
+        self._tell = tell
+        self._only = only
         self._connection = connection
         self._view = view
         self._last = last
@@ -429,15 +440,16 @@ class _Task:
         where = range_condition(names, chunk.lo, chunk.hi)
         if chunk.filter is not None:
             where = f"{where} AND ({chunk.filter})"
-        sql = (
+        select = (
             f"SELECT /*+ MAX_EXECUTION_TIME({_SELECT_SECONDS * 1000}) */ {codec.select_list}"
-            f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {where}"
+            f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE"
         )
         schema = pa.schema(codec.fields)
         try:
             batches = [
                 pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema)
-                for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS)
+                for condition in ([where] if self._only is None else among(table, self._only))
+                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS)
             ]
         except ServerError as error:
             if chunk.filter is not None and isinstance(error, Definite) and error.code not in _NO_SUCH_TABLE - {1054}:
@@ -460,7 +472,9 @@ class _Task:
 
     def _rewind(self, chunk: ChunkSpec, table: TableDef, rows: pa.Table) -> pa.Table:
         if not table.key:
-            return self._without_key(chunk, rows)
+            rows = self._without_key(chunk, rows)
+            whole = pa.nulls(rows.num_rows, pa.string())
+            return rows.append_column(ABSENT_FIELD.name, whole) if self._tell else rows
         rule = self._policies.of(chunk.table).window
         if rule == "keep":
             self._check_kept(chunk, table)
@@ -483,6 +497,7 @@ class _Task:
                 in_range(query, self._log.define(table), chunk),
                 along=chunk.surrogate,
                 fulfils=None if chunk.filter is None else fulfils(query, table, chunk.filter, self._policies),
+                tell=self._tell,
             )
         except Undecided as undecided:
             raise _Again(str(undecided)) from None
@@ -526,14 +541,19 @@ def _moves_partly(batch: pa.RecordBatch, key: Sequence[str]) -> bool:
 class _Stamp:
     """Turns rows into canonical ``r`` batches, numbering them through."""
 
-    def __init__(self, epoch: int, planned_us: int, first_ordinal: int) -> None:
+    def __init__(self, epoch: int, planned_us: int, first_ordinal: int, *, tell: bool) -> None:
+        self._tell = tell  # the rows' last column is _absent
         self._epoch = epoch
         self._planned_us = planned_us
         self._ordinal = first_ordinal
 
     def batches(self, table: TableDef, rows: pa.Table) -> Iterator[ImageBatch]:
         """The rows of one chunk; none if there are none."""
-        schema = canonical_schema(table, list(rows.schema))
+        fields = list(rows.schema)
+        if self._tell:
+            fields.insert(0, fields.pop().with_type(ABSENT_FIELD.type))
+            rows = rows.select([len(fields) - 1, *range(len(fields) - 1)]).cast(pa.schema(fields))
+        schema = canonical_schema(table, fields)
         if rows.num_rows <= _BATCH_ROWS:  # larger ones come in pieces of that size, which joining would only copy
             rows = rows.combine_chunks()
         for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):

@@ -14,8 +14,10 @@ An update that changes the key is a touch of the old key (its before-image, b) a
 after-image, c). Rows here are *images*, one touch each, so an update is always the two images ``b`` and ``u``: the
 touch of k by ``b`` comes first, and a ``u`` is a first touch only when the row came from another key.
 
-*Partial images* (``binlog_row_image`` MINIMAL or NOBLOB) break (b): the first image of a key does not hold the row. A
-chunk with such a key is refused. (a) and (c) need no image.
+*Partial images* (``binlog_row_image`` MINIMAL or NOBLOB) break (b): the first image of a key does not hold the row. It
+proves that there was one, and what it holds of it is right; nobody knows the rest. A chunk with such a key is refused,
+unless the reader asks to be told: then the row has the names of the columns that nobody knows. (a) and (c) need no
+image.
 
 So a chunk for the range (lo, hi] is: the rows found whose key W does not touch, plus the images (b) whose key lies in
 the range. Whether it does is the collation's business where text is concerned; a key that the SELECT itself found lies
@@ -51,11 +53,13 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 InRange: TypeAlias = Callable[[pa.Table], Mask]
 """Key columns of n rows → bool[n]: which keys lie in the chunk's range."""
 
+_OP, _ABSENT, _LEANS, _FILE, _POS = ("\0op", "\0absent", "\0leans", "\0file", "\0pos")
+"""Names that no column of MySQL can have."""
 _NOTES = (
-    pa.field("_op", pa.string()), pa.field("_partial", pa.bool_()), pa.field("_leans", pa.bool_()),
-    pa.field("_file", pa.int32()), pa.field("_pos", pa.int64()),
+    pa.field(_OP, pa.string()), pa.field(_ABSENT, pa.string()), pa.field(_LEANS, pa.bool_()),
+    pa.field(_FILE, pa.int32()), pa.field(_POS, pa.int64()),
 )  # fmt: skip
-"""What is kept of an image beside its columns. ``_leans``: it belongs to an update whose after-image leaves columns
+"""What is kept of an image beside its columns. ``leans``: it belongs to an update whose after-image leaves columns
 out, so it is of use only to a row that is there."""
 _SETTLE_ROWS = 1 << 16
 """Images to gather before first touches are picked out again: bounds the state at a constant cost per image."""
@@ -103,6 +107,7 @@ class Window:
         *,
         along: str | None = None,
         fulfils: InRange | None = None,
+        tell: bool = False,
     ) -> pa.Table:
         """The chunk as of E.
 
@@ -112,11 +117,16 @@ class Window:
             another place at E, so ``in_range`` is asked about every image.
         :param fulfils: rows → bool[n]: which rows fulfil the chunk's filter. Asked about every image that is put back,
             because the row at E may fulfil it where the row found does not, and the other way round.
+        :param tell: rows that are known in part are given, and there is a column ``_absent`` behind the table's: the
+            names of what nobody knows of a row (null there), as a JSON list; null for a whole row. Not with ``along``
+            or ``fulfils``, which ask about values.
         :raises UnsupportedError: a row cannot be turned back, because its first image leaves columns out.
         """
         self._check_keys(rows)
         self._settle()
         first = self._first
+        if tell:
+            rows = rows.append_column(ABSENT_FIELD.name, pa.nulls(rows.num_rows, pa.string()))
         if not first.num_rows:
             return rows
         codes = key_codes([rows.select(self._keys), first.select(self._keys)], self._keys)
@@ -124,16 +134,19 @@ class Window:
         touched, found = np.zeros(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
         touched[of_first] = True
         found[of_rows] = True
-        restore = np.asarray(pc.is_in(first["_op"], pa.array(["b", "d"])).combine_chunks()).astype(np.bool_)
+        restore = np.asarray(pc.is_in(first[_OP], pa.array(["b", "d"])).combine_chunks()).astype(np.bool_)
         if along is not None:
             self._check_whole(first.filter(pa.array(restore)))
             found[:] = False
         ask = np.flatnonzero(restore & ~found[of_first])
         if len(ask):
             restore[ask] = in_range(first.select(self._keys if along is None else [along]).take(ask))
-        self._check_whole(first.filter(pa.array(restore)))
+        if not tell:
+            self._check_whole(first.filter(pa.array(restore)))
         kept = rows.filter(pa.array(~touched[of_rows]))
-        restored = first.filter(pa.array(restore)).drop_columns([field.name for field in _NOTES]).cast(rows.schema)
+        names = [field.name for field in self._schema][len(_NOTES) :]
+        restored = first.filter(pa.array(restore)).select([*names, _ABSENT] if tell else names)
+        restored = restored.rename_columns(rows.schema.names).cast(rows.schema)
         if fulfils is not None and restored.num_rows:
             restored = restored.filter(pa.array(fulfils(restored)))
         return pa.concat_tables([kept, restored])
@@ -154,7 +167,7 @@ class Window:
         touched, found = np.zeros(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
         touched[of_first] = True
         found[of_rows] = True
-        self._check_whole(first.filter(pa.array(found[of_first])), "_leans")
+        self._check_brought(first.filter(pa.array(found[of_first])))
         return rows.filter(pa.array(~touched[of_rows]))
 
     @property
@@ -174,18 +187,25 @@ class Window:
         self._first = images.take(np.sort(first[: int(codes.max(initial=-1)) + 1])).combine_chunks()
         self._later, self._later_rows = [], 0
 
-    def _check_whole(self, images: pa.Table, note: str = "_partial") -> None:
-        """What is put back, or left to the stream, must be all of a row."""
-        partial = images.filter(images[note])
+    def _check_whole(self, images: pa.Table) -> None:
+        """What is put back must be all of a row."""
+        self._refuse(
+            images.filter(images[_ABSENT].is_valid()),
+            "its before-image leaves columns out, so it cannot be turned back",
+        )
+
+    def _check_brought(self, images: pa.Table) -> None:
+        """What is left to the changes that follow must be in them."""
+        self._refuse(
+            images.filter(images[_LEANS]), "its image leaves columns out, so the changes that follow cannot bring it"
+        )
+
+    def _refuse(self, partial: pa.Table, lost: str) -> None:
         if partial.num_rows:
-            lost = {
-                "_partial": "its before-image leaves columns out, so it cannot be turned back",
-                "_leans": "its image leaves columns out, so the changes that follow cannot bring it",
-            }[note]
             raise UnsupportedError(
                 f"a row changed while its chunk was read, and {lost}: {PARTIAL_REMEDY}; or read the table with"
                 ' window = "keep"',
-                table=self._table.full_name, file=partial["_file"][0].as_py(), pos=partial["_pos"][0].as_py(),
+                table=self._table.full_name, file=partial[_FILE][0].as_py(), pos=partial[_POS][0].as_py(),
             )  # fmt: skip
 
     def _check_keys(self, images: pa.Table) -> None:
@@ -203,17 +223,17 @@ class Window:
 
 
 def _with_notes(batch: pa.RecordBatch) -> pa.Table:
-    """The batch with :data:`_NOTES` for its meta columns."""
-    found = pa.Table.from_batches([batch])
-    names = batch.schema.names
-    partial = np.zeros(len(found), np.bool_)
-    if ABSENT_FIELD.name in names:
-        partial = np.asarray(found[ABSENT_FIELD.name].is_valid())
+    """The batch with :data:`_NOTES` beside its columns."""
+    found, names = pa.Table.from_batches([batch]), batch.schema.names
     op = found["_op"]
+    absent = pa.nulls(len(found), pa.string())
+    if ABSENT_FIELD.name in names:
+        absent = found[ABSENT_FIELD.name].cast(pa.string())
+    partial = np.asarray(absent.is_valid())
     leans = partial & np.asarray(pc.equal(op, "u"))
     leans |= np.append(leans[1:], False) & np.asarray(pc.equal(op, "b"))
-    found = found.append_column("_partial", pa.array(partial)).append_column("_leans", pa.array(leans))
-    for note, part in (("_file", "file"), ("_pos", "pos")):
+    found = found.append_column(_OP, op).append_column(_ABSENT, absent).append_column(_LEANS, pa.array(leans))
+    for note, part in ((_FILE, "file"), (_POS, "pos")):
         kind = pa.int32() if part == "file" else pa.int64()
         place = pc.struct_field(found["_seq"], part) if "_seq" in names else pa.nulls(len(found), kind)
         found = found.append_column(note, place)

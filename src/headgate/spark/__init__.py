@@ -2,7 +2,8 @@
 
 from headgate.spark._control import ControlFolder
 from headgate.spark._options import OPTION_NAMES, Options
+from headgate.spark._past import PastTables
 from headgate.spark._planner import Planner
 from headgate.spark._source import MySQLCDCDataSource, register
 
-__all__ = ["OPTION_NAMES", "ControlFolder", "MySQLCDCDataSource", "Options", "Planner", "register"]
+__all__ = ["OPTION_NAMES", "ControlFolder", "MySQLCDCDataSource", "Options", "PastTables", "Planner", "register"]

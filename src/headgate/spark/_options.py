@@ -43,6 +43,8 @@ _HELP = {
     "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
     "new_tables": '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
+    "partial_rows": 'batch reads of one table: rows that change meanwhile with partial row images: "error" (default) '
+    'or "tell": a column _absent lists what nobody knows of a row (JSON)',
     "poll_ms": "how often an idle stream asks the server, at most (500)",
     "retry_seconds": "how long the planner tries again when the server cannot be reached or is behind (600)",
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
@@ -119,6 +121,7 @@ class Options:
     signal_table: str | None = None
     signal_topic: KafkaTopic | None = None
     snapshot_share: float = 1.0
+    partial_rows: Literal["error", "tell"] = "error"
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -136,6 +139,9 @@ class Options:
         if table is not None and "signal_table" in values:
             raise ConfigError('option "signal_table" is for streams of many tables, whose sinks hand signals on')
         policies = _policies(values)
+        tell = _choice(values, "partial_rows", "error", ("error", "tell")) == "tell"
+        if tell and (table is None or policies.of(table).window != "rewind"):
+            raise ConfigError('option "partial_rows" is "tell", which is for one table and window = "rewind"')
         if table is not None and policies.of(table).json == "variant":
             raise ConfigError(
                 'option "json" is "variant", which no data source in Python can hand to Spark: leave it out, and use '
@@ -175,6 +181,7 @@ class Options:
             signal_table=_signal_table(values.get("signal_table")),
             signal_topic=_signal_topic(values.get("signal_topic")),
             snapshot_share=_share(values.get("snapshot_share")),
+            partial_rows="tell" if tell else "error",
         )
 
     def locks(self, *, initial: bool) -> TableLocks | None:

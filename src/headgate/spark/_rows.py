@@ -49,6 +49,7 @@ __all__ = [
     "read_task",
     "schema_json",
     "spark_type",
+    "typed_batch",
     "typed_fields",
     "typed_rows",
     "without_unread",
@@ -91,11 +92,13 @@ def read_task(
     policies: Policies,
     ambiguous: Literal["raise", "stop"] = "raise",
     locks: TableLocks | None = None,
+    partial: Literal["refuse", "tell"] = "refuse",
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Inserted | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, signals, chunks that gave nothing.
 
     :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
     :param locks: how chunks lock their tables, if at all.
+    :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
     """
     executed = GtidSet.parse(task.executed)
     if task.log is not None:
@@ -121,7 +124,7 @@ def read_task(
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
-        locks=locks,
+        locks=locks, partial=partial,
     )  # fmt: skip
 
 
@@ -408,24 +411,25 @@ def spark_type(kind: pa.DataType) -> str:
 # --- one table, typed
 
 
-def typed_fields(table: TableDef, policies: Policies, *, meta: bool) -> list[pa.Field]:
-    """The columns of typed rows.
+def typed_fields(table: TableDef, policies: Policies, *, meta: bool, tell: bool = False) -> list[pa.Field]:
+    """The columns of typed rows; with ``tell`` also ``_absent``, at the end.
 
     :raises SchemaChangedError: a column of the table has the name of a meta column.
     """
     columns = list(TableCodec(table, policies).fields)
-    taken = [field.name for field in columns if field.name.lower() in META]
+    absent = [pa.field(ABSENT_FIELD.name, pa.string())] if tell else []
+    taken = [field.name for field in columns if field.name.lower() in {*META, *(field.name for field in absent)}]
     if taken:
         raise SchemaChangedError(
             f"column {taken[0]} has a name that headgate uses itself: rename it",
             table=table.full_name, column=taken[0],
         )  # fmt: skip
     if not meta:
-        return columns
+        return columns + absent
     canonical = canonical_schema(table, columns)
     first = [canonical.field(name) for name in META[:-1]]
     first[2] = pa.field("_gtid", pa.string())
-    return [*first, pa.field("_table", pa.string()), *columns]
+    return [*first, pa.field("_table", pa.string()), *columns, *absent]
 
 
 def typed_rows(
@@ -437,22 +441,26 @@ def typed_rows(
     images: Images,
     policies: Policies,
     locks: TableLocks | None = None,
+    partial_rows: Literal["error", "tell"] = "error",
 ) -> Iterator[pa.RecordBatch]:
     """A task's rows of one table, in exactly ``schema``.
 
+    :param partial_rows: ``tell``: ``schema`` has a column ``_absent``, what nobody knows of a row.
     :raises UnsupportedError: a row image leaves columns out, for which typed rows have no place.
-
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
-    for item in read_task(settings, task, images=images, policies=policies, locks=locks):
+    tell = partial_rows == "tell"
+    for item in read_task(
+        settings, task, images=images, policies=policies, locks=locks, partial="tell" if tell else "refuse"
+    ):
         if isinstance(item, Redo):
             raise ChunkRetryError(
                 f"a chunk cannot be read exactly: {item.reason}; start the query again with a new checkpoint",
                 table=item.chunk.table,
             )
         if isinstance(item, ImageBatch) and item.table.full_name == table:
-            yield _typed(item, schema, images)
+            yield typed_batch(item, schema, images, tell=tell)
 
 
 @lru_cache(maxsize=4)
@@ -461,9 +469,10 @@ def _repeated(name: str, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(name), rows)
 
 
-def _typed(image: ImageBatch, schema: pa.Schema, images: Images) -> pa.RecordBatch:
+def typed_batch(image: ImageBatch, schema: pa.Schema, images: Images, *, tell: bool = False) -> pa.RecordBatch:
+    """Rows of one table in exactly ``schema``; ``tell`` and errors as for :func:`typed_rows`."""
     batch, name = image.batch, image.table.full_name
-    if ABSENT_FIELD.name in batch.schema.names:
+    if ABSENT_FIELD.name in batch.schema.names and not tell:
         raise UnsupportedError(
             f"a row image leaves columns out, which typed rows cannot say: {PARTIAL_REMEDY}, and begin after that; or "
             "read the table through option tables, whose batches say it",

@@ -59,7 +59,8 @@ class MySQLCDCDataSource(DataSource):
         from headgate.spark._rows import find_table, typed_fields
 
         table = find_table(self._parsed.settings(), self._parsed.table)
-        fields = typed_fields(table, self._parsed.policies, meta=self._parsed.meta)
+        tell = self._parsed.partial_rows == "tell"
+        fields = typed_fields(table, self._parsed.policies, meta=self._parsed.meta, tell=tell)
         return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -111,7 +112,7 @@ class _Reading:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        yield from typed_rows(settings, task, options.table, schema, **how)
+        yield from typed_rows(settings, task, options.table, schema, **how, partial_rows=options.partial_rows)
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -121,6 +122,8 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         for name in ("as_of", "end"):
             if getattr(options, name) is not None:
                 raise ConfigError(f'option "{name}" is for batch reads; a stream begins at option "start"')
+        if options.partial_rows == "tell":
+            raise ConfigError('option "partial_rows" is for batch reads of rows: "as_of"')
         if options.table is not None and not options.meta:
             raise ConfigError('a stream of changes needs its meta columns: leave option "meta" out')
         self._parsed = options
@@ -181,6 +184,8 @@ class _BatchReader(_Reading, DataSourceReader):
         changes = options.end is not None or options.start not in (None, "snapshot")
         if changes and options.as_of is not None:
             raise ConfigError('option "as_of" reads rows, "start" and "end" read changes: keep the ones you mean')
+        if changes and options.partial_rows == "tell":
+            raise ConfigError('option "partial_rows" is for rows ("as_of"); "start" and "end" read changes')
         if changes and options.table is not None and not options.meta:
             raise ConfigError('changes need their meta columns: leave option "meta" out')
         if options.start == "current":
