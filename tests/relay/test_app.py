@@ -190,6 +190,29 @@ def test_checkpoints(with_events: Served) -> None:
     assert short(stream(with_events, sources="40", checkPoint=inside)) == [(2, "EOP"), (3, 1), (3, "EOP")]
 
 
+def test_filters(with_events: Served) -> None:
+    def of(**filters: Any) -> list[tuple[int, Any]]:
+        given = {number.lstrip("_"): value for number, value in filters.items()}
+        return [one for one in short(stream(with_events, filters=given)) if one[1] != "EOP"]
+
+    everything = [(1, 1), (1, 2), (2, PET_KEY), (2, 3), (3, 1)]
+    assert of() == of(_40={"partitionType": "NONE"}) == everything
+    mod = {"numBuckets": 2, "bktRange": {"start": 1, "end": 2}}
+    assert of(_40={"partitionType": "MOD", "filters": [mod]}) == [(1, 1), (2, PET_KEY), (2, 3), (3, 1)]
+    low, high = ({"keyRange": {"start": start, "end": start + 1}} for start in (1, 3))
+    assert of(_40={"partitionType": "RANGE", "filters": [low, high]}) == [(1, 1), (2, PET_KEY), (2, 3), (3, 1)]
+    assert of(_40={"partitionType": "RANGE", "filters": []}) == [(2, PET_KEY)]
+    # A place inside a window counts what is sent.
+    given = {"40": {"partitionType": "RANGE", "filters": [high]}, "41": {"partitionType": "RANGE", "filters": []}}
+    inside = checkpoint(GENERATION + 2, 1)
+    assert short(stream(with_events, filters=given, checkPoint=inside)) == [(2, "EOP"), (3, "EOP")]
+    text = with_events.get(
+        "stream", sources="41", size="1000", output="json", filters={"41": {"partitionType": "RANGE", "filters": [low]}}
+    )
+    refused(text, PROCESSING)
+    assert "a key is no number" in text.json["message"]
+
+
 def test_a_subscription_by_subs(with_events: Served) -> None:
     everything = short(stream(with_events))
 
@@ -273,6 +296,8 @@ def test_any_request_is_answered_or_refused(with_events: Served) -> None:
 
     ask()
     ask_anything()
+    for odd in ("%0A0", "%00", "stream/", "sources%2F", "admin/x", "%ff"):
+        assert "x-dbus-error" in with_events.get(odd).headers, odd
 
 
 @pytest.mark.parametrize(
@@ -281,7 +306,11 @@ def test_any_request_is_answered_or_refused(with_events: Served) -> None:
         {"size": ""}, {"size": "-1"}, {"size": "99999999999"}, {"output": "xml"}, {"sources": "42"}, {"sources": "x"},
         {"maxev": "1"}, {"maxev": "3"}, {"checkPoint": "{"}, {"checkPoint": "[]"}, {"checkPoint": '{"windowScn":"1"}'},
         {"checkPoint": '{"windowScn":true}'}, {"checkPoint": '{"windowScn":1e3}'}, {"checkPointMult": "[]"},
-        {"checkPointMult": '{"a":"b"}'}, {"checkPoint": '{"consumption_mode":"BOOTSTRAP_SNAPSHOT"}'}, {"filters": "{}"},
+        {"checkPointMult": '{"a":"b"}'}, {"checkPoint": '{"consumption_mode":"BOOTSTRAP_SNAPSHOT"}'}, {"filters": "{"},
+        {"filters": "[]"}, {"filters": '{"40":1}'}, {"filters": '{"x":{"partitionType":"NONE"}}'},
+        {"filters": '{"40":{"partitionType":"HASH"}}'}, {"filters": '{"40":{"partitionType":"MOD","filters":[{}]}}'},
+        {"filters": '{"40":{"partitionType":"MOD","filters":[{"numBuckets":0,"bktRange":{"start":0,"end":1}}]}}'},
+
         {"wait": "x"},
     ],
 )  # fmt: skip
@@ -290,7 +319,16 @@ def test_what_a_stream_refuses(relay: Served, wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "subs", ["{", "[]", "[1]", "{}", '[{"logicalPartition":{"source":{"id":40}},"physicalPartition":{"id":9}}]']
+    "subs",
+    [
+        "{",
+        "[]",
+        "[1]",
+        "{}",
+        "5",
+        "[" * 5000,
+        '[{"logicalPartition":{"source":{"id":40}},"physicalPartition":{"id":9}}]',
+    ],
 )
 def test_subscriptions_that_are_none(relay: Served, subs: str) -> None:
     refused(relay.get("stream", subs=subs, size="1", output="json"), INVALID)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay._buffer import EventBuffer, Place
+from headgate.relay._choice import choice_of
 from headgate.relay._events import scan_windows
 from headgate.relay._segments import Windows
 from tests.relay.test_events import WRITERS, Spec, eop
@@ -57,7 +58,7 @@ def put(buffer: EventBuffer, scns: Any, events: int = 2, size: int = 100) -> lis
 
 
 def taken(buffer: EventBuffer, place: Place, size: int = 1 << 30, sources: list[int] | None = None) -> bytes:
-    chosen = None if sources is None else np.array(sources, np.int64)
+    chosen = None if sources is None else choice_of(sources)
     return b"".join(part.tobytes() for part in buffer.read(place, size, chosen).parts)
 
 
@@ -101,7 +102,7 @@ def test_sizes_and_sources() -> None:
     # A place inside the window counts the events that the reader gets.
     assert [taken(buffer, Place(10, n), sources=[41]) for n in range(4)] == [flat([odd[n:]]) for n in range(4)]
     assert taken(buffer, Place(-1), size, sources=[41]) == odd[0]
-    assert buffer.read(Place(-1), size - 1, np.array([41])).pending == size
+    assert buffer.read(Place(-1), size - 1, choice_of([41])).pending == size
     assert taken(buffer, Place(-1), sources=[7]) == events[4]
 
 
@@ -164,7 +165,7 @@ def test_reading_in_batches_gives_everything(appends: list[tuple[int, int, int]]
         everything += put(buffer, range(scn + 1, scn + 2 * count + 1, 2), events, value)
         scn += 2 * count
     least = buffer.info().prev_scn
-    sources = np.array([41]) if only_odd else None
+    sources = choice_of([41]) if only_odd else None
     kept = [part for part in everything if int.from_bytes(part[0][11:19], "big") > least]
     expected = flat([[e for k, e in enumerate(part) if not only_odd or k % 2 or k == len(part) - 1] for part in kept])
     size = max(size, 61 + max(value for _, _, value in appends))

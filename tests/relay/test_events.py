@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.relay import _events as ev
+from headgate.relay._choice import choice_of, gather, select
 
 DIGEST = bytes(range(16))
 PARTITION, LOGICAL, SCHEMA = 3, 7, 5
@@ -222,9 +223,9 @@ def test_what_fits_and_what_is_chosen(version: int, counts: list[int], budget: i
 
     wanted = [(spec, event) for spec, event in rest if spec.source in (-2, 41)]
     starts = np.empty(100, np.int64)
-    chosen, used, data_events, at, too_big = ev.select(array(data), start, len(data), budget, np.array([41]), 0, starts)
+    chosen, used, data_events, at, too_big = select(array(data), start, len(data), budget, *choice_of([41]), 0, starts)
     out = np.empty(int(used), np.uint8)
-    ev.gather(array(data), starts, chosen, out)
+    gather(array(data), starts, chosen, out)
     expected, room = b"", budget
     for _, event in wanted:
         if len(event) > room:

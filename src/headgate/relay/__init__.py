@@ -12,6 +12,7 @@ pull over HTTP, each at its own pace. The way through the room:
 ``_events``         events byte by byte, versions 1 and 2: writing, walking, choosing, checking
 ``_assemble``       row images → whole transactions → windows of events
 ``_segments``       pieces of the buffer, in memory and in files
+``_choice``         sources and Databus's key filters
 ``_buffer``         the ring of windows, read from any SCN
 ``_feeder``         the thread that follows a log into a buffer, and its state
 ``_requests``       what consumers ask for, checked

@@ -27,7 +27,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.errors import HeadgateError, ScnNotFoundError
-from headgate.relay._buffer import Batch, Place, Stretch
+from headgate.relay._buffer import Batch, KeyIsNoNumberError, Place, Stretch
+from headgate.relay._choice import Choice, choice_of
 from headgate.relay._events import EOP_SIZE, convert_to_v1
 from headgate.relay._json import json_lines
 from headgate.relay._relay import Partition, Relay
@@ -64,13 +65,16 @@ def create_app(relay: Relay) -> Starlette:
         Route("/physicalBuffers", _safely(commands.physical_buffers)),
         Route("/admin", _safely(commands.admin)),
         Route("/admin/status", _safely(commands.admin)),
-        Route("/{rest:path}", _safely(commands.unknown)),
     ]
-    return Starlette(routes=routes)
+    app = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
+    app.router.redirect_slashes = False
+    return app
 
 
-class _UnknownCommandError(Exception):
-    """A path that means nothing."""
+async def _unknown(request: Request, error: Exception) -> Response:
+    """A path that means nothing, or another method than GET."""
+    del error
+    return _failure(_UNKNOWN, f"Unknown command: {request.method} {request.url.path}")
 
 
 def _safely(command: Callable[[Request], Any]) -> Callable[[Request], Any]:
@@ -81,11 +85,9 @@ def _safely(command: Callable[[Request], Any]) -> Callable[[Request], Any]:
             response: Response = await command(request)
         except InvalidParameterError as error:
             return _failure(_INVALID, str(error))
-        except _UnknownCommandError as error:
-            return _failure(_UNKNOWN, str(error))
         except ScnNotFoundError as error:
             return _failure(_PROCESSING, str(error), _SCN_NOT_FOUND)
-        except HeadgateError as error:
+        except (HeadgateError, KeyIsNoNumberError) as error:
             return _failure(_PROCESSING, str(error))
         return response
 
@@ -174,9 +176,6 @@ class _Commands:
             },
         )
 
-    async def unknown(self, request: Request) -> Response:
-        raise _UnknownCommandError(f"Unknown command: {request.path_params['rest']}")
-
     # --- how it is
 
     async def admin(self, request: Request) -> Response:
@@ -253,7 +252,7 @@ class _Commands:
         batch = Batch([])
         for partition, stretch in self._turns(places):
             before = batch.events, batch.control, batch.size
-            more = batch.add(stretch, size, self._filter(asked, partition))
+            more = batch.add(stretch, size, self._choice(asked, partition))
             self._count(self._relay.partitions[partition], batch, before)
             if not more:
                 break
@@ -278,14 +277,12 @@ class _Commands:
                         break
             waiting = left
 
-    def _filter(self, asked: StreamRequest, partition: int) -> Any | None:
-        """The ids to choose; None where they are all that the partition has."""
-        if asked.sources is None:
-            return None
+    def _choice(self, asked: StreamRequest, partition: int) -> Choice | None:
+        """What to choose; None where that is all that the partition has."""
         names = self._relay.names
-        wanted = sorted(asked.sources)
         there = [one.id for one in names.all() if names.physical_of(one.id) == partition]
-        return None if set(there) <= set(wanted) else np.array(wanted, np.int64)
+        wanted = there if asked.sources is None else asked.sources
+        return None if set(there) <= set(wanted) and not asked.rules else choice_of(wanted, asked.rules)
 
     def _count(self, partition: Partition, batch: Batch, before: tuple[int, int, int]) -> None:
         stats = partition.outbound

@@ -27,10 +27,11 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from headgate.errors import ConfigError, ScnNotFoundError
-from headgate.relay._events import EOP_SIZE, fit, gather, select, skip
+from headgate.relay._choice import Choice, gather, select
+from headgate.relay._events import EOP_SIZE, fit, skip
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
-__all__ = ["Batch", "BufferInfo", "EventBuffer", "Place", "Policy", "Stretch"]
+__all__ = ["Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stretch"]
 
 Policy: TypeAlias = Literal["overwrite", "block"]
 
@@ -53,6 +54,10 @@ class Place:
 
     scn: int
     offset: int = -1
+
+
+class KeyIsNoNumberError(Exception):
+    """A filter cannot be asked about an event."""
 
 
 class Stretch(NamedTuple):
@@ -78,9 +83,9 @@ class Batch:
     pending: int = 0
     """Bytes of the next event, if nothing was given because it does not fit; else 0."""
 
-    def add(self, stretch: Stretch, size: int, sources: Any | None = None) -> bool:
+    def add(self, stretch: Stretch, size: int, choice: Choice | None = None) -> bool:
         """Take what fits in ``size`` bytes altogether; False: there was more."""
-        next_size = self._take(stretch, size) if sources is None else self._choose(stretch, size, sources)
+        next_size = self._take(stretch, size) if choice is None else self._choose(stretch, size, choice)
         if next_size and not self.size:
             self.pending = next_size
         return not next_size
@@ -92,13 +97,15 @@ class Batch:
             self._add(stretch.data[begin:stop], events, control)
         return int(next_size)
 
-    def _choose(self, stretch: Stretch, size: int, sources: Any) -> int:
+    def _choose(self, stretch: Stretch, size: int, choice: Choice) -> int:
         data, at, drop = stretch.data, stretch.begin, stretch.done
         starts = np.empty(min(_CHOSEN_AT_ONCE, (stretch.end - at) // EOP_SIZE[2] + 1), np.int64)
         while at < stretch.end:
             chosen, used, events, stop, next_size = select(
-                data, at, stretch.end, size - self.size, sources, drop, starts
+                data, at, stretch.end, size - self.size, *choice, drop, starts
             )
+            if chosen < 0:
+                raise KeyIsNoNumberError("a key is no number, so no range holds it or not: use MOD for its source")
             if chosen:
                 part = np.empty(int(used), np.uint8)
                 gather(data, starts, chosen, part)
@@ -341,16 +348,16 @@ class EventBuffer:
                     self._views.popitem(last=False)
         return view
 
-    def read(self, place: Place, size: int, sources: Any | None = None) -> Batch:
+    def read(self, place: Place, size: int, choice: Choice | None = None) -> Batch:
         """Events from ``place`` on, at most ``size`` bytes of them.
 
-        :param sources: sorted int64: only the events of these sources, and control events; None: all. A place inside a
-            window then counts only those.
+        :param choice: only these events, and control events; None: all. A place inside a window counts only those.
         :raises ScnNotFoundError: something after ``place`` may be gone.
+        :raises KeyIsNoNumberError: a filter cannot be asked about an event.
         """
         batch = Batch([])
         for stretch in self.stretches(place):
-            if not batch.add(stretch, size, sources):
+            if not batch.add(stretch, size, choice):
                 break
         return batch
 

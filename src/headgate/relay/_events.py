@@ -54,14 +54,12 @@ __all__ = [
     "convert_to_v1",
     "event_sizes",
     "fit",
-    "gather",
     "i16_at",
     "i64_at",
     "put_eops",
     "put_events",
     "scan_windows",
     "seal",
-    "select",
     "size_at",
     "skip",
     "sound",
@@ -324,47 +322,6 @@ def fit(buf: Any, start: Any, end: Any, budget: Any) -> Any:
             data += 1
         at += size
     return at, data, control, np.int64(0)
-
-
-@njit(cache=True, nogil=True)
-def select(buf: Any, start: Any, end: Any, budget: Any, sources: Any, drop: Any, starts: Any) -> Any:
-    """Choose the events of ``sources`` (sorted int64) and all control events, as long as they fit.
-
-    :param drop: so many of them are passed over first.
-    :param starts: int64, filled with where the chosen ones begin; no more are chosen than it holds.
-    :return: ``(chosen, bytes of them, data events of them, stop, size of the event that does not fit or 0)``
-    """
-    at = start
-    chosen = 0
-    used = np.int64(0)
-    data = 0
-    while at < end and chosen < starts.shape[0]:
-        size = size_at(buf, at)
-        source = source_at(buf, at)
-        place = np.searchsorted(sources, source)
-        if source < 0 or (place < sources.shape[0] and sources[place] == source):
-            if drop > 0:
-                drop -= 1
-                at += size
-                continue
-            if used + size > budget:
-                return chosen, used, data, at, size
-            starts[chosen] = at
-            chosen += 1
-            used += size
-            data += source >= 0
-        at += size
-    return chosen, used, data, at, np.int64(0)
-
-
-@njit(cache=True, nogil=True)
-def gather(buf: Any, starts: Any, count: Any, out: Any) -> None:
-    """Copy the events that begin at ``starts[:count]`` behind each other."""
-    at = np.int64(0)
-    for i in range(count):
-        size = size_at(buf, starts[i])
-        copy(out, at, buf, starts[i], size)
-        at += size
 
 
 @njit(cache=True, nogil=True)

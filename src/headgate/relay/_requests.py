@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.relay._buffer import Place
+from headgate.relay._choice import filter_rules
 from headgate.relay._sources import SourceNames
 
 __all__ = ["InvalidParameterError", "StreamRequest", "number", "place_of", "source_ids", "stream_request"]
@@ -47,6 +48,8 @@ class StreamRequest:
     """The newest event version that the consumer reads."""
     wait_ms: int
     """How long to wait for events if there are none."""
+    rules: Sequence[Sequence[int]] = ()
+    """Of the filters, as in :class:`headgate.relay._choice.Choice`."""
 
 
 def number(parameters: Mapping[str, str], command: str, name: str, default: int | None = None) -> int:
@@ -62,7 +65,7 @@ def number(parameters: Mapping[str, str], command: str, name: str, default: int 
 def _json(command: str, name: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidParameterError(command, name, text) from None
 
 
@@ -103,8 +106,6 @@ def stream_request(parameters: Mapping[str, str], names: SourceNames, partitions
     encoding = parameters.get("output", "").lower()
     if encoding not in _ENCODINGS:
         raise InvalidParameterError("stream", "output", parameters.get("output"))
-    if "filters" in parameters:
-        raise InvalidParameterError("stream", "filters", parameters["filters"])
     version = number(parameters, "stream", "maxev", 0)
     if version not in _EVENT_VERSIONS:
         raise InvalidParameterError("stream", "maxev", version)
@@ -113,7 +114,16 @@ def stream_request(parameters: Mapping[str, str], names: SourceNames, partitions
         size, encoding, sources, _places(parameters, wanted),
         latest=parameters.get("streamFromLatestScn", "").lower() == "true", version=max(version, 1),
         wait_ms=min(number(parameters, "stream", "wait", 0), _LONGEST_WAIT_MS),
+        rules=_rules(parameters),
     )  # fmt: skip
+
+
+def _rules(parameters: Mapping[str, str]) -> Sequence[Sequence[int]]:
+    text = parameters.get("filters")
+    try:
+        return () if text is None else filter_rules(_json("stream", "filters", text))
+    except ValueError:
+        raise InvalidParameterError("stream", "filters", text) from None
 
 
 def _subscribed(
@@ -129,7 +139,10 @@ def _subscribed(
         return ids, sorted({partition for one in ids if (partition := names.physical_of(one)) is not None})
     wanted: set[int] = set()
     found: set[int] | None = set()
-    for one in _json("stream", "subs", subscriptions):
+    listed_subscriptions = _json("stream", "subs", subscriptions)
+    if not isinstance(listed_subscriptions, list):
+        raise InvalidParameterError("stream", "subs", subscriptions)
+    for one in listed_subscriptions:
         try:
             source = int(one["logicalPartition"]["source"]["id"])
             partition = int(one.get("physicalPartition", {}).get("id", -1))
@@ -158,12 +171,12 @@ def _several(text: str, wanted: Sequence[int]) -> dict[int, Place]:
     places = dict.fromkeys(wanted, Place(-1))
     first = None
     try:
-        for name, value in json.loads(text).items():
+        for name, value in _json("stream", "checkPointMult", text).items():
             if name == "cursorPartition":
                 first = int(json.loads(value)["id"])
             else:
                 places[int(json.loads(name)["id"])] = place_of(json.loads(value))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidParameterError("stream", "checkPointMult", text) from None
     order = sorted(wanted, key=lambda one: (first is not None and one < first, one))
     return {one: places[one] for one in order}
