@@ -18,7 +18,7 @@ SOURCES = json.loads((EXAMPLE / "sources-or-person.json").read_text())
 
 
 def test_databuss_files() -> None:
-    config = load_relay(EXAMPLE / "sources-or-person.json", EXAMPLE / "relay_or_person.properties")
+    config = load_relay([EXAMPLE / "sources-or-person.json"], EXAMPLE / "relay_or_person.properties")
     (one,) = config.physical
     assert (one.id, one.name) == (1, "person")
     settings = one.settings
@@ -28,7 +28,7 @@ def test_databuss_files() -> None:
     assert (config.port, config.policy, config.memory_bytes) == (11115, "overwrite", 1_024_000_000)
     assert (config.schemas, config.state) == (Path("schemas_registry"), Path("maxScn"))
     assert one.shown == {**SOURCES, "uri": "mysql://or_test%2F***@localhost:33066/33066/mysql-bin"}
-    plain = load_relay(EXAMPLE / "sources-or-person.json")
+    plain = load_relay([EXAMPLE / "sources-or-person.json"])
     assert (plain.port, plain.state, plain.schemas) == (11115, None, None)
 
 
@@ -36,10 +36,10 @@ def of(tmp_path: Path, value: Any, properties: str | None = None) -> RelayConfig
     file = tmp_path / "sources.json"
     file.write_text(value if isinstance(value, str) else json.dumps(value))
     if properties is None:
-        return load_relay(file)
+        return load_relay([file])
     other = tmp_path / "relay.properties"
     other.write_text(properties)
-    return load_relay(file, other)
+    return load_relay([file], other)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,16 @@ def test_what_is_wrong_in_them(tmp_path: Path, value: Any, said: str) -> None:
     assert "secret" not in str(error.value)
 
 
+def test_a_file_for_each_server(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({**with_source(id=41, name="b.Other"), "id": 2, "name": "other"}))
+    config = load_relay([EXAMPLE / "sources-or-person.json", other])
+    assert [(one.id, one.name) for one in config.physical] == [(1, "person"), (2, "other")]
+    toml = tmp_path / "relay.toml"
+    with pytest.raises(ConfigError, match="name no other file"):
+        load_relay([other, toml])
+
+
 def test_properties(tmp_path: Path) -> None:
     text = "! no\n# no\n\ndatabus.relay.container.httpPort = 8080\ndatabus.relay.eventBuffer.\\\n  maxSize=1000000\nx\n"
     config = of(tmp_path, SOURCES, text + "databus.relay.eventBuffer.queuePolicy=BLOCK_ON_WRITE\n")
@@ -88,7 +98,7 @@ def test_properties(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=line.partition("=")[0].replace(".", r"\.")):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
-        load_relay(EXAMPLE / "sources-or-person.json", tmp_path / "nowhere.properties")
+        load_relay([EXAMPLE / "sources-or-person.json"], tmp_path / "nowhere.properties")
 
 
 TOML = """
@@ -118,7 +128,7 @@ partition = 3
 def test_toml(tmp_path: Path) -> None:
     file = tmp_path / "relay.toml"
     file.write_text(TOML)
-    config = load_relay(file)
+    config = load_relay([file])
     assert config == RelayConfig(
         config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
         event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000, policy="block",
@@ -136,9 +146,9 @@ def test_toml(tmp_path: Path) -> None:
     ):  # fmt: skip
         file.write_text(TOML.replace(old, new))
         with pytest.raises(ConfigError, match=said):
-            load_relay(file)
+            load_relay([file])
     with pytest.raises(ConfigError, match="leave the properties away"):
-        load_relay(file, EXAMPLE / "relay_or_person.properties")
+        load_relay([file], EXAMPLE / "relay_or_person.properties")
 
 
 def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:

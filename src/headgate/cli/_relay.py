@@ -22,9 +22,13 @@ __all__ = ["command"]
 
 def command(
     sources: Annotated[
-        Path,
+        list[str],
         typer.Option(
-            "--sources", "-Y", metavar="FILE", help="Databus's sources JSON, or a relay.toml.", show_default=False
+            "--sources",
+            "-Y",
+            metavar="FILE[,FILE]",
+            help="Databus's sources JSON, one for each server (repeatable), or a relay.toml.",
+            show_default=False,
         ),
     ],
     properties: Annotated[
@@ -80,12 +84,13 @@ def command(
     """
     from headgate.relay import load_relay
 
-    config = load_relay(sources, properties)
-    given: dict[str, Any] = {
+    files = [Path(one) for given in sources for one in given.split(",")]
+    config = load_relay(files, properties)
+    changes: dict[str, Any] = {
         "port": port, "host": host, "state": state, "schemas": schemas, "scn": _kind(scn), "scn_column": scn_column,
         "event_version": event_version, "disk_bytes": disk_bytes,
     }  # fmt: skip
-    config = replace(config, **{name: value for name, value in given.items() if value is not None})
+    config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     if config.host not in ("127.0.0.1", "::1", "localhost"):
         warn(f"whoever reaches {config.host} can read every change: keep the port inside a trusted network")
     _serve(config, start)

@@ -134,6 +134,8 @@ class Assembler:
         self._partition, self._version = partition, version
         self._writers: dict[tuple[str, str], _Writer] = {}
         self._waiting: list[ImageBatch] = []
+        self._open: set[str] = set()
+        """The GTIDs of what waits, and perhaps of some that are done."""
 
     def add(self, block: LogBlock) -> Finished | None:
         """Take a block; the transactions that are whole by it.
@@ -142,8 +144,11 @@ class Assembler:
         :raises DecodeError: a value that the schema does not allow.
         :raises ScnOrderError: transactions that cannot be numbered.
         """
-        self._waiting += [image for image in block.images if not _is_truncate(image)]
-        return self._finish(everything=False)
+        images = [image for image in block.images if not _is_truncate(image)]
+        self._waiting += images
+        self._open |= {name for image in images for name in image.batch.column(2).dictionary.to_pylist()}
+        # Of a transaction that goes on nothing is whole yet, however many blocks it has.
+        return self._finish(everything=False) if len(self._open) > 1 else None
 
     def flush(self) -> Finished | None:
         """What waits is whole: the log's end was reached. Raises as :meth:`add`."""
@@ -170,6 +175,7 @@ class Assembler:
         scns = self._scn.number(Transactions(names, seqs[0][lasts], seqs[1][lasts], seqs[3][lasts], values))
         windows = self._write(coded, rows, firsts[:whole], lasts, scns, seqs[3] * _NS_PER_US)
         self._waiting = [_rest(part) for part in parts if part.rows < part.image.batch.num_rows]
+        self._open = {gtids[int(txn[-1])]} if self._waiting else set()
         return Finished(windows, names, _counts(coded))
 
     def _writer(self, image: ImageBatch) -> _Writer:

@@ -177,17 +177,21 @@ def _once(what: str, given: Sequence[Any]) -> None:
             raise ConfigError(f"{what} {one} is there twice")
 
 
-def load_relay(file: Path, properties: Path | None = None) -> RelayConfig:
-    """Read a relay's file: TOML by its suffix, else Databus's JSON, with the relay's ``.properties`` if there are any.
+def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayConfig:
+    """Read a relay's files: one in TOML, by its suffix, or any number of Databus's JSON files, one for each physical
+    source, with the relay's ``.properties`` if there are any.
 
     :raises ConfigError: a file cannot be read, or says something that is wrong.
     """
-    text = _text(file)
-    if file.suffix == ".toml":
+    tomls = [file for file in files if file.suffix == ".toml"]
+    if tomls:
         if properties is not None:
-            raise ConfigError(f"{file} holds the relay's settings itself: leave the properties away")
-        return _from_toml(text, file)
-    return _from_databus(text, file, {} if properties is None else _properties(_text(properties)))
+            raise ConfigError(f"{tomls[0]} holds the relay's settings itself: leave the properties away")
+        if len(files) > 1:
+            raise ConfigError(f"{tomls[0]} holds all sources itself: name no other file")
+        return _from_toml(_text(tomls[0]), tomls[0])
+    physical = [one for file in files for one in _physical_sources(file)]
+    return _from_databus(physical, {} if properties is None else _properties(_text(properties)))
 
 
 def _text(file: Path) -> str:
@@ -201,16 +205,20 @@ def _text(file: Path) -> str:
 # --- Databus's files --------------------------------------------------------------------------------------------------
 
 
-def _from_databus(text: str, file: Path, properties: Mapping[str, str]) -> RelayConfig:
+def _physical_sources(file: Path) -> list[PhysicalSource]:
+    """Those of one file, which is an object or a list of them."""
     try:
-        value = json.loads(text)
+        value = json.loads(_text(file))
     except ValueError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     try:
-        physical = tuple(_physical(one) for one in (value if isinstance(value, list) else [value]))
+        return [_physical(one) for one in (value if isinstance(value, list) else [value])]
     except (KeyError, TypeError, ValueError) as error:
         missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"{file}: {missing}") from None
+
+
+def _from_databus(physical: Sequence[PhysicalSource], properties: Mapping[str, str]) -> RelayConfig:
     prefix = "databus.relay."
     own = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
     schemas = own.get("schemaRegistry.fileSystem.schemaDir")
@@ -220,7 +228,7 @@ def _from_databus(text: str, file: Path, properties: Mapping[str, str]) -> Relay
     if policy is None:
         raise ConfigError(f"eventBuffer.queuePolicy is none of {', '.join(policies)}")
     return RelayConfig(
-        physical,
+        tuple(physical),
         port=_number(own, "container.httpPort", 11115),
         schemas=None if schemas is None else Path(schemas),
         state=None if state is None else Path(state),

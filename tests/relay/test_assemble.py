@@ -1,0 +1,133 @@
+"""From images to windows: whole transactions in the order of the log, however the log was cut into blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.catalog import Column, TableDef
+from headgate.errors import UnsupportedError
+from headgate.relay import LogicalSource
+from headgate.relay import _assemble as module
+from headgate.relay._assemble import Assembler, Finished
+from headgate.relay._fields import event_fields
+from headgate.relay._schemas import Registry
+from headgate.relay._scn import GenerationMap, GtidGeneration
+from headgate.replication import ABSENT_FIELD, ImageBatch
+from tests.relay.rows import UUID, block, image
+
+TABLES = [TableDef("d", f"t{n}", (Column("id", "int", nullable=False),), (0,)) for n in range(3)]
+
+
+class Sources:
+    def source_of(self, db: str, table: str) -> LogicalSource:
+        return LogicalSource(1 + int(table[1:]), f"test.{table}", f"{db}.{table}")
+
+
+def assembler() -> Assembler:
+    return Assembler(Sources(), Registry(None), GtidGeneration(GenerationMap()), partition=1)
+
+
+def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int]) -> ImageBatch:
+    pos = [gtid * 1000 + ordinal for gtid, ordinal in zip(gtids, ordinals, strict=True)]
+    names = [f"{UUID}:{gtid}" for gtid in gtids]
+    return image(TABLES[table], {"id": ids}, ops="c" * len(ids), gtids=names, pos=pos, ordinals=ordinals)
+
+
+def windows(finished: list[Finished | None]) -> list[tuple[int, list[tuple[int, int]]]]:
+    """``(number of the GTID, [(source, key)])`` of each."""
+    out: list[tuple[int, list[tuple[int, int]]]] = []
+    for one in finished:
+        if one is None:
+            continue
+        fields = event_fields(one.windows.data)
+        current: list[tuple[int, int]] = []
+        numbers = []
+        for scn, source, key in zip(
+            *(array.tolist() for array in (fields.scn, fields.source, fields.long_key)), strict=True
+        ):
+            if source < 0:
+                out.append((scn & (1 << 48) - 1, current))
+                numbers.append(f"{UUID}:{scn & (1 << 48) - 1}")
+                current = []
+            else:
+                current.append((source, key))
+        assert numbers == list(one.gtids)
+        assert one.windows.events.tolist() == [len(keys) for _, keys in out[-len(numbers) :]]
+        assert one.windows.ends[-1] == len(one.windows.data)
+        assert sum(count for count, _, _ in one.counts.values()) == int(one.windows.events.sum())
+    return out
+
+
+LOGS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+@given(LOGS, st.sets(st.integers(1, 40)), st.data())
+def test_however_the_log_is_cut(log: list[list[int]], cuts: set[int], data: Any) -> None:
+    changes = [(txn + 1, ordinal, table) for txn, tables in enumerate(log) for ordinal, table in enumerate(tables)]
+    expected = [
+        (txn + 1, [(1 + table, 100 * (txn + 1) + ordinal) for ordinal, table in enumerate(tables)])
+        for txn, tables in enumerate(log)
+    ]
+    one, finished, start = assembler(), [], 0
+    for end in [*sorted(cut for cut in cuts if cut < len(changes)), len(changes)]:
+        part = changes[start:end]
+        images = []
+        for table in data.draw(st.permutations(range(3))):
+            own = [change for change in part if change[2] == table]
+            if own:
+                ids = [100 * txn + ordinal for txn, ordinal, _ in own]
+                images.append(rows(table, ids, [txn for txn, _, _ in own], [ordinal for _, ordinal, _ in own]))
+        finished.append(one.add(block(*images)))
+        # What is out is whole; what is whole and followed by another is out.
+        done = [number for number, _ in windows(finished)]
+        assert done == list(range(1, changes[end - 1][0]))
+        start = end
+    finished.append(one.flush())
+    assert windows(finished) == expected
+    assert one.flush() is None
+
+
+def test_a_long_transaction_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    really = module._in_order
+
+    def in_order(images: list[ImageBatch]) -> Any:
+        counted.append(len(images))
+        return really(images)
+
+    monkeypatch.setattr(module, "_in_order", in_order)
+    one = assembler()
+    for number in range(50):
+        assert one.add(block(rows(0, [number], [1], [number]))) is None
+    assert counted == []
+    (window,) = windows([one.flush()])
+    assert window == (1, [(1, number) for number in range(50)])
+    assert counted == [50]
+
+
+def test_a_partial_image_is_refused() -> None:
+    batch = rows(0, [1], [1], [0])
+    absent = np.array([0], np.int32)
+    column = pa.DictionaryArray.from_arrays(pa.array(absent), pa.array(['["id"]']))
+    schema = batch.batch.schema.insert(4, ABSENT_FIELD)
+    columns = [*batch.batch.columns[:4], column, *batch.batch.columns[4:]]
+    partial = ImageBatch(batch.table, pa.RecordBatch.from_arrays(columns, schema=schema))
+    one = assembler()
+    one.add(block(partial))
+    with pytest.raises(UnsupportedError, match=r"binlog_row_image.*table=d\.t0"):
+        one.flush()
+
+
+def test_a_truncate_has_no_event(caplog: pytest.LogCaptureFixture) -> None:
+    batch = rows(0, [1], [1], [0])
+    truncate = ImageBatch(batch.table, batch.batch.select(range(4)))
+    one = assembler()
+    assert one.add(block(truncate)) is None
+    assert one.flush() is None
+    assert "d.t0 was truncated" in caplog.text
