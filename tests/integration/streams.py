@@ -73,11 +73,16 @@ class Stream:
             }
         )  # fmt: skip
         self.inbox = Inbox(str(folder / "inbox"))
-        self.planner = Planner(self.options, PlannerServer(self.options.settings()), ControlFolder(self.inbox.path))
+        self.strict: set[str] = set()
+        self.restart()
         self.offset = self.planner.initial()
         self.states: dict[str, TableState] = {}
         self.copies: dict[str, Copy] = {}
         self.redone: list[tuple[str, dict[str, Any], bool]] = []
+
+    def restart(self) -> None:
+        """Another planner, which knows nothing but the offset and the inbox."""
+        self.planner = Planner(self.options, PlannerServer(self.options.settings()), ControlFolder(self.inbox.path))
 
     def do(self, *statements: str) -> None:
         with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
@@ -111,7 +116,8 @@ class Stream:
 
     def _table(self, name: str, batch: Batch, rows: list[dict[str, Any]]) -> None:
         copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
-        work = plan_table(name, batch, self.states.get(name), copy.target, changelog=False)
+        strict = name in self.strict
+        work = plan_table(name, batch, self.states.get(name), copy.target, changelog=False, strict=strict)
         kinds = {part.kind for part in work.parts}
         blobs = [pa.scalar(row["_data"]) for row in rows if row["_table"] == name and row["_kind"] in kinds]
         copy.apply(work, [image for part in open_images(blobs) for image in part.to_pylist()], epoch)
