@@ -120,9 +120,11 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
         where = f'the condition of [tables."{table.full_name}"]'
         if not table.key:
             raise ConfigError(f"{where} cannot be used: a table without a key is read whole, in one piece")
+        place = f"{quote_name(table.db)}.{quote_name(table.name)}"
         try:
-            place = f"{quote_name(table.db)}.{quote_name(table.name)}"
             connection.query(f"SELECT 1 FROM {place} WHERE ({check_filter(condition)}) LIMIT 0")
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error.message}") from None
         except DefiniteServerError as error:
             raise ConfigError(f"{where} is refused by the server: {error.message}") from None
 
