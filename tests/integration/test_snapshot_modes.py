@@ -95,6 +95,7 @@ def test_no_data_then_a_blocking_snapshot_and_conditions(runs: Runs) -> None:
     assert runs.rows(a) == runs.source(a, "v < 3")
 
 
+@pytest.mark.slow
 def test_when_needed_reads_again_what_the_log_no_longer_tells(runs: Runs) -> None:
     a, b, gone = runs.table("a"), runs.table("b", 20), runs.table("gone", 5)
     runs.run()
