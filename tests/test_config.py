@@ -78,6 +78,16 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('schema_changes = "strict"', 'time = "days"', r"tables\.shop\.orders\.time.*'microseconds'"),
         ("strict", "loose", r"tables\.shop\.orders\.schema_changes"),
         ('name = "shop"', "name =", "not TOML"),
+        ('name = "shop"', 'name = "shop"\nnotifications.webhook = {url = "ftp://x"}', r"webhook\.url: expected http"),
+        ('name = "shop"', 'name = "shop"\nnotifications.webhook = {url = "http://u:secret@x"}', "token_file"),
+        (
+            'name = "shop"',
+            'name = "shop"\nnotifications.webhook = {url = "http://x", tokenfile = "t"}',
+            r"unknown key notifications\.webhook\.tokenfile; did you mean token_file\?",
+        ),
+        ('name = "shop"', 'name = "shop"\nnotifications.kafka = {topic = "t"}', r"kafka\.bootstrap is missing: host"),
+        ('schema_changes = "strict"', 'condition = ""', r"tables\.shop\.orders\.condition"),
+        ('server_ids = "5400-5499"', 'snapshot_mode = "never"', r"source\.snapshot_mode.*'when_needed'"),
     ],
 )
 def test_mistakes_are_one_clear_line(old: str, new: str, message: str) -> None:

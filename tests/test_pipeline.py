@@ -7,13 +7,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from headgate import pipeline as _pipeline
 from headgate.cli._run import _on_hangup
-from headgate.config import ConfigFile, PipelineConfig, parse_config
+from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -166,6 +167,61 @@ def test_a_changed_configuration_begins_another_query_with_its_tables(file: Conf
     assert FakeRun.begun == [("a.*",), ("a.*!",), ("a.*", "b.*"), ("a.*!", "b.*!")]
     assert pipeline.config is file.config
     assert FakeRun.told == [1], "what is stopped is said when the run begins"
+
+
+class Purged:
+    """Queries whose position the server has purged, some of them after a batch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *batches: int) -> None:
+        self.left, self.forgotten, self.asked = list(batches), 0, [dict[str, Any]()]
+        purged = self
+
+        class Run(FakeRun):
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)
+                self.ledger = SimpleNamespace(last=SimpleNamespace(epoch=1))
+                self.inbox = SimpleNamespace(write=lambda _name, value: purged.asked.append(value))
+
+            def until_end(self, once: bool, *_: Any) -> BinlogPurgedError | None:  # type: ignore[override]
+                purged.asked.append({"once": once})
+                if not purged.left:
+                    return None
+                self.batches = purged.left.pop(0)
+                return BinlogPurgedError("purged")
+
+        def forget(*_: Any) -> None:
+            self.forgotten += 1
+
+        monkeypatch.setattr(_pipeline, "_Run", Run)
+        monkeypatch.setattr(_pipeline, "forget_position", forget)
+
+    def follow(self, file: ConfigFile, mode: SnapshotMode) -> None:
+        status: Any = SimpleNamespace(tries_again=lambda _error: None)
+        Pipeline(file.config, snapshot_mode=mode)._follow(None, status, [], False, [], None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["when_needed", "always"])
+def test_a_purged_position_is_given_up_where_the_mode_says_so(
+    file: ConfigFile, monkeypatch: pytest.MonkeyPatch, mode: SnapshotMode
+) -> None:
+    purged = Purged(monkeypatch, 0, 5, 3)
+    purged.follow(file, mode)
+    assert purged.forgotten == 3
+    asked = [value for value in purged.asked if "tables" in value]
+    assert asked == ([{"type": "resnapshot", "tables": ["a.*"]}] if mode == "always" else [])
+
+
+def test_a_purged_position_ends_a_run_that_gets_nowhere(file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    purged = Purged(monkeypatch, 0, 0)
+    with pytest.raises(BinlogPurgedError):
+        purged.follow(file, "when_needed")
+    assert purged.forgotten == 1
+    for mode in ("initial", "no_data", "initial_only"):
+        purged = Purged(monkeypatch, 4)
+        with pytest.raises(BinlogPurgedError):
+            purged.follow(file, mode)
+        assert purged.forgotten == 0
+        assert purged.asked[-1] == {"once": mode == "initial_only"}
 
 
 def test_a_configuration_that_the_server_does_not_allow_is_refused(
