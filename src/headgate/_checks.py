@@ -60,6 +60,8 @@ def check_source(config: PipelineConfig) -> list[str]:
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
         rows = prerequisites(connection, databases=sorted({table.db for table in found}))
+        if config.source.watermark == "signal-table":
+            rows = [row for row in rows if row.name not in ("gtid_mode", "enforce_gtid_consistency")]
         _check_conditions(connection, config.conditions(), found)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
         rows += [row for row in reads if row is not None]

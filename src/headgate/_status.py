@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
+from headgate._places import transactions
 from headgate.errors import HeadgateError
 from headgate.gtid import GtidSet
 from headgate.lake import (
@@ -291,7 +292,7 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
 
 
 def _transactions(start: str, end: str) -> int:
-    return (GtidSet.parse(end) - GtidSet.parse(start)).count()
+    return transactions(GtidSet.parse(end) - GtidSet.parse(start))
 
 
 def _end(gtid: str) -> str:

@@ -113,21 +113,17 @@ class SourceConfig(_Model):
         " beside the live changes; `start` reads all of it as of the point in the log where the pipeline began, and"
         " live changes wait until it is done",
     )
-    watermark: Literal["gtid", "lock"] = Field(
+    watermark: Literal["gtid", "signal-table", "lock"] = Field(
         "gtid",
         description="what makes the rows that are read exact: `gtid` needs nothing but read access; `lock` also locks"
-        " the tables of a chunk, which tables without a key need if they are written all the time",
+        " the tables of a chunk, which tables without a key need if they are written all the time; `signal-table`"
+        " writes a row to `signal_table`, and does on servers with `gtid_mode=OFF`, too",
     )
     lock_hold: Literal["setup", "read"] = Field(
-        "setup",
-        description="how long tables are locked: `setup` until a view of them is open, `read` until their rows are"
-        " read",
+        "setup", description="tables are locked until a view of them is open (`setup`), or their rows are read (`read`)"
     )
     lock_wait_seconds: int = Field(
-        10,
-        ge=1,
-        le=240,
-        description="seconds to wait for a table lock, while writers wait behind it; then the batch is tried again",
+        10, ge=1, le=240, description="seconds to wait for a table lock; then the batch is tried again"
     )
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
         None,
@@ -220,9 +216,11 @@ class SourceConfig(_Model):
         return text
 
     @model_validator(mode="after")
-    def _one_secret(self) -> SourceConfig:
+    def _fits_together(self) -> SourceConfig:
         if self.password_env is not None and self.password_file is not None:
             raise ValueError("password_env and password_file are both set; keep one")
+        if self.watermark == "signal-table" and self.signal_table is None:
+            raise ValueError("watermark is signal-table; signal_table says in which table, db.table")
         return self
 
 

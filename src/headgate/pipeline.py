@@ -466,6 +466,8 @@ def read_source(spark: SparkSession, config: PipelineConfig) -> PastTables:
 
     policies = (name for name in POLICY_VALUES if name not in ("json", "window"))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
+    if config.source.watermark != "gtid":  # its positions may be no GTIDs; tables without a key may be written for ever
+        keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     lake = Lake.at(config.target.path or "")
     given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
     return PastTables(spark, {name: given[name] for name in keep if name in given})

@@ -299,7 +299,7 @@ def test_a_gtid_set_of_another_server(mysql_server: MySQLServer) -> None:
 @pytest.mark.parametrize(
     ("flags", "setting"),
     [
-        ({"gtid_mode": False, "enforce_gtid_consistency": False}, "gtid_mode is OFF"),
+        ({"gtid_mode": "OFF_PERMISSIVE"}, "gtid_mode is OFF_PERMISSIVE"),
         ({"binlog_format": "STATEMENT"}, "binlog_format is STATEMENT"),
     ],
 )

@@ -24,7 +24,7 @@ from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, read_range
-from headgate.snapshot import Redo, Window, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import Redo, TableLocks, Window, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer, replica_pair
 
 Key: TypeAlias = tuple[Any, ...]
@@ -104,10 +104,11 @@ class Reader:
     """Takes chunked snapshots of all tables, one E each.
 
     :param across: whether each E must have transactions that were prepared before it and ended after it.
+    :param locks: how chunks lock their tables.
     """
 
-    def __init__(self, settings: ConnectionSettings, *, across: bool = False) -> None:
-        self.settings, self.across = settings, across
+    def __init__(self, settings: ConnectionSettings, *, across: bool = False, locks: TableLocks | None = None) -> None:
+        self.settings, self.across, self.locks = settings, across, locks
         self.connection = Connection.open(settings)
         self.uuid = str(self.connection.query("SELECT @@global.server_uuid")[0][0])
         self.taken: list[Snapshot] = []
@@ -131,7 +132,9 @@ class Reader:
         executed = self.moved()
         chunks = [chunk for table in load_tables(self.connection.query, PATTERNS) for chunk in self.plan(table)]
         state: State = {name: {} for name in TABLES}
-        found = read_chunks(self.settings, chunks, executed=executed, server_uuid=self.uuid, epoch=1, planned_us=0)
+        found = read_chunks(
+            self.settings, chunks, executed=executed, server_uuid=self.uuid, epoch=1, planned_us=0, locks=self.locks
+        )
         for item in found:
             assert not isinstance(item, Redo), item
             for op, key, row in images(item):
@@ -238,10 +241,11 @@ def run(
     rewind: Callable[..., Any] | None = None,
     *,
     xa: float = 0.0,
+    locks: TableLocks | None = None,
 ) -> tuple[list[Snapshot], list[str]]:
     """Takes ``count`` snapshots of ``source`` while writers write to ``primary``; the snapshots, and what is wrong."""
     settings = settings_of(source)
-    reader = Reader(settings, across=xa > 0)
+    reader = Reader(settings, across=xa > 0, locks=locks)
     with reader.connection:
         start = gtid_executed(reader.connection)
         create_tables(primary)
@@ -288,6 +292,13 @@ def test_without_the_rewind_they_are_not(mysql_server: MySQLServer) -> None:
     """The control: the same run finds differences when the window is not used."""
     _, wrong = run(mysql_server, mysql_server, 2, 10, rewind=lambda self, rows, in_range, **more: rows)
     assert len(wrong) > 3
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("seed", "count"), [(4, 15), pytest.param(41, 150, marks=LONG)])
+def test_snapshots_under_table_locks_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
+    _, wrong = run(mysql_server, mysql_server, seed, count, locks=TableLocks(wait_seconds=60))
+    assert wrong == []
 
 
 @pytest.mark.timeout(900)

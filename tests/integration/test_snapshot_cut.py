@@ -75,7 +75,7 @@ def test_all_tables_are_of_the_first_offset_also_after_a_restart(
     frame = spark.readStream.format("mysql-cdc").options(**options).load()
     query = frame.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(Exception, match="killed"):
-        query.trigger(availableNow=True).start().awaitTermination(120)
+        query.trigger(availableNow=True).start().awaitTermination(300)
     write()
     rest = Writing(write, spark, options, tmp_path).run()
     rows = [row for batch in first for row in batch] + rest

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate._places import places_before
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError
@@ -69,6 +70,10 @@ class FakeServer:
     connects: int = 1
     asked: int = 0
     fails: list[Exception] = field(default_factory=list)
+    places: bool = False
+    """A server without GTIDs, as far as it is asked for its position."""
+    watermarks: list[tuple[str, str, int]] = field(default_factory=list)
+    """Table and data of each, and how many transactions there were."""
 
     # --- life
 
@@ -112,11 +117,12 @@ class FakeServer:
 
     def executed(self) -> GtidSet:
         self._ask()
-        return gtids(len(self.log))
+        return places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
 
     def state(self) -> ServerState:
         self._ask()
-        return ServerState(self.uuid, gtids(len(self.log)), gtids(self.purged_to), dict(self.variables))
+        executed = places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
+        return ServerState(self.uuid, executed, gtids(self.purged_to), dict(self.variables))
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         found = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
@@ -170,6 +176,9 @@ class FakeServer:
     def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
         number = next(iter(gtid)).number
         return None if number <= self.purged_to else self.commit_times.get(number, number * 1000)
+
+    def commit_watermark(self, table: str, data: str) -> None:
+        self.watermarks.append((table, data, len(self.log)))
 
     def drop(self) -> None:
         self.connects += 1

@@ -563,6 +563,32 @@ def test_a_snapshot_of_one_point_in_time_ends_where_its_log_is_purged() -> None:
         run.batch()
 
 
+def test_a_watermark_is_written_for_each_batch_with_chunks_and_for_no_other() -> None:
+    server = source(("d.a", 20))
+    run = stream(server, slots="1", watermark="signal-table", signal_table="s.signals")
+    assert server.watermarks == []
+    run.drain()
+    epochs = [header["epoch"] for header in run.headers]
+    assert [(table, data) for table, data, _ in server.watermarks] == [
+        ("s.signals", f'{{"epoch": {epoch}}}') for epoch in epochs
+    ]
+    server.commit(("d.a", "put", 1, 1))
+    run.drain()
+    assert len(run.headers) == len(server.watermarks) + 1
+    run.planner.everything(None)
+    assert len(run.headers) == len(server.watermarks)
+
+
+def test_a_stream_does_not_change_between_gtids_and_places() -> None:
+    server = source(("d.a", 3))
+    run = stream(server, watermark="signal-table", signal_table="s.signals")
+    server.commit(("d.a", "put", 1, 1))
+    run.drain()
+    server.places = True
+    with pytest.raises(ServerSettingError, match="read again"):
+        run.batch()
+
+
 def test_tables_that_are_left_out_are_read_no_more() -> None:
     run = stream(source(("d.a", 40), ("d.b", 40)), slots="1")
     run.batch()

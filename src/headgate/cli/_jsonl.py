@@ -86,11 +86,13 @@ def _lines(image: ImageBatch, file: str) -> tuple[pa.Array, Any, Any]:
     objects = _objects(image)
     before = _pick(objects, np.where(kind == ord("u"), kept - 1, kept), (kind == ord("u")) | (kind == ord("d")))
     after = _pick(objects, kept, (kind == ord("u")) | (kind == ord("c")))
-    where = f'","db":{_string(table.db)},"table":{_string(table.name)},"gtid":"'
+    where = f'","db":{_string(table.db)},"table":{_string(table.name)},"gtid":'
     rows = pa.array(kept)
-    gtid = batch.column("_gtid").cast(pa.string()).take(rows)
+    gtid = pc.binary_join_element_wise('"', batch.column("_gtid").cast(pa.string()).take(rows), '"', "")
+    if gtid.null_count:  # a log without GTIDs
+        gtid = gtid.fill_null("null")
     parts = [
-        '{"op":"', op.take(rows), where, gtid, f'","file":{_string(file)},"pos":',
+        '{"op":"', op.take(rows), where, gtid, f',"file":{_string(file)},"pos":',
         pa.array(pos).cast(pa.string()), ',"ordinal":', pa.array(ordinal).cast(pa.string()), ',"ts":"',
         _iso(batch.column("_ts").take(rows)), '","before":', before, ',"after":', after, "}",
     ]  # fmt: skip

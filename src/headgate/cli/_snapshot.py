@@ -38,7 +38,7 @@ from headgate.cli._common import (
     patterns_of,
     write_lines,
 )
-from headgate.errors import ChunkRetryError, SnapshotRefusedError
+from headgate.errors import ChunkRetryError, ConfigError, SnapshotRefusedError
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TableStats
@@ -66,6 +66,7 @@ class _Window(str, Enum):
 
 class _Watermark(str, Enum):
     gtid = "gtid"
+    signal_table = "signal-table"
     lock = "lock"
 
 
@@ -97,8 +98,14 @@ def command(
     ] = _Window.rewind,
     watermark: Annotated[
         _Watermark,
-        typer.Option(help="What makes rows exact: gtid alone, or table locks beside it (for keyless tables)."),
+        typer.Option(
+            help="What makes rows exact: gtid alone, table locks beside it (for keyless tables), or a row written to"
+            " --signal-table, for which gtid_mode may be OFF."
+        ),
     ] = _Watermark.gtid,
+    signal_table: Annotated[
+        str | None, typer.Option(metavar="DB.TABLE", help="A table with columns id, type, data, for watermarks.")
+    ] = None,
     lock_hold: Annotated[
         _Hold, typer.Option(help="Lock tables until a view of them is open, or until their rows are read.")
     ] = _Hold.setup,
@@ -120,27 +127,30 @@ def command(
     """
     settings = connection_settings(url, password_file=password_file, password_env=password_env)
     patterns = patterns_of(tables)
+    marks = signal_table if watermark is _Watermark.signal_table else None
+    if watermark is _Watermark.signal_table and not all((signal_table or "").partition(".")):
+        raise ConfigError("--watermark signal-table needs --signal-table DB.TABLE")
 
     from headgate.catalog import load_stats, load_tables
     from headgate.cli._jsonl import snapshot_lines
-    from headgate.cli._source import check_log
+    from headgate.cli._source import check_log, position_text
     from headgate.mysql import Connection
     from headgate.snapshot import TableLocks
 
     with Connection.open(settings) as connection:
-        uuid = check_log(connection, ordered=True).server_uuid
+        uuid = check_log(connection, ordered=True, without_gtids=marks is not None).server_uuid
         stats = load_stats(connection.query, patterns)
         if not stats:
             raise no_match(patterns)
         _check_engines(stats)
         locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
-        reading = _Reading(settings, connection, uuid, chunk_rows, window.value, locks)
+        reading = _Reading(settings, connection, uuid, chunk_rows, window.value, locks, marks)
         with _progress(stats) as progress:
             for image in reading.rows(lambda: load_tables(connection.query, patterns)):
                 write_lines(snapshot_lines(image))
                 if progress is not None:
                     progress.add(image.table.full_name, image.batch.num_rows)
-    print(reading.executed, file=sys.stderr)  # noqa: T201 - the answer
+        print(position_text(connection, reading.executed), file=sys.stderr)  # noqa: T201 - the answer
 
 
 def _check_engines(stats: dict[str, TableStats]) -> None:
@@ -183,20 +193,26 @@ class _Reading:
         chunk_rows: int,
         window: Window = "rewind",
         locks: TableLocks | None = None,
+        signal_table: str | None = None,
     ) -> None:
         self._settings = settings
         self._policies = Policies(temporals="text", window=window)
         self._locks = locks
+        self._signal_table = signal_table
         self._connection = connection
         self._server_uuid = server_uuid
         self._chunk_rows = chunk_rows
         self._begin()
 
     def _begin(self) -> None:
-        from headgate.mysql import gtid_executed
+        from headgate.mysql import commit_watermark, gtid_executed, log_position
 
-        self.executed: GtidSet = gtid_executed(self._connection)
         self._planned_us = time.time_ns() // 1000
+        if self._signal_table is None:
+            self.executed: GtidSet = gtid_executed(self._connection)
+        else:  # first the log's end, then the row
+            self.executed = log_position(self._connection)
+            commit_watermark(self._connection, self._signal_table, f'{{"snapshot_us": {self._planned_us}}}')
         self._ordinal = 0
 
     def rows(self, load: Callable[[], list[TableDef]]) -> Iterator[ImageBatch]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from headgate._places import LogPlace, end_of, file_number, places_before
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError, ServerSettingError
 from headgate.gtid import GtidSet
 
 if TYPE_CHECKING:
     from headgate.mysql import Connection, ServerFacts
 
-__all__ = ["check_log", "start_of"]
+__all__ = ["check_log", "position_text", "start_of"]
 
 _NEEDED: Final[Mapping[str, str]] = {
     "log_bin": "ON",
@@ -26,10 +28,11 @@ _REMEDIES: Final = {
 }
 
 
-def check_log(connection: Connection, *, ordered: bool = False) -> ServerFacts:
+def check_log(connection: Connection, *, ordered: bool = False, without_gtids: bool = False) -> ServerFacts:
     """The server's settings, if its log can be read by row and GTID.
 
     :param ordered: a snapshot also needs commits in log order.
+    :param without_gtids: ``gtid_mode=OFF`` will do, too; then positions are files and bytes.
     :raises ServerSettingError: the first setting that does not fit.
     """
     from headgate.mysql import read_facts
@@ -37,6 +40,8 @@ def check_log(connection: Connection, *, ordered: bool = False) -> ServerFacts:
     facts = read_facts(connection)
     for name, expected in {**_NEEDED, **({_ORDER: "ON"} if ordered else {})}.items():
         actual = facts.get(name).upper()
+        if name == "gtid_mode" and without_gtids and actual == "OFF":
+            continue
         if actual != expected and not (expected == "ON" and actual == "1"):
             remedy = _REMEDIES.get(name, f"SET GLOBAL {name} = '{expected}'")
             raise ServerSettingError(
@@ -49,21 +54,24 @@ def check_log(connection: Connection, *, ordered: bool = False) -> ServerFacts:
 def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
     """What counts as already had, and what the server has executed now.
 
-    :param start: ``current``, ``earliest`` or a GTID set.
+    :param start: ``current``, ``earliest`` or a GTID set; without GTIDs ``file:position`` in its place.
     :raises ConfigError: none of these.
     :raises ServerBehindError: the server has not executed all of the GTID set.
     :raises BinlogPurgedError: the log no longer holds what comes after it.
     """
-    texts = connection.query("SELECT @@global.gtid_executed, @@global.gtid_purged")[0]
-    executed, purged = (GtidSet.parse(str(text)) for text in texts)
+    from headgate.mysql import log_position
+
+    executed = log_position(connection)
+    purged = GtidSet.parse(str(connection.query("SELECT @@global.gtid_purged")[0][0]))
+    here = end_of(executed)
+    if here is not None:
+        oldest = str(connection.query("SHOW BINARY LOGS")[0][0])
+        purged = places_before(here.server_uuid, file_number(oldest), 4)
     if start.lower() == "current":
         return executed, executed
     if start.lower() == "earliest":
         return purged, executed
-    try:
-        had = GtidSet.parse(start)
-    except (ConfigError, ValueError):
-        raise ConfigError(f"--from is {start!r}; expected current, earliest or a GTID set (uuid:1-5)") from None
+    had = _parsed(start, here)
     if not had <= executed:
         raise ServerBehindError(f"{connection.settings} has not executed {had - executed}: is this the right server?")
     if not purged <= had:
@@ -72,3 +80,28 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
             needed=str(purged - had), purged=str(purged),
         )  # fmt: skip
     return had, executed
+
+
+_PLACE: Final = re.compile(r"\S*\.([0-9]{1,9}):([0-9]{1,13})")
+
+
+def _parsed(start: str, here: LogPlace | None) -> GtidSet:
+    """:param here: the end of a log without GTIDs."""
+    place = _PLACE.fullmatch(start)
+    if here is not None and place is not None:
+        return places_before(here.server_uuid, int(place[1]), int(place[2]))
+    try:
+        return GtidSet.parse(start)
+    except (ConfigError, ValueError):
+        expected = "a GTID set (uuid:1-5)" if here is None else "file:position (binlog.000003:157)"
+        raise ConfigError(f"--from is {start!r}; expected current, earliest or {expected}") from None
+
+
+def position_text(connection: Connection, position: GtidSet) -> str:
+    """A position as ``--from`` takes it: a GTID set, or without GTIDs ``file:position``."""
+    place = end_of(position)
+    if place is None:
+        return str(position)
+    names = (str(row[0]) for row in connection.query("SHOW BINARY LOGS"))
+    file = next((name for name in names if file_number(name) == place.file), f".{place.file:06d}")
+    return f"{file}:{place.pos}"

@@ -61,7 +61,7 @@ def command(
     from headgate.mysql import Connection
 
     with Connection.open(settings) as connection:
-        uuid = check_log(connection).server_uuid
+        uuid = check_log(connection, without_gtids=True).server_uuid
         had, executed = start_of(connection, start)
 
     from headgate._policies import Policies

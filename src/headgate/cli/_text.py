@@ -35,7 +35,7 @@ class TextLines:
 
     def __init__(self, *, colours: bool) -> None:
         self._colours = colours and not os.environ.get("NO_COLOR")
-        self._gtid: str | None = None
+        self._heading: str | None = None
 
     def of(self, line: str, keys: Mapping[str, Sequence[str]]) -> Iterator[str]:
         """The lines for one change.
@@ -43,10 +43,11 @@ class TextLines:
         :param keys: key columns of ``db.table``; they are shown also where they have not changed.
         """
         change: dict[str, Any] = json.loads(line)
-        if change["gtid"] != self._gtid:
-            self._gtid = change["gtid"]
-            moment = str(change["ts"]).replace("T", " ").removesuffix("Z")
-            yield self._style(f"{moment}  {change['gtid']}", dim=True)
+        moment = str(change["ts"]).replace("T", " ").removesuffix("Z")
+        heading = f"{moment}  {change['gtid'] or change['file']}"  # without GTIDs nothing else tells transactions apart
+        if heading != self._heading:
+            self._heading = heading
+            yield self._style(heading, dim=True)
         op, table = change["op"], f"{change['db']}.{change['table']}"
         sign = self._style(_SIGNS[op], fg=_COLOURS[op], bold=True)
         yield f"  {sign} {self._style(table, bold=True)}  {_what(change, keys.get(table, ()))}"

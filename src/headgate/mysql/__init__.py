@@ -3,11 +3,12 @@
 from headgate.mysql._cascades import cascades
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
-from headgate.mysql._facts import ServerFacts, gtid_executed, log_status, read_facts
+from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
 from headgate.mysql._prerequisites import Prerequisite, Status, prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
+from headgate.mysql._watermarks import commit_watermark
 
 __all__ = [
     "PASSWORD_VARIABLE",
@@ -20,7 +21,9 @@ __all__ = [
     "Status",
     "TlsMode",
     "cascades",
+    "commit_watermark",
     "gtid_executed",
+    "log_position",
     "log_status",
     "prerequisites",
     "quote_account",

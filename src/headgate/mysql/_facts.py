@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headgate._places import file_number, places_before
 from headgate.errors import ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
 
-__all__ = ["ServerFacts", "gtid_executed", "log_status", "read_facts"]
+__all__ = ["ServerFacts", "gtid_executed", "log_position", "log_status", "read_facts"]
 
 _NAMES = (
     "binlog_expire_logs_seconds",
@@ -107,6 +108,24 @@ def read_facts(connection: Connection) -> ServerFacts:
 def gtid_executed(connection: Connection) -> GtidSet:
     """All transactions the server has committed in its engines: each is visible to a SELECT made after this call."""
     return GtidSet.parse(str(connection.query("SELECT @@global.gtid_executed")[0][0]))
+
+
+def log_position(connection: Connection) -> GtidSet:
+    """Everything that the server has logged: ``gtid_executed``, or with ``gtid_mode=OFF`` the places before the log's
+    end, of which not all need be visible to a SELECT yet.
+
+    :raises ServerSettingError: the mode is neither ON nor OFF, so the log may hold transactions of both kinds.
+    """
+    mode, uuid = (str(value) for value in connection.query("SELECT @@global.gtid_mode, @@global.server_uuid")[0])
+    if mode.upper() == "OFF":
+        file, pos = log_status(connection)
+        return places_before(uuid, file_number(file), pos)
+    if mode.upper() != "ON":
+        raise ServerSettingError(
+            f"gtid_mode is {mode}, so the log may hold transactions with GTIDs and others: set it to ON or to OFF",
+            setting="gtid_mode", expected="ON or OFF", actual=mode,
+        )  # fmt: skip
+    return gtid_executed(connection)
 
 
 def log_status(connection: Connection) -> tuple[str, int]:

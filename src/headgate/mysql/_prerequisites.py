@@ -70,8 +70,19 @@ def watermarks(
     yield Prerequisite("watermark gtid", "gtid_executed tells what a SELECT sees", actual, "ok")
     locked = [f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
               for db in databases if not _may_lock(connection, db)]  # fmt: skip
+    yield _signal_table(rows)
     actual = f"not granted: {' '.join(locked)}" if locked else "usable"
     yield Prerequisite("watermark lock", "LOCK TABLES, for keyless tables under writes", actual, "ok")
+
+
+def _signal_table(rows: Sequence[Prerequisite]) -> Prerequisite:
+    """Whether one may write somewhere is known when it is said where."""
+    needs = _GTID_NEEDS - {"gtid_mode", "enforce_gtid_consistency"}
+    mode = next((row.actual for row in rows if row.name == "gtid_mode"), "ON")
+    bad = [row.name for row in rows if row.status == "fail" and row.name in needs]
+    bad += ["gtid_mode (neither ON nor OFF)"] if mode.upper() not in ("ON", "OFF") else []
+    actual = f"not usable: see {', '.join(bad)}" if bad else "usable, with INSERT and UPDATE on a signal table"
+    return Prerequisite("watermark signal-table", "commits in log order; GTIDs or none", actual, "ok")
 
 
 _GTID_NEEDS: Final = frozenset(

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._places import TAG, number_at, places_before
 from headgate.binlog import (
     EVENT_NAMES,
     R_POS,
@@ -44,8 +46,17 @@ from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode
 from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._json_updates import with_whole_documents
-from headgate.replication._meta import ABSENT_FIELD, META_FIELDS, canonical_schema, gtid_array, op_array, seq_array
+from headgate.replication._meta import (
+    ABSENT_FIELD,
+    GTID_TYPE,
+    META_FIELDS,
+    canonical_schema,
+    gtid_array,
+    op_array,
+    seq_array,
+)
 from headgate.replication._partial import DefaultsOf, PartialImages
+from headgate.replication._probe import original_commit_us
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
 from headgate.replication._xa import HeldRows, Point, PreparedTransactions, parse_prepare, parse_xa_statement
@@ -88,7 +99,9 @@ class LogDecoder:
         prepared: PreparedTransactions | None = None,
     ) -> None:
         sid, first, last = wanted.as_arrays()
-        self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside))
+        self._source = next((uuid for uuid, tag, _, _ in wanted.intervals() if tag == TAG), None)
+        # In a log without GTIDs a transaction with one is wanted, too, so that it cannot be passed over in silence.
+        self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside and self._source is None))
         self._wanted, self._inside = wanted, inside
         self._options = options
         self._tables = TableSlots(options, key_of, definition_of)
@@ -106,10 +119,20 @@ class LogDecoder:
         """Changes met so far in wanted transactions, of all tables."""
         self.end: tuple[str, int] | None = None
         """File and position behind the last transaction received."""
+        self._passed: tuple[str, int] | None = None
 
     def received(self) -> GtidSet:
-        """The transactions received whole."""
-        return self._received.build()
+        """The transactions received whole; in a log without GTIDs all places before the end of the last of them."""
+        if self._source is None:
+            return self._received.build()
+        place = self.end if self._scanner.open else self._passed
+        if place is None:
+            return GtidSet()
+        return places_before(str(UUID(bytes=self._source)), file_number(place[0]), place[1])
+
+    def passed(self, file: str, pos: int) -> None:
+        """The dump has come to this place."""
+        self._passed = (file, pos)
 
     def unfinished(self) -> tuple[str, int] | None:
         """The open transaction and how many of its changes were handed out, for ``skip`` after a reconnect."""
@@ -136,11 +159,14 @@ class LogDecoder:
             yield from self._settle(segment, stop)
             first = stop.place + 1 if stop.kind != codes.TABLE_MAP else stop.place
         yield from self._flush(segment)
+        self.passed(segment.file, int(segment.next_pos[-1]))
 
     # --- row images -----------------------------------------------------------------------------------------------
 
     def _flush(self, segment: Segment) -> Iterator[LogBlock]:
         """What the scanner has gathered, as a block."""
+        if self._source is not None and (self._scanner.transactions().tag == 0).any():
+            raise _mixed("with", segment.file)
         block = self._block(segment)
         self._note_done(segment)
         if block.images:
@@ -213,7 +239,9 @@ class LogDecoder:
                 columns, absent = self._partial.complete(slot.table, slot.codec, walked, columns, segment.file, pos)
         except HeadgateError as error:
             raise self._tables.located(error, slot, file=segment.file, pos=int(pos[0])) from None
-        gtid = gtid_array(transactions, self._scanner.tags, txn)
+        gtid = (
+            gtid_array(transactions, self._scanner.tags, txn) if self._source is None else pa.nulls(len(txn), GTID_TYPE)
+        )
         meta = [
             op_array(walked.op),
             seq_array(self._options.epoch, file_number(segment.file), pos, ordinal),
@@ -262,7 +290,13 @@ class LogDecoder:
             yield from self._table_map(segment, stop, body)
         elif stop.kind == codes.QUERY:
             yield from self._query(segment, stop, body)
+        elif stop.kind == codes.ANONYMOUS_GTID and self._source is not None:
+            number = number_at(file_number(segment.file), int(segment.pos[stop.place])) + 1
+            wanted = (Gtid(self._source, TAG, number) in self._wanted) == self._inside
+            self._scanner.begin_tagged(self._source, TAG, number, original_commit_us(body), wanted=wanted)
         elif stop.kind == codes.GTID_TAGGED:
+            if self._source is not None:
+                raise _mixed("with", segment.file)
             tagged = parse_tagged_gtid(body)
             wanted = (Gtid(tagged.sid, tagged.tag, tagged.number) in self._wanted) == self._inside
             self._scanner.begin_tagged(tagged.sid, tagged.tag, tagged.number, tagged.original_commit_us, wanted=wanted)
@@ -288,7 +322,7 @@ class LogDecoder:
         return {"file": segment.file, "pos": int(segment.pos[stop.place]), "gtid": self._gtid()}
 
     def _gtid(self) -> str | None:
-        if not self._scanner.open:
+        if not self._scanner.open or self._source is not None:
             return None
         current = np.array([self._scanner.current], np.int64)
         return str(gtid_array(self._scanner.transactions(), self._scanner.tags, current)[0].as_py())
@@ -297,10 +331,7 @@ class LogDecoder:
         """An event that must not be skipped, unless its own flag says that it may."""
         where = self._where(segment, stop)
         if stop.kind == codes.ANONYMOUS_GTID:
-            raise ServerSettingError(
-                "the log holds a transaction without a GTID: SET GLOBAL gtid_mode = ON (step by step, see 'Enabling "
-                "GTID Transactions Online')", setting="gtid_mode", expected="ON", actual="OFF", **where,
-            )  # fmt: skip
+            raise _mixed("without", **where)
         if stop.kind == codes.INCIDENT:
             raise DecodeError(
                 "the server reports an incident: changes are missing from its log; read the tables again", **where
@@ -416,6 +447,8 @@ class LogDecoder:
     ) -> Iterator[LogBlock | Stopped]:
         """XA START opens a transaction whose fate its last event tells; XA COMMIT and ROLLBACK end an earlier one."""
         found = parse_xa_statement(text)
+        if self._source is not None:
+            raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
         if found is None:
             raise UnsupportedError(
                 "the log holds an XA statement that headgate cannot read", statement=text[:500], **where
@@ -470,6 +503,18 @@ class LogDecoder:
             images = [image for image in batches if image.batch.num_rows]
             if images:
                 yield LogBlock(images, item.file)
+
+
+def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
+    """A transaction of the kind that the position does not count."""
+    expected = "ON" if how == "without" else "OFF"
+    remedy = "SET GLOBAL gtid_mode = ON (step by step, see 'Enabling GTID Transactions Online')"
+    if how == "with":
+        remedy = "the position counts bytes, so the tables have to be read again, with a new checkpoint"
+    return ServerSettingError(
+        f"the log holds a transaction {how} a GTID: {remedy}",
+        setting="gtid_mode", expected=expected, actual="OFF" if how == "without" else "ON", file=file, **where,
+    )  # fmt: skip
 
 
 def _from_ordinal(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:

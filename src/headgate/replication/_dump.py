@@ -6,6 +6,7 @@ protocol, "COM_BINLOG_DUMP_GTID". What a bounded reader has to know:
 - ``server_id`` 0 never conflicts with another dump; with any other id the server ends the older dump of the same id.
 - A file name and position may stand beside the GTID set: the server starts there and still filters by the set. That
   skips the server's own check for purged transactions, so :func:`open_dump` checks it first.
+- A log without GTIDs is asked for by file and position (``headgate._places``).
 - The events' checksums are asked for always; ``NONE`` would not strip those already in the log.
 """
 
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from headgate._places import LogPlace, begin_of, end_of, file_number
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
 from headgate.errors import (
     BinlogPurgedError,
@@ -26,7 +28,7 @@ from headgate.errors import (
     ServerSettingError,
 )
 from headgate.gtid import GtidSet
-from headgate.mysql import ByteStream, Connection, ConnectionSettings, server_error
+from headgate.mysql import ByteStream, Connection, ConnectionSettings, log_position, server_error
 from headgate.replication._types import LogHint
 
 __all__ = ["Dump", "open_dump", "open_file_dump"]
@@ -35,6 +37,10 @@ _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 _NON_BLOCK: Final = 0x01
 _THROUGH_GTID: Final = 0x04
+_LARGEST_POS: Final = 2**32 - 1
+"""COM_BINLOG_DUMP has four bytes for the position."""
+_FIRST_EVENT: Final = 4
+"""Where a file's first event begins."""
 _ER_FATAL_READING: Final = 1236
 """ER_SOURCE_FATAL_ERROR_READING_BINLOG: the server cannot serve the dump; the text says why."""
 
@@ -134,6 +140,11 @@ def open_dump(
     :raises ServerBehindError: another server, or one that lacks transactions.
     :raises BinlogPurgedError: the log no longer holds what is needed.
     """
+    begin = begin_of(wanted) if wanted is not None else end_of(had or GtidSet())
+    if begin is not None:
+        with _open_place_dump(settings, begin, executed, server_uuid, server_id, heartbeat_seconds) as dump:
+            yield dump
+        return
     with Connection.open(settings) as connection:
         row = connection.query("SELECT @@global.server_uuid, @@global.gtid_executed, @@global.gtid_purged")[0]
         uuid, now, purged = str(row[0]), GtidSet.parse(str(row[1])), GtidSet.parse(str(row[2]))
@@ -159,6 +170,43 @@ def open_dump(
         flags = 0 if server_id else _NON_BLOCK
         stream = connection.command(_COM_BINLOG_DUMP_GTID, _gtid_request(had, server_id, flags, usable))
         yield Dump(connection, stream, Framer(), needed, uuid)
+
+
+@contextmanager
+def _open_place_dump(
+    settings: ConnectionSettings,
+    begin: LogPlace,
+    executed: GtidSet | None,
+    server_uuid: str | None,
+    server_id: int,
+    heartbeat_seconds: float | None,
+) -> Iterator[Dump]:
+    """A dump from a place of a log without GTIDs on; from its file's beginning if the request cannot say the place."""
+    with Connection.open(settings) as connection:
+        now = log_position(connection)
+        end = end_of(now)
+        if end is None:
+            raise ServerSettingError(
+                "gtid_mode is ON, but the position is one of a log without GTIDs: the tables have to be read again,"
+                " with a new checkpoint", setting="gtid_mode", expected="OFF", actual="ON",
+            )  # fmt: skip
+        if end.server_uuid != begin.server_uuid or server_uuid not in (None, end.server_uuid):
+            raise ServerBehindError(
+                f"connected to server {end.server_uuid}, but the position is one of {begin.server_uuid}: without GTIDs"
+                " a stream cannot go on at another server"
+            )
+        if end < begin or (executed is not None and not executed <= now):
+            raise ServerBehindError("the server's log ends before the position: was it reset?")
+        names = {file_number(str(row[0])): str(row[0]) for row in connection.query("SHOW BINARY LOGS")}
+        if begin.file not in names:
+            raise BinlogPurgedError(
+                "the server has purged log that is needed: the tables have to be read again, with a new checkpoint",
+                needed=f"file {begin.file}, position {begin.pos}", purged=f"files before {min(names, default=0)}",
+            )  # fmt: skip
+        _prepare(connection, heartbeat_seconds)
+        pos = begin.pos if begin.pos <= _LARGEST_POS else _FIRST_EVENT
+        request = struct.pack("<IHI", pos, 0 if server_id else _NON_BLOCK, server_id) + names[begin.file].encode()
+        yield Dump(connection, connection.command(_COM_BINLOG_DUMP, request), Framer(), GtidSet(), end.server_uuid)
 
 
 @contextmanager

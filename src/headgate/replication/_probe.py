@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate._places import TAG
 from headgate.binlog import Segment, codes, parse_tagged_gtid
 from headgate.errors import ConfigError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
@@ -11,7 +12,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.replication._dump import open_dump
 from headgate.replication._types import LogHint
 
-__all__ = ["commit_time"]
+__all__ = ["commit_time", "original_commit_us"]
 
 _IMMEDIATE: Final = 42
 """Offset of the immediate commit time in a GTID event's body: flags (1), UUID (16), number (8), clock type (1), two
@@ -45,10 +46,12 @@ def _find(segment: Segment, wanted: Gtid) -> int | None:
     for start, end in zip(segment.start.tolist(), segment.end.tolist(), strict=True):
         kind = int(segment.buf[start + codes.TYPE_OFFSET])
         body = segment.buf[start + codes.HEADER_SIZE : end]
+        if kind == codes.ANONYMOUS_GTID and wanted.tag == TAG:
+            return original_commit_us(body.tobytes())  # the dump began at its place
         if kind == codes.GTID and not wanted.tag:
             data = body.tobytes()
             if data[1:17] == wanted.uuid and int.from_bytes(data[17:25], "little") == wanted.number:
-                return _original(data)
+                return original_commit_us(data)
         elif kind == codes.GTID_TAGGED and wanted.tag:
             tagged = parse_tagged_gtid(body.tobytes())
             if (tagged.sid, tagged.tag, tagged.number) == (wanted.uuid, wanted.tag, wanted.number):
@@ -56,7 +59,8 @@ def _find(segment: Segment, wanted: Gtid) -> int | None:
     return None
 
 
-def _original(data: bytes) -> int:
+def original_commit_us(data: bytes) -> int:
+    """The original commit time in the body of a GTID event or an anonymous one, microseconds since 1970-01-01 UTC."""
     immediate = int.from_bytes(data[_IMMEDIATE : _IMMEDIATE + _TIME_SIZE], "little")
     if not immediate & _ORIGINAL_FOLLOWS:
         return immediate

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
+from headgate._places import LogPlace, end_of
 from headgate._policies import DEFAULT, Policies
-from headgate.binlog import Segment, codes
+from headgate.binlog import LogPosition, Segment, codes
 from headgate.catalog import TablePatterns, load_table
 from headgate.errors import DecodeError, HeadgateError, IncompleteReadError, Transient
 from headgate.gtid import GtidSet
@@ -153,7 +154,7 @@ def read_range(
             ):
                 uuid = uuid or dump.server_uuid
                 log.begin(dump.server_uuid)
-                yield from _decode(dump, decoder, remaining.count())
+                yield from _decode(dump, decoder, remaining)
         except HeadgateError as error:
             if not isinstance(error, Transient):
                 raise
@@ -173,13 +174,25 @@ def read_range(
     yield RangeEnd(uuid, file, pos, executed)
 
 
-def _decode(dump: Dump, decoder: LogDecoder, count: int | None) -> Iterator[LogBlock | Ddl | Stopped]:
-    """Decode until ``count`` transactions have been received, or the dump ends."""
+def _decode(dump: Dump, decoder: LogDecoder, wanted: GtidSet | None) -> Iterator[LogBlock | Ddl | Stopped]:
+    """Decode until ``wanted`` has been received, or the dump ends."""
+    until = end_of(wanted) if wanted is not None else None
+    count = wanted.count() if wanted is not None else None
     for item in dump.items():
         if isinstance(item, Segment):
             yield from decoder.decode(item)
             if count is not None and decoder.received_count >= count:
                 return
+        else:
+            decoder.passed(item.file, item.pos)
+        if until is not None and _is_past(item, until):
+            return
+
+
+def _is_past(item: Segment | LogPosition, place: LogPlace) -> bool:
+    """Whether the dump has come to a place, or beyond."""
+    pos = int(item.next_pos[-1]) if isinstance(item, Segment) else item.pos
+    return (file_number(item.file), pos) >= (place.file, place.pos)
 
 
 class WindowReader:
@@ -295,6 +308,8 @@ def _follow_items(dump: Dump, decoder: LogDecoder, had: GtidSet) -> Iterator[Log
     for item in dump.items():
         if isinstance(item, Segment):
             yield from decoder.decode(item)
+        else:
+            decoder.passed(item.file, item.pos)
         if not dump.stream.end > dump.stream.start and decoder.unfinished() is None:
             yield Idle(had | decoder.received())
 
@@ -323,6 +338,7 @@ def cut_in_order(
     Only whole transactions, in log order, and none that ``executed`` lacks; all of it if it holds fewer changes.
     """
     wanted = executed - had
+    until = end_of(wanted)
     decoder = LogDecoder(wanted, DecodeOptions(TablePatterns([])), lambda _db, _table: ())
     with open_dump(settings, wanted=wanted, executed=executed, hint=hint) as dump:
         for item in dump.items():
@@ -331,4 +347,6 @@ def cut_in_order(
                     pass
                 if decoder.changes >= limit_rows or decoder.received_count >= wanted.count():
                     break
+            if until is not None and _is_past(item, until):
+                return executed
     return had | decoder.received()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from headgate._places import file_number
+
 if TYPE_CHECKING:
     from headgate.catalog import AddedColumn, TableDef
     from headgate.gtid import GtidSet
@@ -94,9 +96,3 @@ class Idle:
 
 
 LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle
-
-
-def file_number(name: str) -> int:
-    """The number of a binlog file: ``binlog.000042`` → 42 (what ``_seq.file`` holds); 0 if there is none."""
-    digits = name.rpartition(".")[2]
-    return int(digits) if digits.isdigit() else 0

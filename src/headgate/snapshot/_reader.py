@@ -87,6 +87,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._names import quote_name
+from headgate._places import end_of
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
@@ -100,7 +101,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, log_status, select_blocks
+from headgate.mysql import Connection, ConnectionSettings, log_position, log_status, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
     ABSENT_FIELD,
@@ -231,6 +232,11 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
 
     :raises ServerBehindError: otherwise; a proxy may send any connection anywhere, so a retry may cure it.
     """
+    if end_of(executed) is not None:
+        missing_places = executed - log_position(connection)
+        if missing_places:
+            raise ServerBehindError("another server than the chunk was planned on, or its log was reset")
+        return
     text = str(executed)
     uuid, contained, missing = connection.query(
         "SELECT @@global.server_uuid, GTID_SUBSET(%s, @@global.gtid_executed),"

@@ -50,7 +50,8 @@ _HELP = {
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
     "secret_file": "file that holds the password",
     "server_ids": 'server ids that dumps may use, such as "5400-5499"; bounded dumps need none',
-    "signal_table": "carrier: db.table with columns id, type, data; what is inserted there is handed on as signals",
+    "signal_table": "db.table with columns id, type, data; what is inserted there is handed on as signals, and "
+    "watermark writes there",
     "signal_topic": 'signals out of a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the '
     "file, if there is one, holds settings of librdkafka, name=value in each line",
     "slots": "tasks of a batch (the driver's number of processors)",
@@ -66,7 +67,8 @@ _HELP = {
     "tables": "patterns on db.table, comma-separated or a JSON list",
     "url": "mysql://user@host:3306/?tls=required, without a password",
     "time": '"text" (default) or "microseconds" (bigint): TIME; by table as zero_dates',
-    "watermark": 'what makes a chunk exact: GTIDs alone ("gtid", default), or table locks beside them ("lock")',
+    "watermark": 'what makes a chunk exact: GTIDs alone ("gtid", default), table locks beside them ("lock"), or a row '
+    'written to signal_table ("signal-table"), for which gtid_mode may be OFF',
     "wide_decimals": '"text" (default) or "error": DECIMAL of more than 38 digits; by table as zero_dates',
     "window": 'rows that change while a chunk is read: "rewind" (default), "keep" or "drop"; by table as zero_dates',
     "zero_dates": '"error" (default), "null" or "text" (dates become strings): dates that Spark cannot hold; '
@@ -114,7 +116,7 @@ class Options:
     new_tables: Literal["read", "wait"] = "read"
     snapshot_cut: Literal["batch", "start"] = "batch"
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = None
-    watermark: Literal["gtid", "lock"] = "gtid"
+    watermark: Literal["gtid", "signal-table", "lock"] = "gtid"
     lock_hold: Literal["setup", "read"] = "setup"
     lock_wait_seconds: int = 10
     snapshot_mode: Literal["initial", "initial_only", "no_data"] = "initial"
@@ -136,7 +138,7 @@ class Options:
         patterns = (_exact(table),) if table is not None else _patterns(values.get("tables"))
         if table is not None and "tables" in values:
             raise ConfigError("both options table and tables are given; table is for one typed table, tables for many")
-        if table is not None and "signal_table" in values:
+        if table is not None and "signal_table" in values and _watermark(values) != "signal-table":
             raise ConfigError('option "signal_table" is for streams of many tables, whose sinks hand signals on')
         policies = _policies(values)
         tell = _choice(values, "partial_rows", "error", ("error", "tell")) == "tell"
@@ -172,7 +174,7 @@ class Options:
             new_tables=_choice(values, "new_tables", "read", ("read", "wait")),  # type: ignore[arg-type]
             snapshot_cut=_choice(values, "snapshot_cut", "batch", ("batch", "start")),  # type: ignore[arg-type]
             snapshot_locking_mode=_locking_mode(values),
-            watermark=_choice(values, "watermark", "gtid", ("gtid", "lock")),  # type: ignore[arg-type]
+            watermark=_watermark(values),
             lock_hold=_choice(values, "lock_hold", "setup", ("setup", "read")),  # type: ignore[arg-type]
             lock_wait_seconds=_number(values, "lock_wait_seconds", 10, 1),
             snapshot_mode=_choice(  # type: ignore[arg-type]
@@ -315,6 +317,13 @@ def _choice(values: Mapping[str, str], name: str, default: str, allowed: tuple[s
     if value not in allowed:
         raise ConfigError(f'option "{name}" is {value!r}; expected {" or ".join(allowed)}')
     return value
+
+
+def _watermark(values: Mapping[str, str]) -> Literal["gtid", "signal-table", "lock"]:
+    found = _choice(values, "watermark", "gtid", ("gtid", "signal-table", "lock"))
+    if found == "signal-table" and not values.get("signal_table"):
+        raise ConfigError('option "watermark" is "signal-table": option "signal_table" says in which, db.table')
+    return found  # type: ignore[return-value]
 
 
 def _locking_mode(values: Mapping[str, str]) -> Literal["minimal", "extended", "none"] | None:

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from headgate._places import end_of, transactions
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
 from headgate.errors import (
@@ -282,6 +283,7 @@ class Planner:
         while plan.pending:
             plan.weight = 0
             plan.plan_chunks(self._server)
+        self._show(plan.chunks, epoch)
         offset = SourceOffset(
             gtid=str(end), epoch=epoch, tables=self._options.patterns, snapshot=plan.state(),
             signals=Notes(server_uuid=state.uuid).to_dict(), planned_us=now,
@@ -328,14 +330,16 @@ class Planner:
         if plan.pending and not plan.paused and limit:
             plan.plan_chunks(self._server, limit)
         self._planned_rows = plan.weight
+        self._show(plan.chunks, epoch)
         last = self._last(start, end - had, begin)
         self._looked = True
         told = plan.actions or begins or (notes.fresh and plan.found)
         if end == had and not plan.chunks and not told:
             return None
-        behind = (state.executed - end).count()
+        behind = transactions(state.executed - end)
         now_notes = plan.notes(
-            server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind, signal_table=self._options.signal_table,
+            server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind,
+            signal_table=None if self._options.table else self._options.signal_table,
             topic=asked.position or notes.topic,
             skipped={"count": asked.skipped, "keys": list(asked.keys)} if asked.skipped else None,
         )  # fmt: skip
@@ -380,7 +384,7 @@ class Planner:
         return max(previous + 1, self._options.epoch + 1, now_us // 1000)
 
     def _check(self, state: ServerState) -> None:
-        check_variables(state.variables)
+        check_variables(state.variables, gtids=self._options.watermark != "signal-table")
 
     def _begin(self, start: SourceOffset, state: ServerState) -> Hint | None:
         """Where a reader stood when it had what ``start`` says, if anybody wrote it down for this server."""
@@ -388,6 +392,11 @@ class Planner:
         if found is None or str(found["server_uuid"]) != state.uuid or str(found["gtid"]) != start.gtid:
             return None
         return Hint(state.uuid, str(found["file"]), int(found["pos"]))
+
+    def _show(self, chunks: Sequence[ChunkSpec], epoch: int) -> None:
+        """Make sure that the chunks' SELECTs see all of the batch's end, which was taken before."""
+        if chunks and self._options.watermark == "signal-table":
+            self._server.commit_watermark(str(self._options.signal_table), f'{{"epoch": {epoch}}}')
 
     # --- the same history
 
@@ -524,8 +533,15 @@ def _check_position(had: GtidSet, state: ServerState) -> None:
     :raises ServerBehindError: it has not executed all of it.
     :raises BinlogPurgedError: it has purged what comes after it.
     """
-    if state.variables.get("gtid_mode", "ON").upper() != "ON":
+    places = end_of(state.executed) is not None
+    if not places and state.variables.get("gtid_mode", "ON").upper() != "ON":
         raise ServerSettingError("gtid_mode is not ON", setting="gtid_mode", expected="ON")
+    if had and places != (end_of(had) is not None):
+        raise ServerSettingError(
+            "the stream's position has GTIDs and the server has not, or the other way round: the tables have to be read"
+            " again, with a new checkpoint and target",
+            setting="gtid_mode", expected="OFF" if not places else "ON", actual="OFF" if places else "ON",
+        )  # fmt: skip
     missing = had - state.executed
     if missing:
         raise ServerBehindError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from headgate._places import LogPlace, end_of, file_number, places_before
 from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError, Transient
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
@@ -78,17 +79,23 @@ class Server(Protocol):
     def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
         """Original commit time of one transaction, µs since 1970 UTC; None: its log is purged."""
 
+    def commit_watermark(self, table: str, data: str) -> None:
+        """Commit a row of ``db.table``: from then on all that was logged before can be seen."""
+
     def drop(self) -> None:
         """Forget the connection."""
 
 
-def check_variables(variables: Mapping[str, str]) -> None:
+def check_variables(variables: Mapping[str, str], *, gtids: bool = True) -> None:
     """The settings that a plan rests on.
 
+    :param gtids: whether positions are GTID sets.
     :raises ServerSettingError: one of them is different; unknown ones are left to the reader, who sees the log.
     """
     for name, expected in REQUIRED.items():
         actual = variables.get(name)
+        if name == "gtid_mode" and not gtids:
+            continue
         if actual is not None and actual.upper() != expected:
             remedy = "it is set when the server starts" if name == "log_bin" else f"SET GLOBAL {name} = '{expected}'"
             raise ServerSettingError(
@@ -125,8 +132,11 @@ def retried(
 class MySQLServer:
     """:class:`Server` over real connections."""
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(self, settings: ConnectionSettings, *, without_gtids: bool = False) -> None:
+        """:param without_gtids: a server with ``gtid_mode=OFF`` will do, too; positions are places in its log then."""
         self._settings = settings
+        self._without_gtids = without_gtids
+        self._place: LogPlace | None = None
         self._open: Connection | None = None
         self.connects = 0
 
@@ -139,16 +149,24 @@ class MySQLServer:
         return self._open
 
     def executed(self) -> GtidSet:
-        from headgate.mysql import gtid_executed
+        from headgate.mysql import gtid_executed, log_position
 
-        return gtid_executed(self._connection())
+        if not self._without_gtids:
+            return gtid_executed(self._connection())
+        found = log_position(self._connection())
+        self._place = end_of(found)
+        return found
 
     def state(self) -> ServerState:
         names = ", ".join(f"'{name}'" for name in REQUIRED)
         rows = self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
         variables = {str(name).lower(): str(value) for name, value in rows}
         uuid, purged = self.query("SELECT @@global.server_uuid, @@global.gtid_purged")[0]
-        return ServerState(str(uuid), self.executed(), GtidSet.parse(str(purged)), variables)
+        executed = self.executed()
+        if self._place is None:
+            return ServerState(str(uuid), executed, GtidSet.parse(str(purged)), variables)
+        oldest = self.log_files()[0][0]
+        return ServerState(str(uuid), executed, places_before(str(uuid), file_number(oldest), 4), variables)
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         from headgate.catalog import load_stats
@@ -181,6 +199,8 @@ class MySQLServer:
     def previous_gtids(self, file: str) -> GtidSet:
         from headgate.replication import previous_gtids
 
+        if self._place is not None:
+            return places_before(self._place.server_uuid, file_number(file), 4)
         return previous_gtids(self._settings, file)
 
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
@@ -197,6 +217,11 @@ class MySQLServer:
             return commit_time(self._settings, gtid, hint=at)
         except BinlogPurgedError:
             return None
+
+    def commit_watermark(self, table: str, data: str) -> None:
+        from headgate.mysql import commit_watermark
+
+        commit_watermark(self._connection(), table, data)
 
     def drop(self) -> None:
         opened, self._open = self._open, None

@@ -86,10 +86,10 @@ class _Reading:
         from headgate.spark._server import MySQLServer
 
         path, topic = self._parsed.control_path, self._parsed.signal_topic
+        server = MySQLServer(self._parsed.settings(), without_gtids=self._parsed.watermark == "signal-table")
         return Planner(
-            self._parsed, MySQLServer(self._parsed.settings()), ControlFolder(path) if path else None,
-            topic=KafkaSignals(topic) if topic else None,
-        )  # fmt: skip
+            self._parsed, server, ControlFolder(path) if path else None, topic=KafkaSignals(topic) if topic else None
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""

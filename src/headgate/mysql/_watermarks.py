@@ -1,0 +1,56 @@
+"""The watermark row: how a server without GTIDs is made to show all that it has logged.
+
+A transaction reaches the log before its engine commits it, so what lies before the log's end need not be visible yet.
+But with ``binlog_order_commits=ON`` engines commit in the order of the log (MySQL Reference Manual, "Binary Logging
+Options and Variables"). So take the log's end, then commit a row: when that commit has returned, everything that is
+logged before the row is committed, and what lay before the end is logged before the row.
+
+The row is kept in a signal table as Debezium has it (``id``, ``type``, ``data``), one for all pipelines, and changed
+each time. Its type is that of a snapshot window's opening, which readers of signals pass over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate._names import quote_name
+from headgate.errors import AccessError, ServerError, ServerSettingError
+from headgate.mysql._connection import Connection
+
+__all__ = ["commit_watermark"]
+
+_ID: Final = "headgate-watermark"
+_TYPE: Final = "snapshot-window-open"
+_REMEDY: Final = "(id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"
+
+
+def commit_watermark(connection: Connection, table: str, data: str) -> None:
+    """Commit a change of the watermark row.
+
+    :param table: ``db.table``
+    :param data: what no watermark had before, or nothing would be logged.
+    :raises AccessError: INSERT or UPDATE on the table is missing.
+    :raises ServerSettingError: the table is not there, or is no signal table.
+    """
+    db, _, name = table.partition(".")
+    place = f"{quote_name(db)}.{quote_name(name)}"
+    try:
+        connection.query(
+            f"INSERT INTO {place} (id, type, data) VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE type = VALUES(type),"
+            " data = VALUES(data)",
+            (_ID, _TYPE, data),
+        )
+    except AccessError as error:
+        wanted = f"GRANT INSERT, UPDATE ON {place} for watermarks"
+        raise AccessError(f"{error.message}: {wanted}", code=error.code) from error
+    except ServerError as error:
+        if error.code not in _NO_SIGNAL_TABLE:
+            raise
+        raise ServerSettingError(
+            f"watermarks cannot be written: {error.message}: CREATE TABLE {place} {_REMEDY}",
+            setting="signal_table", expected="a table with the columns id, type, data", actual=table,
+        ) from error  # fmt: skip
+
+
+_NO_SIGNAL_TABLE: Final = frozenset({1049, 1054, 1146})
+"""Unknown database, unknown column, no such table."""

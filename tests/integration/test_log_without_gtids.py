@@ -1,0 +1,262 @@
+"""A server with ``gtid_mode=OFF``: the log by file and position, and chunks behind a watermark row."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+import pytest
+from typer.testing import CliRunner
+
+from headgate._places import end_of
+from headgate.catalog import TablePatterns
+from headgate.cli import app
+from headgate.errors import BinlogPurgedError, ServerBehindError, UnsupportedError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, log_position
+from headgate.offsets import ChunkSpec
+from headgate.replication import Idle, RangeEnd, commit_time, cut_in_order, follow, read_range
+from headgate.snapshot import Redo, read_chunks
+from headgate.testing import MySQLServer
+from tests.integration.changes import plain
+
+pytestmark = pytest.mark.needs_own_server
+
+TABLES = TablePatterns(["d.*", "!d.signals"])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MySQLServer]:
+    with MySQLServer.start({"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server:
+        yield server
+
+
+@pytest.fixture
+def scene(server: MySQLServer) -> Iterator[Scene]:
+    server.execute(
+        "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(20))",
+        "CREATE TABLE d.signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
+        "INSERT INTO d.t VALUES " + ", ".join(f"({i}, 'v{i}')" for i in range(1, 10)),
+    )  # fmt: skip
+    yield Scene(server)
+    server.execute("DROP DATABASE d")
+
+
+class Scene:
+    """The log from a mark on."""
+
+    def __init__(self, server: MySQLServer) -> None:
+        self.server = server
+        self.settings = ConnectionSettings.from_url(server.url)
+        self.start = self.position()
+
+    def position(self) -> GtidSet:
+        with Connection.open(self.settings) as connection:
+            return log_position(connection)
+
+    def do(self, *statements: str) -> None:
+        with self.server.connect(database="d", autocommit=True) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def read(self, start: GtidSet | None = None, end: GtidSet | None = None, **options: Any) -> list[Any]:
+        end = end or self.position()
+        return list(
+            read_range(
+                self.settings, end - (start or self.start), executed=end, server_uuid=self.server.server_uuid,
+                tables=TABLES, epoch=1, **options,
+            )
+        )  # fmt: skip
+
+    def chunk(self, executed: GtidSet) -> list[dict[str, Any]]:
+        found = list(
+            read_chunks(
+                self.settings, [ChunkSpec("d.t", 0)], executed=executed, server_uuid=self.server.server_uuid, epoch=1,
+                planned_us=0,
+            )
+        )  # fmt: skip
+        assert not any(isinstance(item, Redo) for item in found), found
+        return plain(found)
+
+
+def changes(items: list[Any]) -> list[tuple[Any, ...]]:
+    return [(row["_op"], row["id"], row["v"]) for row in plain(items)]
+
+
+def state(rows: list[dict[str, Any]]) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in rows}
+
+
+WRITES = (
+    "INSERT INTO t VALUES (20, 'new'), (21, 'new')", "UPDATE t SET v = 'changed' WHERE id < 3",
+    "FLUSH BINARY LOGS", "DELETE FROM t WHERE id = 5", "UPDATE t SET id = 50 WHERE id = 6",
+)  # fmt: skip
+CHANGES = [
+    ("c", 20, "new"), ("c", 21, "new"), ("b", 1, "v1"), ("u", 1, "changed"), ("b", 2, "v2"), ("u", 2, "changed"),
+    ("d", 5, "v5"), ("b", 6, "v6"), ("u", 50, "v6"),
+]  # fmt: skip
+
+
+def test_a_range_between_two_places(scene: Scene) -> None:
+    scene.do(*WRITES)
+    end = scene.position()
+    scene.do("INSERT INTO t VALUES (99, 'behind the end')")
+    items = scene.read(end=end)
+    assert changes(items) == CHANGES
+    last = items[-1]
+    assert isinstance(last, RangeEnd)
+    assert last.gtid == end
+    place = end_of(end)
+    assert place is not None
+    assert (last.file.rpartition(".")[2].lstrip("0"), last.pos) == (str(place.file), place.pos)
+    (first, *_) = [image for item in items[:-1] for image in item.images]
+    assert first.batch.column("_gtid").null_count == len(first.batch)
+    assert first.batch.column("_ts").null_count == 0
+    assert items[-1:] == scene.read(end, end) or not scene.read(end, end)[:-1]
+
+
+def test_stretches_are_divided_anywhere_between_transactions(scene: Scene) -> None:
+    places = [scene.start]
+    for statement in WRITES:
+        scene.do(statement)
+        places.append(scene.position())
+    found = []
+    for start, end in itertools.pairwise(places):
+        found += changes(scene.read(start, end)) if start != end else []
+    assert found == CHANGES
+    cut = cut_in_order(scene.settings, scene.start, places[-1], limit_rows=3)
+    assert cut == places[2]
+    assert cut_in_order(scene.settings, scene.start, places[-1], limit_rows=100) == places[-1]
+
+
+def test_the_log_as_it_grows(scene: Scene) -> None:
+    items, met = follow(scene.settings, scene.start, tables=TABLES), []
+    scene.do(*WRITES)
+    goal = scene.position()
+    for item in items:
+        met.append(item)
+        if isinstance(item, Idle) and goal <= item.gtid:
+            break
+    items.close()  # type: ignore[attr-defined]
+    assert changes(met) == CHANGES
+
+
+def test_a_chunk_is_exact_at_a_place(scene: Scene) -> None:
+    then = dict(scene.server.query("SELECT id, v FROM d.t"))
+    executed = scene.position()
+    scene.do(*WRITES)
+    assert state(scene.chunk(executed)) == then
+    scene.do("TRUNCATE TABLE t")
+
+
+def test_the_history_is_recognised_by_a_commit_time(scene: Scene) -> None:
+    scene.do("FLUSH BINARY LOGS", WRITES[0])
+    new = scene.position() - scene.start
+    uuid, tag, number, _ = next(new.intervals())
+    one = GtidSet({(uuid, tag): [(number, number)]})
+    assert commit_time(scene.settings, one) == commit_time(scene.settings, one) > 1_600_000_000_000_000
+
+
+def test_what_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.replication._readers.time.sleep", lambda _seconds: None)
+    scene.do("XA START 'x'", "INSERT INTO t VALUES (70, 'xa')", "XA END 'x'", "XA PREPARE 'x'")
+    scene.server.execute("XA COMMIT 'x'")
+    with pytest.raises(UnsupportedError, match="XA transactions need GTIDs"):
+        scene.read()
+    other = GtidSet.parse(str(scene.start).replace(scene.server.server_uuid, "3e11fa47-71ca-11e1-9e33-c80aa9429562"))
+    with pytest.raises(ServerBehindError):
+        scene.read(GtidSet(), other)
+    start = scene.position()
+    scene.do("FLUSH BINARY LOGS")
+    scene.do("FLUSH BINARY LOGS", "INSERT INTO t VALUES (71, 'x')")
+    (newest, *_) = scene.server.query("SHOW BINARY LOG STATUS")[0]
+    scene.server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    with pytest.raises(BinlogPurgedError, match="read again"):
+        scene.read(start)
+
+
+# --- commands, beside writers
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(args))
+    return result.exit_code, result.stdout, result.stderr
+
+
+@contextmanager
+def moving_amounts(server: MySQLServer, sessions: int) -> Iterator[None]:
+    """Sessions that move amounts between the two tables, so that the sum of both stays."""
+    stop, failures = threading.Event(), list[pymysql.err.MySQLError]()
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        with server.connect(database="d", autocommit=False) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                amount, one, two = rng.randrange(50), rng.randrange(100), rng.randrange(100)
+                try:
+                    cursor.execute(f"UPDATE a SET v = v - {amount} WHERE id = {one}")
+                    cursor.execute(f"UPDATE b SET v = v + {amount} WHERE id = {two}")
+                    connection.commit()
+                except pymysql.err.OperationalError as error:
+                    connection.rollback()
+                    if error.args[0] != 1213:  # a deadlock is no failure, here as in any application
+                        failures.append(error)
+                        return
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(sessions)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_snapshot_and_tail_beside_writers(scene: Scene) -> None:
+    """The rows behind a watermark row, and then every change from their place on, give the tables of the end."""
+    server, state = scene.server, dict[tuple[str, int], int]()
+    for name in ("a", "b"):
+        rows = ", ".join(f"({i}, 100)" for i in range(100))
+        scene.do(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL)", f"INSERT INTO {name} VALUES {rows}")
+    tables = ("-t", "d.a", "-t", "d.b")
+    marks = ("--watermark", "signal-table", "--signal-table", "d.signals")
+    with moving_amounts(server, 3):
+        for _ in range(4):
+            code, out, err = run("snapshot", server.url, *tables, "--chunk-rows", "20", *marks)
+            assert code == 0, err
+            lines = [json.loads(line) for line in out.splitlines()]
+            state = {(line["table"], line["after"]["id"]): line["after"]["v"] for line in lines}
+            assert len(lines) == len(state) == 200
+            assert sum(state.values()) == 20_000
+    place = err.splitlines()[-1]
+    assert place.startswith("binlog.0")
+    code, out, err = run("tail", server.url, "--from", place, "--until-current", *tables)
+    assert (code, err) == (0, "")
+    for change in map(json.loads, out.splitlines()):
+        table, before, after = change["table"], change["before"], change["after"]
+        assert change["gtid"] is None
+        assert state[table, before["id"]] == before["v"]
+        state[table, after["id"]] = after["v"]
+    assert state == {(name, *key): v for name in "ab" for *key, v in server.query(f"SELECT id, v FROM d.{name}")}
+    assert len(server.query("SELECT * FROM d.signals")) == 1
+
+
+def test_what_is_said_without_a_signal_table(scene: Scene) -> None:
+    url = scene.server.url
+    code, _, err = run("snapshot", url, "-t", "d.t")
+    assert (code, "gtid_mode is OFF" in err) == (3, True)
+    code, _, err = run("snapshot", url, "-t", "d.t", "--watermark", "signal-table")
+    assert (code, "--signal-table DB.TABLE" in err) == (2, True)
+    code, _, err = run("snapshot", url, "-t", "d.t", "--watermark", "signal-table", "--signal-table", "d.nothing")
+    assert (code, "CREATE TABLE `d`.`nothing` (id " in err) == (3, True)
+    code, _, err = run("tail", url, "--from", "yesterday")
+    assert (code, "file:position" in err) == (2, True)
