@@ -99,7 +99,7 @@ class Reading:
 class Stream:
     """The typed stream of the table to ``noop``, and what has arrived."""
 
-    def __init__(self, spark: Any, load: Workloads, folder: Path) -> None:
+    def __init__(self, spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> None:
         self.inbox = Inbox(str(folder / "control"))
         self.inbox.write("finished.json", {"tables": [TABLE]})  # as sinks that hold the table would say
         self.arrivals: list[Arrival] = []
@@ -107,7 +107,7 @@ class Stream:
         self._news: queue.Queue[Arrival] = queue.Queue()
         options = {
             "url": f"{load.mysql.url}/?tls=disabled", "table": TABLE, "start": "current", "slots": str(TASKS),
-            "control_path": self.inbox.path, "poll_ms": "50",
+            "control_path": self.inbox.path, "poll_ms": "50", "chunk_rows": str(chunk_rows),
         }  # fmt: skip
         stream = spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._take).option("checkpointLocation", str(folder / "checkpoint"))
@@ -254,6 +254,7 @@ url = "{url}"
 tables = [{tables}]
 snapshot_new_tables = false
 poll_ms = 50
+chunk_rows = {chunk_rows}
 [target]
 path = "{lake}"
 """
@@ -315,15 +316,16 @@ class Run:
 
 
 @contextmanager
-def running(spark: Any, load: Workloads, folder: Path) -> Iterator[Run]:
+def running(spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> Iterator[Run]:
     """A pipeline of another table, which ``orders`` has then joined; nobody has read ``orders`` yet."""
     load.mysql.execute(f"CREATE TABLE {DB}.live (id INT PRIMARY KEY, v INT)", f"INSERT INTO {DB}.live VALUES (1, 0)")
     path = folder / "pipeline.toml"
 
     def configure(*tables: str) -> None:
         listed = ", ".join(f'"{table}"' for table in tables)
-        new = TEXT.format(url=f"{load.mysql.url}/?tls=disabled", tables=listed, lake=folder / "lake")
-        (folder / "new").write_text(new)
+        url = f"{load.mysql.url}/?tls=disabled"
+        text = TEXT.format(url=url, tables=listed, chunk_rows=chunk_rows, lake=folder / "lake")
+        (folder / "new").write_text(text)
         (folder / "new").replace(path)
 
     def change() -> None:
@@ -347,8 +349,8 @@ def running(spark: Any, load: Workloads, folder: Path) -> Iterator[Run]:
         run.stop()
 
 
-def into_lake(spark: Any, load: Workloads, folder: Path) -> dict[str, Reading]:
-    with running(spark, load, folder) as run:
+def into_lake(spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> dict[str, Reading]:
+    with running(spark, load, folder, chunk_rows) as run:
         readings = {"lake": run.read(), "lake again": run.read()}
     for reading in readings.values():
         check_rows(reading.rows, load)
@@ -399,6 +401,7 @@ def debezium(load: Workloads, args: argparse.Namespace) -> tuple[float, list[dic
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--chunk-rows", type=int, default=500_000, help="rows of a chunk; a batch has two (500,000)")
     parser.add_argument("--rounds", type=int, default=3, help="of idle and beside; the median counts (3)")
     parser.add_argument("--rate", type=int, default=2_000, help="transactions a second (2,000)")
     parser.add_argument("--quiet", type=float, default=20.0, help="seconds under load without a snapshot (20)")
@@ -416,12 +419,12 @@ def main() -> int:
         spark = build_session("benchmark", settings, quiet=True)
         register(spark)
         progress("snapshots beside a stream to noop")
-        stream = Stream(spark, load, Path(scratch))
+        stream = Stream(spark, load, Path(scratch), args.chunk_rows)
         warm_up(stream, load)
         found = {"idle": (idle(stream, load, args.rounds), {}), "beside": beside(stream, load, args)}
         stream.query.stop()
         progress("snapshots beside a pipeline into Delta")
-        found |= {name: ([one], {}) for name, one in into_lake(spark, load, Path(scratch)).items()}
+        found |= {name: ([one], {}) for name, one in into_lake(spark, load, Path(scratch), args.chunk_rows).items()}
         spark.stop()
         reference, theirs = debezium(load, args)
     return report("incremental", theirs + lines_of(found, reference), output=args.output)

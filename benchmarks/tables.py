@@ -6,7 +6,7 @@ what it takes more with all of them is the price of a table that does not change
 batches:
 
 - *planning*: milliseconds in which Spark asks for the next offset and its tasks (the progress report's
-  ``latestOffset``, ``getBatch`` and ``queryPlanning``);
+  ``latestOffset``, ``getBatch`` and ``queryPlanning``), up to 50 of which an idle planner waits between two questions;
 - *offset*: bytes of the batch's offset in the checkpoint;
 - *batch*: seconds from the beginning of a batch's work on the tables to its ledger row, and the whole trigger;
 - *memory*: of the driver: the JVM's heap after a collection, and the peak resident sizes (the system's ``VmHWM``) of
