@@ -5,13 +5,14 @@ them get changes, ``--batches`` times. Beside it, in the same run, a pipeline th
 what it takes more with all of them is the price of a table that does not change. Measured for each, as medians over the
 batches:
 
-- *planning*: milliseconds in which Spark asks for the next offset and its tasks (the progress report's
+- ``plan_ms``: milliseconds in which Spark asks for the next offset and its tasks (the progress report's
   ``latestOffset``, ``getBatch`` and ``queryPlanning``), up to 50 of which an idle planner waits between two questions;
-- *offset*: bytes of the batch's offset in the checkpoint;
-- *batch*: seconds from the beginning of a batch's work on the tables to its ledger row, and the whole trigger;
-- *memory*: of the driver: the JVM's heap after a collection, and the peak resident sizes (the system's ``VmHWM``) of
-  the JVM and of this Python process, over the run so far;
-- *touched*: the most tables in any batch whose Delta logs grew, counted as files on disk.
+- ``offset_b``: bytes of the batch's offset in the checkpoint;
+- ``batch_s``: seconds from the beginning of a batch's work on the tables to its ledger row; ``trigger_s``: the whole;
+- ``heap_mb``: the driver's heap after a collection; ``jvm_mb``, ``python_mb``: the peak resident sizes (the system's
+  ``VmHWM``) of its two processes, over the run so far;
+- ``snapshot_s``: seconds until all tables were read for the first time;
+- ``touched``: the most tables in any batch whose Delta logs grew, counted as files on disk.
 
 Bounds: a batch touches the tables that changed and no other; with all tables the offset is at most 1.5 times, a
 batch's time at most 1.5 times, planning at most 100 ms more than with those that change alone.
@@ -219,11 +220,11 @@ def line(found: Figures, args: argparse.Namespace, few: Figures) -> dict[str, An
         and median(found.planning_ms) <= median(few.planning_ms) + PLANNING_BOUND_MS
     )
     return {
-        "tables": found.tables, "changing": args.changing, "planning_ms": round(median(found.planning_ms)),
-        "offset_bytes": found.offset_bytes, "batch_seconds": round(median(found.batch_seconds), 2),
-        "trigger_seconds": round(median(found.trigger_seconds), 2), "touched": max(found.touched),
-        "heap_mb": found.heap_mb, "jvm_peak_mb": found.jvm_mb, "python_peak_mb": found.python_mb,
-        "snapshot_seconds": round(found.snapshot_seconds, 1), "ok": "ok" if touches_those and flat else "MISSED",
+        "tables": found.tables, "changing": args.changing, "plan_ms": round(median(found.planning_ms)),
+        "offset_b": found.offset_bytes, "batch_s": round(median(found.batch_seconds), 2),
+        "trigger_s": round(median(found.trigger_seconds), 2), "touched": max(found.touched),
+        "heap_mb": found.heap_mb, "jvm_mb": found.jvm_mb, "python_mb": found.python_mb,
+        "snapshot_s": round(found.snapshot_seconds, 1), "ok": "ok" if touches_those and flat else "MISSED",
     }  # fmt: skip
 
 
