@@ -282,13 +282,13 @@ PATHS = st.sampled_from(["stream", "stream", "stream", "register", "sources", "c
 
 
 def test_any_request_is_answered_or_refused(with_events: Served) -> None:
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     @given(PATHS, PARAMETERS)
     def ask(path: str, parameters: dict[str, Any]) -> None:
         answer = with_events.get(path, **parameters)
         assert answer.status == 200 or (answer.status == 500 and answer.headers["x-dbus-error"].startswith("com."))
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(st.text(max_size=40))
     def ask_anything(path: str) -> None:
         answer = with_events.get(quote(path, safe="/"))

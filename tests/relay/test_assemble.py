@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
@@ -67,6 +67,7 @@ def windows(finished: list[Finished | None]) -> list[tuple[int, list[tuple[int, 
 LOGS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8)
 
 
+@settings(max_examples=30)
 @given(LOGS, st.sets(st.integers(1, 40)), st.data())
 def test_however_the_log_is_cut(log: list[list[int]], cuts: set[int], data: Any) -> None:
     changes = [(txn + 1, ordinal, table) for txn, tables in enumerate(log) for ordinal, table in enumerate(tables)]

@@ -46,6 +46,13 @@ def command(
             help="Where to begin without a saved state: now, at the oldest log there is, or after a GTID set.",
         ),
     ] = "current",
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--anew",
+            help="Begin at --from although there is a state: after a log that began anew, or was purged. SCNs go on.",
+        ),
+    ] = False,
     state: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where positions, SCNs and the buffer's files are kept.")
     ] = None,
@@ -93,7 +100,7 @@ def command(
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     if config.host not in ("127.0.0.1", "::1", "localhost"):
         warn(f"whoever reaches {config.host} can read every change: keep the port inside a trusted network")
-    _serve(config, start)
+    _serve(config, start, anew=anew)
 
 
 def _kind(name: str | None) -> str | None:
@@ -104,7 +111,7 @@ def _kind(name: str | None) -> str | None:
     return name
 
 
-def _serve(config: RelayConfig, start: str) -> None:
+def _serve(config: RelayConfig, start: str, *, anew: bool) -> None:
     from headgate._serving import Serving
     from headgate.relay import Relay, create_app
 
@@ -117,7 +124,7 @@ def _serve(config: RelayConfig, start: str) -> None:
             return start_of(connection, start)[0]
 
     ended = threading.Event()
-    relay = Relay(config, start_at)
+    relay = Relay(config, start_at, anew=anew)
     serving = Serving(create_app(relay), config.host, config.port, name="headgate-relay-http")
     with relay, serving, on_interrupt(ended.set):
         write_lines([serving.url])

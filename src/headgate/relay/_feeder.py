@@ -125,7 +125,7 @@ class Feeder:
         if missing:  # a replica that is behind, which will catch up, or a log that began anew, which will not
             self.problem = (
                 f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
-                "if its log began anew, remove the relay's state"
+                "if its log began anew, start the relay with --anew"
             )
             log.warning("%s: %s", self._source.name, self.problem)
 

@@ -40,10 +40,13 @@ class Relay:
     """Reads its sources within a ``with`` block.
 
     :param start: asked, when the object is made, for each source without a state.
+    :param anew: ask it for all sources. What lies between an old state and the new beginning is lost, so the buffers
+        are empty, SCNs go on behind the old ones, and consumers with older checkpoints are told that they are too far
+        behind.
     :raises HeadgateError: a folder cannot be used, or whatever ``start`` raises.
     """
 
-    def __init__(self, config: RelayConfig, start: StartOf) -> None:
+    def __init__(self, config: RelayConfig, start: StartOf, *, anew: bool = False) -> None:
         self.config = config
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
@@ -51,13 +54,17 @@ class Relay:
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.generations = GenerationMap(shared)
         self.partitions: Mapping[int, Partition] = {
-            source.id: self._partition(source, start) for source in config.physical
+            source.id: self._partition(source, start, anew) for source in config.physical
         }
 
-    def _partition(self, source: PhysicalSource, start: StartOf) -> Partition:
+    def _partition(self, source: PhysicalSource, start: StartOf, anew: bool) -> Partition:
         config = self.config
         file = None if config.state is None else config.state / f"partition-{source.id}.json"
-        state = load_state(file, config.scn) or State(start(source), -1)
+        state = load_state(file, config.scn)
+        if state is None:
+            state = State(start(source), -1)
+        elif anew:
+            state = State(start(source), state.scn + 1)
         buffer = EventBuffer(
             config.memory_bytes, policy=config.policy, folder=self._events_folder(source),
             disk_bytes=config.disk_bytes, until_scn=state.scn,
