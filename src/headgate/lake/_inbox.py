@@ -10,7 +10,8 @@ reading one twice or after its effect does no harm.
 file                   content                                                         written by
 =====================  ==============================================================  ======================
 ``hint.json``          ``{gtid, server_uuid, file, pos}``: a reader stood there         pipeline, after a batch
-``finished.json``      ``{tables: [...]}``: tables the ledger has as ``live``           pipeline, after a batch
+``finished.json``      ``{tables: [...]}``: tables the ledger has as read, or held         pipeline, after a batch
+``notified.json``      ``{channel: epoch}``: the newest batch it has been told of        pipeline (control)
 ``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}`` or                  pipeline, commands
                        ``{type: "redo", table, chunk, reason}``
 =====================  ==============================================================  ======================
