@@ -87,13 +87,15 @@ def check_signal_topic(config: PipelineConfig) -> None:
 
 
 def _check_signal_table(connection: Connection, name: str) -> None:
-    """``ConfigError`` unless the signal table is there, with its columns."""
-    from headgate.catalog import load_table
+    """``ConfigError`` unless the signal table is there, as the log will name it, with its columns."""
+    from headgate.catalog import exact_patterns, load_table
     from headgate.control import SIGNAL_COLUMNS
 
     db, _, table = name.partition(".")
     found = load_table(connection.query, db, table)
     columns = {column.name.lower() for column in found.table.columns} if found is not None else set()
+    if found is not None and (found.table.full_name != name or not exact_patterns([name]).matches(db, table)):
+        raise ConfigError(f"the signal table {name} is {found.table.full_name} on the server, which is not followed")
     missing = [column for column in SIGNAL_COLUMNS if column not in columns]
     if missing:
         problem = f"has no column {missing[0]}" if found is not None else "is not on the server, or not for the user"

@@ -84,5 +84,8 @@ def test_files_are_named_by_the_insert_and_sorted_by_the_log() -> None:
     times = [value.pop("submitted_us") for _, value in files]
     assert times == sorted(set(times))
     assert all(value == {"id": "same", "type": "log", "data": None} for _, value in files)
+    without = [name for name, _ in inbox_files([{**row, "gtid": None} for row in rows])]
+    assert without[:2] == ["signals/table-7-1-0.json", "signals/table-7-1-1.json"]
+    assert len(set(without)) == len(rows)
     ((_, value),) = inbox_files([{**rows[0], "problem": "what it is"}])
     assert value == {"problem": "what it is", "submitted_us": rows[0]["ts_us"]}

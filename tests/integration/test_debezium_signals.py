@@ -88,7 +88,8 @@ class Run:
         self._open()
 
     def _open(self) -> None:
-        self._eyes = PlannersServer(self.given.settings())
+        without_gtids = self.given.watermark == "signal-table"
+        self._eyes = PlannersServer(self.given.settings(), without_gtids=without_gtids)
         self._topic = None if self.topic is None else KafkaSignals(self.topic)
         self.planner = Planner(self.given, self._eyes, ControlFolder(str(self.folder)), topic=self._topic)
 

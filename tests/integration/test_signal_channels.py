@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from headgate.config import parse_config
 from headgate.control import KafkaCluster, KafkaTopic, TopicPosition
+from headgate.errors import ConfigError
+from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.integration.test_debezium_signals import ALL, ROWS, Run
 
@@ -170,6 +173,50 @@ def test_partial_row_images_and_xa(start: Callable[..., Run], image: str) -> Non
     run.do(f"XA COMMIT '{run.db}'")
     run.drain()
     assert taken(run) == ["1", "2"]
+
+
+@pytest.mark.needs_own_server
+def test_a_log_without_gtids(tmp_path: Path) -> None:
+    """Inserts are told apart by their places, and watermark rows are no signals."""
+    with MySQLServer.start({"gtid_mode": False, "enforce_gtid_consistency": False}) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.a (pk INT PRIMARY KEY, aa INT)", f"INSERT INTO d.a {ROWS}")
+        server.execute(SIGNALS.replace("TABLE signals", "TABLE d.signals"))
+        given = {"tables": "d.a", "signal_table": "d.signals", "watermark": "signal-table"}
+        run = Run(server, "d", tmp_path / "control", given)
+        try:
+            for number in range(3):
+                run.do(f"INSERT INTO signals VALUES {value('log', str(number), {'message': 'x'})}")
+            run.do(f"INSERT INTO signals VALUES {snap(run, 'read', 'a')}")
+            run.drain()
+            run.restart()
+            run.drain()
+            assert taken(run) == ["0", "1", "2", "read"]
+            assert run.ids("a") == ALL
+        finally:
+            run.close()
+
+
+def test_a_signal_table_that_is_not_one_is_told_before_a_run_begins(start: Callable[..., Run]) -> None:
+    run = start()
+    secret = run.folder / "secret"
+    text = f"""
+name = "shop"
+[source]
+url = "{run.server.url}"
+password_file = "{secret}"
+tables = ["{run.db}.a"]
+signal_table = "{{}}"
+[target]
+path = "{run.folder}/lake"
+"""
+    assert check_source(parse_config(text.format(f"{run.db}.signals"))) == [f"{run.db}.a"]
+    for name, said in (
+        (f"{run.db}.nothing", "is not on the server"),
+        (f"{run.db}.a", "has no column id"),
+        ("mysql.user", "which is not followed"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            check_source(parse_config(text.format(name)))
 
 
 # --- Debezium's scenarios, by signals of these channels

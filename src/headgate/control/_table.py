@@ -10,7 +10,8 @@ What holds, and why
 - **Each insert is followed once.** Whoever reads the stretch of the log hands the rows on as they are
   (:func:`inserted_rows`); when the batch counts, the sinks put a file for each into the inbox (:func:`inbox_files`).
   The next batch is planned after that, and takes the file as it takes any other. The file is named by the insert's
-  transaction and its number in it, so a batch that is repeated writes the same file. A batch is repeated only until the
+  transaction and its number in it (without GTIDs: by its place in the log, which belongs to the one server then), so a
+  batch that is repeated writes the same file. A batch is repeated only until the
   stream goes on from it, so before anything was planned that takes its signals.
 - **None is lost.** Is the run killed between the batch's entry in the ledger and the files, Spark repeats the batch;
   the ledger has it, so it is only handed back, and that writes the files.
@@ -43,7 +44,7 @@ def inserted_rows(images: pa.RecordBatch) -> list[dict[str, Any]]:
 
     :param images: a canonical record batch.
     :return: ``{gtid, seq: [file, pos, ordinal], ts_us, id, type, data}``; in place of the last three ``problem``, if
-        they cannot be read.
+        they cannot be read. ``gtid`` is null in a log without GTIDs.
     """
     inserted = images.filter(pc.equal(images.column(0), "c"))
     names = {name.lower(): index for index, name in enumerate(images.schema.names)}
@@ -80,7 +81,8 @@ def inbox_files(rows: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any
     files, last_us = [], 0
     for row in sorted(rows, key=lambda one: one["seq"]):
         last_us = max(last_us + 1, row["ts_us"])
-        name = signal_file(f"table-{row['gtid']}-{row['seq'][2]}")
+        file, pos, ordinal = row["seq"]
+        name = signal_file(f"table-{row['gtid'] or f'{file}-{pos}'}-{ordinal}")
         if "problem" in row:
             value = {"problem": row["problem"]}
         else:
