@@ -21,7 +21,7 @@ from headgate.errors import BinlogPurgedError, ServerBehindError, UnsupportedErr
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_position
 from headgate.offsets import ChunkSpec
-from headgate.replication import Idle, RangeEnd, commit_time, cut_in_order, follow, read_range
+from headgate.replication import Ddl, Idle, RangeEnd, commit_time, cut_in_order, follow, read_range
 from headgate.snapshot import Redo, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import plain
@@ -153,6 +153,16 @@ def test_a_chunk_is_exact_at_a_place(scene: Scene) -> None:
     scene.do(*WRITES)
     assert state(scene.chunk(executed)) == then
     scene.do("TRUNCATE TABLE t")
+
+
+def test_statements(scene: Scene) -> None:
+    scene.do("ALTER TABLE t ADD COLUMN n INT", "INSERT INTO t VALUES (70, 'x', 7)", "TRUNCATE TABLE t")
+    found = scene.read()
+    (ddl,) = [item for item in found if isinstance(item, Ddl)]
+    assert (ddl.action, ddl.table, ddl.gtid) == ("alter", "t", None)
+    rows = plain(found)
+    assert [row["_op"] for row in rows] == ["c", "t"]
+    assert rows[0]["n"] == 7
 
 
 def test_the_history_is_recognised_by_a_commit_time(scene: Scene) -> None:

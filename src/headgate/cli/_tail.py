@@ -33,7 +33,8 @@ def command(
         typer.Option(
             "--from",
             metavar="current|earliest|GTIDSET",
-            help="Where to begin: now, at the oldest log there is, or after everything in a GTID set (already had).",
+            help="Where to begin: now, at the oldest log there is, or after everything in a GTID set (already had);"
+            " with gtid_mode=OFF after file:position.",
         ),
     ] = "current",
     until_current: Annotated[

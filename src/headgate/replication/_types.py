@@ -52,7 +52,8 @@ class Ddl:
     ``table`` is ``*``, because the log does not say which tables there were."""
     db: str
     table: str
-    gtid: str
+    gtid: str | None
+    """None: a log without GTIDs."""
     ts_us: int
     """Original commit time, microseconds since the Unix epoch."""
     file: str
