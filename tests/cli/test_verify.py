@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+import headgate.lake
+import headgate.pipeline
 from headgate.cli import _verify
-from headgate.lake import Difference, TableResult
+from headgate.errors import ChunkRetryError, HeadgateError, UnsupportedError
+from headgate.lake import Difference, Lake, LedgerRow, TableResult
 
 EQUAL = TableResult("s.a", "live", equal=1200)
 LATER = TableResult("s.b", "live", equal=10, later=3, later_gtid="u:1-9")
@@ -66,3 +74,74 @@ def test_the_conclusion(
 def test_a_table(result: TableResult, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     _verify._print(result, "u:1-5")
     assert capsys.readouterr().out.splitlines() == lines
+
+
+# --- when a newer ledger row is looked for
+
+
+def row(epoch: int) -> LedgerRow:
+    return LedgerRow(0, epoch, f"u:1-{epoch}", datetime.now(timezone.utc), {})
+
+
+class Ledger:
+    """Gives one newer row at each look, as long as there are some; ``looks`` counts."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, alive: bool, epochs: list[int]) -> None:
+        self.looks, self.epochs = 0, epochs
+        status = SimpleNamespace(is_alive=lambda: alive)
+        patch.setattr(headgate.lake, "find_row", self.find)
+        patch.setattr(headgate.lake, "read_status", lambda _: status)
+        patch.setattr(headgate.pipeline, "read_source", lambda *_: None)
+        patch.setattr(time, "sleep", lambda _: None)
+
+    def find(self, *_: Any) -> LedgerRow:
+        self.looks += 1
+        return row(self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0])
+
+
+SPARK: Any = None
+LAKE = Lake.at("/nowhere")
+CONFIG: Any = SimpleNamespace(target=SimpleNamespace(path="/nowhere"))
+
+
+def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(monkeypatch, alive=True, epochs=[1, 1, 2])
+    found = _verify._newer_row(SPARK, LAKE, row(1))
+    assert (found and found.epoch, ledger.looks) == (2, 3)
+    Ledger(monkeypatch, alive=False, epochs=[1, 2])
+    assert _verify._newer_row(SPARK, LAKE, row(1)) is None
+    Ledger(monkeypatch, alive=True, epochs=[1, 2])
+    assert _verify._newer_row(SPARK, LAKE, row(1), wait=False) is None
+    monkeypatch.setattr(_verify, "_NEXT_BATCH_SECONDS", -1)
+    Ledger(monkeypatch, alive=True, epochs=[1, 2])
+    assert _verify._newer_row(SPARK, LAKE, row(1)) is None
+
+
+def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
+    """``verify_table`` fails; the epochs as of which it was asked."""
+    asked: list[int] = []
+
+    def verify(_: Any, __: Any, at: LedgerRow, *___: Any, **____: Any) -> TableResult:
+        asked.append(at.epoch)
+        raise error
+
+    patch.setattr(headgate.lake, "verify_table", verify)
+    return asked
+
+
+def test_a_table_that_is_disturbed_is_tried_as_of_newer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And told as undecided in the end, so that the others are compared; an error that stays is raised."""
+    asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
+    Ledger(monkeypatch, alive=False, epochs=[2, 3, 3])
+    result, at = _verify._verified(SPARK, CONFIG, row(1), "s.t", 20)
+    assert (asked, at.epoch) == ([1, 2, 3], 3)
+    assert (result.state, result.remark) == ("undecided", "it was written")
+    asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
+    Ledger(monkeypatch, alive=True, epochs=list(range(2, 100)))
+    result, _ = _verify._verified(SPARK, CONFIG, row(1), "s.t", 20)
+    assert (len(asked), result.state) == (_verify._TRIES, "undecided")
+    asked = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
+    Ledger(monkeypatch, alive=True, epochs=[2, 2])
+    with pytest.raises(HeadgateError, match="a column"):
+        _verify._verified(SPARK, CONFIG, row(1), "s.t", 20)
+    assert asked == [1, 2]
