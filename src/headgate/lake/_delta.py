@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headgate._names import quote_name
@@ -52,6 +53,14 @@ def commit_errors(path: str) -> Iterator[None]:
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
 
 
+@lru_cache(maxsize=1)
+def _delta_log(jvm: Any) -> tuple[Any, Any]:
+    """The class ``DeltaLog``, and Scala's ``None``. To py4j each part of a name may be a class, so it has the JVM look
+    for ``org``, ``org.apache`` and so on in every jar there is, each time it is asked.
+    """
+    return jvm.org.apache.spark.sql.delta.DeltaLog, jvm.scala.Option.empty()
+
+
 @dataclass(frozen=True)
 class DeltaPath:
     """One Delta table by path, through one session."""
@@ -65,11 +74,8 @@ class DeltaPath:
         return f"delta.{quote_name(self.path)}"
 
     def _snapshot(self) -> Any:
-        jvm: Any = self.spark._jvm
-        nothing = jvm.scala.Option.empty()
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path).update(
-            False, nothing, nothing
-        )
+        log, nothing = _delta_log(self.spark._jvm)
+        return log.forTable(self.spark._jsparkSession, self.path).update(False, nothing, nothing)
 
     def version(self) -> int:
         """The newest version; −1 when there is no Delta table."""
