@@ -60,6 +60,11 @@ class Bench:
         frame = self.spark.read.format("delta").load(self.lake.changelog(table)).orderBy("_seq")
         return [(row["_op"], row["id"], row["_before"] and row["_before"]["id"]) for row in frame.collect()]
 
+    def operations(self, table: str = NAME) -> list[str]:
+        """What each commit to the current table was, oldest first."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {DeltaPath(self.spark, self.lake.current(table)).sql}")
+        return [row["operation"] for row in history.orderBy("version").collect()]
+
     def version(self, table: str = NAME) -> int:
         return DeltaPath(self.spark, self.lake.current(table)).version()
 
@@ -262,6 +267,24 @@ def test_a_changelog_that_cannot_hold_a_type_stops_its_table_alone(bench: Bench)
     assert (report.tables[NAME].state, report.tables[items.name].state) == ("stopped", "live")
     assert [op for op, *_ in bench.log()] == ["r"]
     assert "move that folder away" in report.warnings[0]
+
+
+def test_a_range_that_holds_nothing_is_appended_beside_its_images(bench: Bench) -> None:
+    """A table that was followed before it is read: chunks of ranges without a row, and images of the same keys."""
+    bench.write(live(1, ("c", 10, 20, "followed")))
+    batch = FakeBatch(2).snapshot(NAME, 2, append=False, first=True)
+    batch.images(ORDERS, [("u", 10, 1, "older"), ("c", 20, 4, "gone"), ("d", 30, 4, "gone"), ("c", 40, 9, "above")])
+    batch.chunk(ORDERS, [(1, "a"), (2, "b")]).chunk(ORDERS, [(3, "c"), (5, "e")], start=100)
+    bench.crash_before_ledger(batch)
+    expected = [(1, "a"), (2, "b"), (3, "c"), (5, "e"), (9, "above"), (20, "followed")]
+    assert bench.rows() == expected
+    assert bench.operations() == ["CREATE TABLE", "MERGE", "WRITE", "MERGE"]
+    bench.write(batch)
+    assert bench.rows() == expected
+    last = FakeBatch(3).snapshot(NAME, 2, append=False, last=True)
+    bench.write(last.chunk(ORDERS, [(9, "above"), (20, "followed"), (21, "u")]))
+    assert bench.rows() == [*expected, (21, "u")]
+    assert "WRITE" not in bench.operations()[4:], "where there are rows, chunks are merged"
 
 
 def test_a_reread_sweeps_what_the_source_no_longer_has(bench: Bench) -> None:

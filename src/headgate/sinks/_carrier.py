@@ -156,6 +156,7 @@ class Part:
     high: str | None = None
     bounded: int = 0  # … known for so many record batches that hold images
     unbounded: int = 0  # … and unknown for so many
+    bounds: list[tuple[str, str]] = field(default_factory=list)  # chunks: the range of each record batch
     newest_us: int | None = None
     truncates: bool = False
     partial: bool = False  # some image leaves columns out
@@ -280,6 +281,8 @@ def _add_part(parts: dict[tuple[str, str, str], Part], row: dict[str, Any]) -> N
         part.low = row["_low"] if part.low is None else min(part.low, row["_low"], key=sortable)
         part.high = row["_high"] if part.high is None else max(part.high, row["_high"], key=sortable)
         part.bounded += 1
+        if part.kind == "chunk":
+            part.bounds.append((row["_low"], row["_high"]))
     elif row["_count"]:
         part.unbounded += 1
     if row["_newest"] is not None:

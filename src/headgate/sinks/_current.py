@@ -6,7 +6,8 @@ What a batch does to a table, in this order, each step one Delta commit:
 
 1. create it, or replace it (a re-read whose columns changed), or add columns and fill them in rows of older epochs;
 2. delete what a TRUNCATE cleared: rows whose ``_seq`` is below the statement's;
-3. append the chunks of a first read, under Delta's transaction marker (application, epoch);
+3. append chunks, under Delta's transaction marker (application, epoch): those of a first read, and those in whose
+   range of keys the table holds nothing;
 4. MERGE the last image of each key, guarded by ``_seq``; where images leave columns out, completed by the table as it
    was before the batch (``_partial``, ``_complete``);
 5. after the last chunk of a re-read, delete what was not seen since it began: each row that exists at the source was
@@ -18,14 +19,19 @@ which 4 brings back; 3 is skipped by its marker; in 4 a row of this epoch either
 again, and a deleted row stays deleted; 5 deletes the same rows. So whichever steps were committed before a crash, the
 replay ends in the same table.
 
-**Why append (3) and MERGE (4) do not disturb each other.** Chunks are appended only while the reader drops the images
-of ranges that had not been read when the batch began: images and chunks of one batch are of different keys.
+**Why append (3) and MERGE (4) do not disturb each other.** In a first read the reader drops the images of ranges that
+had not been read when the batch began: images and chunks of one batch are of different keys. Elsewhere an image may be
+of a key that a chunk of its batch has: the chunk's row is there first, with the greater ``_seq``, so 4 leaves it alone.
+Rows are appended only if the ranges of their record batches do not meet, so no key comes twice. A replay after 3 finds
+the rows and merges them, each over itself. Partial images are completed together with the chunks, so beside them all
+chunks are merged.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
@@ -93,7 +99,9 @@ class CurrentTable:
         if work.apply and definition is not None and not definition.key:
             self._count(work, definition, frame)
         elif work.apply and definition is not None:
-            chunks = [part for part in work.parts if part.kind == "chunk" and work.append_chunks]
+            chunks = [part for part in work.parts if part.kind == "chunk"]
+            if not work.append_chunks and not self._takes(definition, chunks, work):
+                chunks = []
             merged = [part for part in work.parts if part not in chunks]
             if any(part.images for part in chunks):
                 self._append(_data(frame, chunks), definition, epoch)
@@ -161,6 +169,12 @@ class CurrentTable:
         if sum(part.images for part in work.parts) <= ONE_TASK_IMAGES:
             rows = rows.coalesce(1)
         apply_changes(self.delta, rows, columns, before=before, exact=work.exact, table=self.table)
+
+    def _takes(self, definition: Definition, chunks: list[Part], work: Work) -> bool:
+        """Whether these chunks can be appended, because the table has no row in the range of their keys."""
+        if any(part.partial for part in work.parts) or not _apart(chunks):
+            return False
+        return self.delta.read().alias("t").where(f"true{_range(definition, chunks)}").isEmpty()
 
     def _append(self, data: DataFrame, definition: Definition, epoch: int) -> None:
         columns = [*(column.name for column in definition.columns), *OWN]
@@ -244,6 +258,13 @@ def _data(frame: DataFrame, parts: list[Part]) -> DataFrame:
 def _seq_literal(seq: Seq) -> str:
     epoch, file, pos, ordinal = seq
     return f"named_struct('epoch', {epoch}L, 'file', {file}, 'pos', {pos}L, 'ordinal', {ordinal}L)"
+
+
+def _apart(chunks: list[Part]) -> bool:
+    """Whether there are rows, and no two record batches of them can hold the same key."""
+    bounds = [(sortable(low), sortable(high)) for part in chunks for low, high in part.bounds]
+    known = bool(bounds) and not any(part.unbounded for part in chunks)
+    return known and all(before[1] < after[0] for before, after in pairwise(sorted(bounds)))
 
 
 def _range(definition: Definition, parts: list[Part]) -> str:
