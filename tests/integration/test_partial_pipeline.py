@@ -143,6 +143,7 @@ def test_kept_rows_through_a_pipeline_beside_writers(
     assert scene.folded() == scene.source()
 
 
+@pytest.mark.slow
 def test_verify_beside_partial_images(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_initial_only(runs: Runs) -> None:
     assert runs.rows(b) == runs.source(b)
 
 
+@pytest.mark.slow
 def test_no_data_then_a_blocking_snapshot_and_conditions(runs: Runs) -> None:
     """A table's own condition and a signal's; what the stream does with the rows outside; an ALTER reads by it, too."""
     a, b = runs.table("a"), runs.table("b")

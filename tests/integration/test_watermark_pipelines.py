@@ -45,6 +45,7 @@ def all_equal(copy: Copy) -> set[str]:
     return set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(900)
 def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
