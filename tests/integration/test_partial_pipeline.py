@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headgate.config import parse_config
 from headgate.lake import Lake, LedgerRow, TableResult, find_row, verify_table
 from headgate.pipeline import Pipeline, read_source
