@@ -145,6 +145,8 @@ class Feeder:
             try:
                 self._follow()
             except HeadgateError as error:
+                if self._stop.is_set():  # a server that is away while the relay ends is no news
+                    return
                 self.problem = str(error)
                 self.failed = not isinstance(error, Transient)
                 log.warning("%s: %s", self._source.name, error)
