@@ -68,12 +68,18 @@ def _size_longs(values: Any, valid: Any, union: int, sizes: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _put_branch(out: Any, at: Any, branch: int, union: bool) -> Any:
+    """The index of the branch that a value of a union has; nothing where the field is no union."""
+    if union:
+        out[at] = branch * 2
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
 def _put_longs(values: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
     for i in range(cursor.shape[0]):
-        at = cursor[i]
-        if branch >= 0:
-            out[at] = (branch if valid[i] else null_branch) * 2
-            at += 1
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
             at = _put_varint(out, at, _zigzag(values[i]))
         cursor[i] = at
@@ -88,10 +94,7 @@ def _size_fixed(width: int, valid: Any, union: int, sizes: Any) -> None:
 @njit(cache=True, nogil=True)
 def _put_fixed(data: Any, width: int, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
     for i in range(cursor.shape[0]):
-        at = cursor[i]
-        if branch >= 0:
-            out[at] = (branch if valid[i] else null_branch) * 2
-            at += 1
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
             for k in range(width):
                 out[at + k] = data[i * width + k]
@@ -111,10 +114,7 @@ def _size_bytes(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
 @njit(cache=True, nogil=True)
 def _put_bytes(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
     for i in range(cursor.shape[0]):
-        at = cursor[i]
-        if branch >= 0:
-            out[at] = (branch if valid[i] else null_branch) * 2
-            at += 1
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
             start = np.int64(offsets[i])
             count = np.int64(offsets[i + 1]) - start
@@ -153,10 +153,7 @@ def _size_decimals(words: Any, valid: Any, union: int, sizes: Any) -> None:
 @njit(cache=True, nogil=True)
 def _put_decimals(words: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
     for i in range(cursor.shape[0]):
-        at = cursor[i]
-        if branch >= 0:
-            out[at] = (branch if valid[i] else null_branch) * 2
-            at += 1
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
             low, high = words[2 * i], words[2 * i + 1]
             size = _twos_complement_size(low, high)
@@ -182,10 +179,7 @@ def _size_floats(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
 def _put_floats(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
     """An array in one block and the empty block that ends it. ``data``: the items' bytes."""
     for i in range(cursor.shape[0]):
-        at = cursor[i]
-        if branch >= 0:
-            out[at] = (branch if valid[i] else null_branch) * 2
-            at += 1
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
             start = np.int64(offsets[i])
             count = np.int64(offsets[i + 1]) - start
