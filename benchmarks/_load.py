@@ -1,9 +1,9 @@
-"""A steady load: one process that commits one-row transactions at a held rate, and notes when.
+"""A steady load: one process that commits small transactions at a held rate, and notes when.
 
-Twenty transactions go to the server in one packet (PyMySQL would spend more on single statements than the server
-does); each is one autocommitted UPDATE of a random row. A group's time is taken before it is sent, so a delay
-that is measured from there is, if anything, too long. What the writer cannot keep up with it makes up for later, as
-users do who do not wait for each other.
+Some transactions go to the server in one packet (PyMySQL would spend more on single statements than the server does);
+each is one autocommitted UPDATE of a random row, or of some rows behind each other. A group's time is taken before it
+is sent, so a delay that is measured from there is, if anything, too long. What the writer cannot keep up with it makes
+up for later, as users do who do not wait for each other.
 """
 
 from __future__ import annotations
@@ -49,15 +49,22 @@ class Commits:
 
 
 class SteadyWriter:
-    """Writes while its block is open; then :attr:`commits` are known. Nobody else may write meanwhile."""
+    """Writes while its block is open; then :attr:`commits` are known. Nobody else may write meanwhile.
 
-    def __init__(self, mysql: MySQLServer, rows: int, rate: int) -> None:
+    :param rows: of the table; ``rate``: transactions a second.
+    :param changed: rows that each transaction updates.
+    :param group: transactions in a packet.
+    """
+
+    def __init__(self, mysql: MySQLServer, rows: int, rate: int, *, changed: int = 1, group: int = _GROUP) -> None:
         context = multiprocessing.get_context("spawn")
         self.commits = Commits(0, np.empty(0, np.int64))
         self._stop = context.Event()
         self._answer, theirs = context.Pipe(duplex=False)
         address = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "password": "", "database": DB}
-        self._process = context.Process(target=_write, args=(address, rows, rate, self._stop, theirs), daemon=True)
+        self._process = context.Process(
+            target=_write, args=(address, rows, rate, changed, group, self._stop, theirs), daemon=True
+        )
 
     def __enter__(self) -> SteadyWriter:
         self._process.start()
@@ -75,7 +82,9 @@ class SteadyWriter:
             raise RuntimeError("the writer did not say what it wrote")
 
 
-def _write(address: dict[str, Any], rows: int, rate: int, stop: Event, answer: Connection) -> None:
+def _write(
+    address: dict[str, Any], rows: int, rate: int, changed: int, group: int, stop: Event, answer: Connection
+) -> None:
     choice = random.Random(3)
     sent: list[int] = []
     with pymysql.connect(autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS, **address) as connection:
@@ -85,12 +94,13 @@ def _write(address: dict[str, Any], rows: int, rate: int, stop: Event, answer: C
         first = int(str(executed).rpartition(":")[2].rpartition("-")[2]) + 1
         begun = time.monotonic()
         while not stop.is_set():
-            late = begun + len(sent) * _GROUP / rate - time.monotonic()
+            late = begun + len(sent) * group / rate - time.monotonic()
             if late > 0:
                 stop.wait(late)
-            keys = (choice.randrange(rows) for _ in range(_GROUP))
+            keys = (choice.randrange(rows - changed + 1) for _ in range(group))
             sent.append(time.time_ns() // 1000)
-            cursor.execute(";".join(f"UPDATE orders SET amount = amount + 0.01 WHERE id = {key}" for key in keys))
+            places = (f"= {key}" if changed == 1 else f"BETWEEN {key} AND {key + changed - 1}" for key in keys)
+            cursor.execute(";".join(f"UPDATE orders SET amount = amount + 0.01 WHERE id {place}" for place in places))
             while cursor.nextset():
                 pass
-    answer.send((first, np.repeat(np.array(sent, np.int64), _GROUP)))
+    answer.send((first, np.repeat(np.array(sent, np.int64), group)))

@@ -40,3 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         limit = item.get_closest_marker("timeout")
         longest[item.path] = max(longest.get(item.path, 0), limit.args[0] if limit else 0)
     items.sort(key=lambda item: (HERE / "integration" in item.path.parents, -longest[item.path]))
+    if items and getattr(items[0].config.option, "loadgroup", False):  # a worker of --dist loadgroup
+        for item in items:
+            _name_group(item)
+
+
+def _name_group(item: pytest.Item) -> None:
+    """The group is part of the id by which xdist schedules the test; xdist 3.8 writes it where pytest 9.2 no longer
+    looks, so that groups were spread over all workers, without a word.
+    """
+    group = item.get_closest_marker("xdist_group")
+    if group is None or item.nodeid.endswith(f"@{group.args[0]}"):
+        return
+    item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+    assert item.nodeid.endswith(f"@{group.args[0]}")

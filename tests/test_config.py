@@ -87,6 +87,14 @@ def test_both_modes_in_a_fixed_order() -> None:
         ),
         ('name = "shop"', 'name = "shop"\nnotifications.kafka = {topic = "t"}', r"kafka\.bootstrap is missing: host"),
         ('schema_changes = "strict"', 'condition = ""', r"tables\.shop\.orders\.condition"),
+        ('server_ids = "5400-5499"', 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
+        ('server_ids = "5400-5499"', 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
+        ('server_ids = "5400-5499"', 'relay_source = "a"', "relay says where it is"),
+        (
+            'server_ids = "5400-5499"',
+            'relay = "http://r:1"\nwatermark = "signal-table"\nsignal_table = "a.b"',
+            "do not go together",
+        ),
         ('server_ids = "5400-5499"', 'snapshot_mode = "never"', r"source\.snapshot_mode.*'when_needed'"),
     ],
 )

@@ -68,10 +68,24 @@ def test_normal_form(model: frozenset[Gtid]) -> None:
 @given(st.lists(st.lists(st.integers(1, 60), max_size=30), max_size=4), st.sampled_from(["", "t"]))
 def test_builder_from_arrays(parts: list[list[int]], tag: str) -> None:
     builder = GtidSetBuilder(GtidSet({(UUIDS[0], tag): [(5, 9)]}))
+    expected = set(range(5, 10))
     for part in parts:
         builder.add_arrays(UUIDS[0], tag, np.array(part, dtype=np.uint64))
-    expected = {number for part in parts for number in part} | set(range(5, 10))
+        expected |= set(part)
+        if len(part) % 2:  # it may be asked at any time
+            assert {gtid.number for gtid in builder.build()} == expected
     assert {gtid.number for gtid in builder.build()} == expected
+
+
+def test_builder_keeps_what_goes_on_short() -> None:
+    builder = GtidSetBuilder()
+    for first in range(1, 100_000, 10):
+        builder.add_arrays(UUIDS[0], "", np.arange(first, first + 10))
+    assert len(pickle.dumps(builder)) < 1000
+    builder.add_arrays(UUIDS[0], "", np.array([200_001, 100_003, 100_001]))
+    gaps = [(1, 100_000), (100_001, 100_001)]
+    assert str(builder.build()) == str(GtidSet({(UUIDS[0], ""): [*gaps, (100_003, 100_003), (200_001, 200_001)]}))
+    assert len(pickle.dumps(builder)) < 1000
 
 
 @given(models)

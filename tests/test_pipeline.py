@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,15 +243,33 @@ def test_a_configuration_that_the_server_does_not_allow_is_refused(
 def test_hangup_has_the_file_read_again(file: ConfigFile) -> None:
     """Also where its size and time tell nothing, as on a file system with coarse times."""
     pipeline, looks = Pipeline(file.config, file=file), file.path.stat()
-    before = signal.getsignal(signal.SIGHUP)
-    with _on_hangup(pipeline.reload):
-        file.path.write_text(TEXT.replace("a.*", "b.*"))
-        os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
-        assert not pipeline.reloaded()
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert pipeline.reloaded()
-    assert pipeline.config.source.tables == ("b.*",)
-    assert signal.getsignal(signal.SIGHUP) == before
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        with _on_hangup(pipeline.reload):
+            file.path.write_text(TEXT.replace("a.*", "b.*"))
+            os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
+            assert not pipeline.reloaded()
+            signal.raise_signal(signal.SIGHUP)
+            assert pipeline.reloaded()
+        assert pipeline.config.source.tables == ("b.*",)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_hangup_that_comes_while_one_looks_is_not_forgotten(file: ConfigFile) -> None:
+    class Interrupted(threading.Event):
+        def is_set(self) -> bool:
+            found = super().is_set()
+            self.set()  # by a signal's handler
+            return found
+
+    pipeline, looks = Pipeline(file.config, file=file), file.path.stat()
+    pipeline._reload = Interrupted()
+    file.path.write_text(TEXT.replace("a.*", "b.*"))
+    os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
+    assert not pipeline.reloaded()
+    assert pipeline.reloaded()
 
 
 def test_hangup_stays_ignored_where_it_is(file: ConfigFile) -> None:
@@ -258,7 +277,7 @@ def test_hangup_stays_ignored_where_it_is(file: ConfigFile) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with _on_hangup(lambda: pytest.fail("reloaded")):
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 

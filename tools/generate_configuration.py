@@ -54,7 +54,7 @@ schema_changes = "strict"
 No password ever stands in this file: it comes from the environment variable `HEADGATE_PASSWORD`, or from the variable
 or file that the file names.
 
-<!-- Made by tools/generate_configuration.py from src/headgate/config.py; change the descriptions there. -->
+<!-- Made by tools/generate_configuration.py from src/headgate/config/; change the descriptions there. -->
 """
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-__all__ = ["base64_text", "fixed_point"]
+__all__ = ["base64_text", "escaped", "fixed_point", "quoted", "text_bytes"]
 
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+_ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_NEEDS_ESCAPE: Final = r'["\\\x00-\x1f]'
+_CONTROL: Final = r"[\x00-\x1f]"
 
 
 def fixed_point(array: pa.Array) -> pa.Array:
@@ -63,3 +66,33 @@ def base64_text(array: pa.Array) -> pa.Array:
     _encode_base64(source, starts, _BASE64, out_offsets, out)
     buffers = [valid, pa.py_buffer(out_offsets), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.string(), len(array), buffers, null_count=array.null_count)
+
+
+def quoted(text: pa.Array) -> pa.Array:
+    """Between quotes."""
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def escaped(text: pa.Array) -> pa.Array:
+    """JSON's escapes inside strings; the rare control characters are escaped one value at a time."""
+    if not pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
+        return text
+    for plain, escape in _ESCAPES:
+        text = pc.replace_substring(text, plain, escape)
+    rest = pc.fill_null(pc.match_substring_regex(text, _CONTROL), False)
+    if pc.any(rest).as_py():
+        fixed = [
+            "".join(f"\\u{ord(ch):04x}" if ch < " " else ch for ch in value) for value in text.filter(rest).to_pylist()
+        ]
+        text = pc.replace_with_mask(text, rest, pa.array(fixed, pa.string()))
+    return text
+
+
+def text_bytes(texts: pa.Array) -> bytes:
+    """Texts, none of them null, behind each other as UTF-8."""
+    if not len(texts):
+        return b""
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset :]
+    first, last = int(bounds[0]), int(bounds[len(texts)])
+    return bytes(memoryview(data)[first:last]) if last > first else b""

@@ -62,6 +62,8 @@ def check_source(config: PipelineConfig) -> list[str]:
         rows = prerequisites(connection, databases=sorted({table.db for table in found}))
         if config.source.watermark == "signal-table":
             rows = [row for row in rows if row.name not in ("gtid_mode", "enforce_gtid_consistency")]
+        if config.source.relay is not None:
+            rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), found)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
         rows += [row for row in reads if row is not None]
@@ -72,6 +74,14 @@ def check_source(config: PipelineConfig) -> list[str]:
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
+
+
+def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
+    from headgate.replication import LogOfRelay, relay_prerequisite
+
+    source = config.source
+    relay = LogOfRelay(source.relay or "", source.relay_source, source.relay_token_file, source.relay_ca_file)
+    return relay_prerequisite(connection, relay)
 
 
 def check_signal_topic(config: PipelineConfig) -> None:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 import threading
+from pathlib import Path
 from types import TracebackType
+from typing import Any, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headgate.errors import ConfigError
 
-__all__ = ["Serving"]
+__all__ = ["Connections", "Serving"]
 
 _LAST_ANSWERS_SECONDS = 2
+_HEAD = b"HTTP/1.1 "
+_JOINED_BYTES = 1 << 16
+"""More is not copied only to be sent together with a head."""
+
+
+class Connections(Protocol):
+    """Hears of connections, in the server's thread."""
+
+    def opened(self, key: int, client: str, /) -> None:
+        """One was made, by an address; ``key`` is no other's as long as it is open."""
+
+    def lost(self, key: int, client: str, error: Exception | None, /) -> None:
+        """It ended, perhaps with an error."""
 
 
 class Serving:
@@ -22,16 +40,31 @@ class Serving:
 
     :param port: 0 lets the system choose; :attr:`port` says which it was.
     :param name: of the server's thread.
-    :raises ConfigError: the address cannot be listened on.
+    :param tls: the files of the certificate and of its key (None: the same file), PEM; None: no TLS.
+    :param connections: hears of each one.
+    :raises ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int, *, name: str = "headgate-http") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        name: str = "headgate-http",
+        tls: tuple[Path, Path | None] | None = None,
+        connections: Connections | None = None,
+    ) -> None:
+        if tls is not None:
+            _check_certificate(*tls)
+        certificate, key = tls or (None, None)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}/"
         config = uvicorn.Config(
-            app, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, access_log=False,
-            server_header=False, proxy_headers=False, timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
+            app, http=_protocol(connections), ws="none", loop="asyncio", lifespan="off", log_config=None,
+            access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS, ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -50,10 +83,82 @@ class Serving:
         self._socket.close()
 
 
+def _protocol(connections: Connections | None) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol, which sends short answers at once and tells of its connections."""
+
+    class Joined(HttpToolsProtocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
+
+    class Told(Joined):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._peer = self.client[0] if self.client else "unknown"
+            told.opened(id(self), self._peer)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            told.lost(id(self), self._peer, exc)
+            super().connection_lost(exc)
+
+    if connections is None:
+        return Joined
+    told = connections
+    return Told
+
+
+class _Joining:
+    """A transport that sends the head of an answer with what is written next, if that is soon: before the loop's next
+    turn. uvicorn writes them one by one, each a system call here and something to wake up for at the other end.
+    """
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """As a transport's, but for what looks like a head."""
+        if self._head and len(data) <= _JOINED_BYTES:
+            data, self._head = self._head + data, b""
+        else:
+            self._flush()
+            if bytes(data[: len(_HEAD)]) == _HEAD:
+                self._head = bytes(data)
+                self._loop.call_soon(self._flush)
+                return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Once all is written."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+
+def _check_certificate(certificate: Path, key: Path | None) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ssl.SSLError) as error:  # an encrypted key is refused: nobody is there to be asked
+        reason = error.strerror or str(error)
+        raise ConfigError(f"the certificate {certificate} cannot be used: {reason}") from None
+
+
 def _listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         family, address = found[0], found[4]
-        return socket.create_server(address, family=family)
+        listening = socket.create_server(address, family=family)
+        # Connections inherit it. asyncio does not set it on sockets made this way, and then the body of an answer waits
+        # some 40 ms for the other side to confirm the headers.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         raise ConfigError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from None

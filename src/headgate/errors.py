@@ -36,6 +36,7 @@ itself; retry loops look only at the marker)::
     └── RelayError
         ├── ScnNotFoundError        Definite   a relay no longer holds what comes after an SCN
         ├── ScnOrderError           Definite   transactions that this kind of SCN cannot number in order
+        ├── RelayDivergedError      Definite   a relay's SCNs mean other transactions than those of another one
         └── RelayConsumerError      Definite   a relay's consumer has ended itself, or its tries are over
 
 Every error is picklable (Spark moves them between processes): the fields are plain values, kept in ``fields`` and
@@ -67,6 +68,7 @@ __all__ = [
     "PositionError",
     "ProtocolError",
     "RelayConsumerError",
+    "RelayDivergedError",
     "RelayError",
     "SchemaAmbiguousError",
     "SchemaChangedError",
@@ -277,6 +279,12 @@ class ScnNotFoundError(RelayError, Definite):
 
 class ScnOrderError(RelayError, Definite):
     """Transactions that the chosen kind of SCN cannot number in the order of their commits. Fields: ``scn``."""
+
+    known_fields = (*HeadgateError.known_fields, "scn")
+
+
+class RelayDivergedError(RelayError, Definite):
+    """A relay gives an SCN to another transaction than the relay that was consumed before. Fields: ``scn``."""
 
     known_fields = (*HeadgateError.known_fields, "scn")
 

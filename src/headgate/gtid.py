@@ -235,7 +235,11 @@ class GtidSet:
 
 
 class GtidSetBuilder:
-    """Collects many numbers cheaply; ``build`` makes the set of all that was added."""
+    """Collects many numbers cheaply; ``build`` makes the set of all that was added.
+
+    It may be asked again and again while numbers go on coming: what is without gaps is kept as an interval, and what is
+    not becomes one as soon as it is asked for.
+    """
 
     def __init__(self, start: GtidSet | None = None) -> None:
         self._intervals: dict[_Key, list[Interval]] = {}
@@ -257,19 +261,27 @@ class GtidSetBuilder:
 
     def add_arrays(self, uuid: bytes, tag: str, numbers: npt.NDArray[Any]) -> None:
         """Many numbers of one source (any integer array, any order, repeats allowed)."""
-        if len(numbers):
-            self._arrays.setdefault((uuid, tag), []).append(np.asarray(numbers, dtype=np.int64))
+        if not len(numbers):
+            return
+        given = np.asarray(numbers, dtype=np.int64)
+        first, last = int(given[0]), int(given[-1])
+        if last - first == len(given) - 1 and bool((given[1:] > given[:-1]).all()):
+            self.add_interval(uuid, tag, first, last)
+        else:
+            self._arrays.setdefault((uuid, tag), []).append(given)
 
     def build(self) -> GtidSet:
         """Everything added so far."""
-        sets: dict[tuple[bytes, str], list[Interval]] = {key: list(given) for key, given in self._intervals.items()}
         for key, arrays in self._arrays.items():
             numbers = np.unique(np.concatenate(arrays))
             breaks = np.flatnonzero(np.diff(numbers) != 1)
             firsts = numbers[np.concatenate(([0], breaks + 1))].tolist()
             lasts = numbers[np.concatenate((breaks, [len(numbers) - 1]))].tolist()
-            sets.setdefault(key, []).extend(zip(firsts, lasts, strict=True))
-        return GtidSet(sets)
+            self._intervals.setdefault(key, []).extend(zip(firsts, lasts, strict=True))
+        self._arrays.clear()
+        built = GtidSet(self._intervals)
+        self._intervals = {key: list(found) for key, found in built.sources().items()}
+        return built
 
 
 def _normalise(intervals: list[Interval]) -> _Intervals:

@@ -112,7 +112,8 @@ class Pipeline:
         if self._file is None:
             return False
         asked = self._reload.is_set()
-        self._reload.clear()
+        if asked:  # else one that is asked for just now would be forgotten
+            self._reload.clear()
         found = self._file.reread(asked=asked)
         if found is None:
             return False
@@ -453,6 +454,7 @@ def source_options(
         options["signal_topic"] = topic.to_json()
     if source.signal_table:
         options["signal_table"] = source.signal_table
+    options |= _relay_options(config)
     if source.server_ids:
         options["server_ids"] = source.server_ids
     if source.max_rows_per_batch:
@@ -471,6 +473,17 @@ def read_source(spark: SparkSession, config: PipelineConfig) -> PastTables:
     lake = Lake.at(config.target.path or "")
     given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
     return PastTables(spark, {name: given[name] for name in keep if name in given})
+
+
+def _relay_options(config: PipelineConfig) -> dict[str, str]:
+    source = config.source
+    if source.relay is None:
+        return {}
+    given = {
+        "relay": source.relay, "relay_source": source.relay_source, "relay_token_file": source.relay_token_file,
+        "relay_ca_file": source.relay_ca_file, "relay_fallback": "true" if source.relay_fallback else None,
+    }  # fmt: skip
+    return {name: value for name, value in given.items() if value}
 
 
 def _policy_options(config: PipelineConfig) -> dict[str, str]:

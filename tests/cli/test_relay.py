@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import app
+from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import served
 
@@ -35,6 +36,7 @@ def run(*words: str) -> tuple[int, str, str]:
         (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated, "),
         (2, ["--scn", "application"], "scn_column belongs to application and source-generated"),
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
+        (2, ["--allow-origin", "https://dash.example/"], "'https://dash.example/' is no origin as browsers send it"),
         (2, ["--event-version", "3"], "event-version"),
         (2, ["--properties", "nowhere"], "leave the properties away"),
         (3, [], "127.0.0.1:1"),
@@ -49,11 +51,34 @@ def test_what_a_relay_refuses(tmp_path: Path, code: int, more: list[str], said: 
     assert said in error
 
 
-def test_a_port_that_others_reach_is_warned_of(tmp_path: Path) -> None:
+def test_a_lake_is_the_copy_of_one_server(tmp_path: Path) -> None:
     file = tmp_path / "relay.toml"
+    file.write_text(
+        TOML + TOML.replace("id = 1", "id = 2").replace('"p"', '"q"').replace("40", "41").replace("a.", "b.")
+    )
+    code, out, error = run("relay", "--sources", str(file), "--port", "0", "--bootstrap-from", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "--bootstrap-from is for a relay of one server" in error
+
+
+def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:
+    file, token = tmp_path / "relay.toml", tmp_path / "token"
     file.write_text(TOML)
-    _, _, error = run("relay", "--sources", str(file), "--host", "0.0.0.0", "--port", "0")
-    assert error.startswith("warning: whoever reaches 0.0.0.0 can read every change")
+    token.write_text("0123456789abcdef")
+    everybody = ["relay", "--sources", str(file), "--host", "0.0.0.0", "--port", "0"]
+    code, _, error = run(*everybody)
+    assert (code, "others could read every change: give --token-file" in error) == (2, True)
+    code, _, error = run(*everybody, "--insecure")
+    assert (code, error.startswith("warning: whoever reaches 0.0.0.0 can read every change")) == (3, True)
+    code, _, error = run(*everybody, "--token-file", str(token))
+    assert (code, error.startswith("warning: tokens and changes cross the network")) == (3, True)
+    _, certificate, key = make_certificates(tmp_path)
+    with_tls = [*everybody, "--token-file", str(token), "--tls-cert", certificate]
+    code, _, error = run(*with_tls, "--tls-key", key)
+    assert (code, "warning" in error) == (3, False)
+    file.write_text(f'{TOML}[[tenants]]\nname = "a"\ntoken_file = "token"\n')
+    code, _, error = run(*with_tls)
+    assert (code, "leave --token-file away" in error) == (2, True)
 
 
 def test_a_consumer_prints_whole_transactions_and_goes_on(tmp_path: Path) -> None:
@@ -75,3 +100,55 @@ def test_a_consumer_prints_whole_transactions_and_goes_on(tmp_path: Path) -> Non
         code, _, error = run("consume", url, "-s", "x")
         assert code == 2
         assert "has no source x" in error
+
+
+def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    with served() as relay:
+        for n in (1, 2, 3):
+            relay.put(block(people([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])))
+        url = f"http://127.0.0.1:{relay.port}"
+        kept = ["--checkpoints", f"delta:{tmp_path / 'table'}", "--name", "billing"]
+        for windows, keys in (("2", [1, 2]), ("1", [3])):
+            # The first relay is not there: the second is asked.
+            code, out, error = run("consume", "http://127.0.0.1:1", url, *kept, "--windows", windows)
+            assert code == 0
+            assert error.startswith("warning: the relay does not answer: ")
+            assert [json.loads(line)["key"] for line in out.splitlines()] == keys
+    (row,) = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
+    assert (row["consumer"], row["partition"], row["generation"], row["scn"]) == ("billing", 0, 2, (1 << 48) + 3)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (2, ["--group", "g", "--windows", "1"], "with --group the relay keeps the checkpoints"),
+        (2, ["--group", "g", "--checkpoints", "folder"], "with --group the relay keeps the checkpoints"),
+        (2, ["--group", "g", "--lease-seconds", "0"], "a lease of 0.1 to 600 seconds"),
+        (2, ["--group", "g"], "this relay keeps no groups"),
+        (2, ["--token-file", "nowhere"], "the token file nowhere cannot be read"),
+    ],
+)
+def test_what_a_consumer_refuses(code: int, words: list[str], said: str) -> None:
+    with served() as relay:
+        got, out, error = run("consume", f"http://127.0.0.1:{relay.port}", *words)
+    assert (got, out) == (code, "")
+    assert said in error
+
+
+def test_a_consumer_gives_up_in_the_time_it_has() -> None:
+    code, _, error = run("consume", "http://127.0.0.1:1", "--give-up-seconds", "0.3")
+    assert code == 3
+    assert "given up after" in error
+
+
+def test_a_consumer_ends_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(lines: list[str]) -> None:
+        raise BrokenPipeError(32, "Broken pipe", lines[0])
+
+    monkeypatch.setattr("headgate.cli._consume.write_lines", broken)
+    monkeypatch.setattr("headgate.cli._app._forget_stdout", lambda: None)
+    with served() as relay:
+        relay.put(block(people([1])))
+        assert run("consume", f"http://127.0.0.1:{relay.port}") == (0, "", "")

@@ -21,9 +21,10 @@ name = "modes"
 [source]
 url = "{url}"
 password_file = "{secret}"
-tables = ["{db}.*"]
+tables = ["{db}.*", "!{db}.signals"]
 poll_ms = 20
 chunk_rows = 100
+{reads}
 [target]
 path = "{lake}"
 mode = ["current"]
@@ -42,6 +43,7 @@ class Runs:
         (folder / "secret").write_text(server._password)
         self._given = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
         self.reports: list[BatchReport] = []
+        self.reads = ""
         self.more = ""
 
     def table(self, name: str, rows: int = 150) -> str:
@@ -54,7 +56,7 @@ class Runs:
                 cursor.execute(statement)
 
     def config(self) -> PipelineConfig:
-        return parse_config(TEXT.format(**self._given, more=self.more))
+        return parse_config(TEXT.format(**self._given, reads=self.reads, more=self.more))
 
     def run(
         self,

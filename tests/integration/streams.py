@@ -20,8 +20,8 @@ from headgate.sinks._policy import Target, Work, plan_table
 from headgate.spark._control import ControlFolder
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
+from headgate.spark._relayed import server_of
 from headgate.spark._rows import carrier_rows
-from headgate.spark._server import MySQLServer as PlannerServer
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
 
@@ -62,14 +62,14 @@ class Copy:
 class Stream:
     """A stream of tables, batch by batch."""
 
-    def __init__(self, server: MySQLServer, db: str, folder: Path) -> None:
+    def __init__(self, server: MySQLServer, db: str, folder: Path, **options: str) -> None:
         self.server, self.db = server, db
         (folder / "secret").write_text(server._password)
         self.options = Options.parse(
             {
                 "url": server.url, "secret_file": str(folder / "secret"), "tables": json.dumps([f"{db}.*"]),
                 "control_path": str(folder / "inbox"), "chunk_rows": "4", "slots": "2", "poll_ms": "10",
-                "append": "false",
+                "append": "false", **options,
             }
         )  # fmt: skip
         self.inbox = Inbox(str(folder / "inbox"))
@@ -82,7 +82,7 @@ class Stream:
 
     def restart(self) -> None:
         """Another planner, which knows nothing but the offset and the inbox."""
-        self.planner = Planner(self.options, PlannerServer(self.options.settings()), ControlFolder(self.inbox.path))
+        self.planner = Planner(self.options, server_of(self.options), ControlFolder(self.inbox.path))
 
     def do(self, *statements: str) -> None:
         with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
@@ -110,8 +110,8 @@ class Stream:
         return True
 
     def _read(self, end: SourceOffset) -> Iterator[pa.RecordBatch]:
-        uuid = self.planner.server_uuid()
-        for task in plan_tasks(self.offset, end, server_uuid=uuid, slots=2, chunk_rows=4):
+        uuid, log_uuid = self.planner.server_uuid(), self.planner.log_uuid(self.offset, end)
+        for task in plan_tasks(self.offset, end, server_uuid=uuid, slots=2, chunk_rows=4, log_uuid=log_uuid):
             yield from carrier_rows(self.options.settings(), task, images="keys", policies=self.options.policies)
 
     def _table(self, name: str, batch: Batch, rows: list[dict[str, Any]]) -> None:
@@ -147,14 +147,19 @@ class Stream:
         return self.offset.snapshot.active[f"{self.db}.{table}"].since_epoch
 
 
-def begin(server: MySQLServer, db: str, folder: Path) -> Stream:
-    """Two tables of 12 rows, ``changes`` and ``sibling``, of which the first batch has read some."""
+def make_tables(server: MySQLServer, db: str) -> None:
+    """Two tables of 12 rows, ``changes`` and ``sibling``."""
     made = "(id INT PRIMARY KEY, v VARCHAR(9))"
     with server.connect(database=db) as connection, connection.cursor() as cursor:
         for table in ("changes", "sibling"):
             cursor.execute(f"CREATE TABLE {table} {made}")
             cursor.execute(f"INSERT INTO {table} VALUES " + ",".join(f"({i}, 'v{i}')" for i in range(1, ROWS + 1)))
         connection.commit()
+
+
+def begin(server: MySQLServer, db: str, folder: Path) -> Stream:
+    """A stream of :func:`make_tables`, of which the first batch has read some."""
+    make_tables(server, db)
     stream = Stream(server, db, folder)
     assert stream.batch()
     assert not stream.redone

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import headgate
 from headgate.cli import _snapshot, app
 from headgate.gtid import GtidSet
 from headgate.testing import MySQLServer
+from tests.integration.beside import beside
 
 SRC = str(Path(headgate.__file__).parents[1])
 Line = dict[str, Any]
@@ -74,28 +75,14 @@ def test_rows_of_several_tables(mysql_server: MySQLServer, mysql_db: str) -> Non
     assert len({line["ts"] for line in lines}) == 1
 
 
-@contextmanager
-def writing(work: Callable[[random.Random], None], writers: int) -> Iterator[None]:
-    stop, failures = threading.Event(), list[BaseException]()
+def writing(work: Callable[[random.Random], None], writers: int) -> AbstractContextManager[None]:
+    """``work``, over and over."""
 
-    def loop(seed: int) -> None:
-        rng = random.Random(seed)
-        try:
-            while not stop.is_set():
-                work(rng)
-        except BaseException as error:  # noqa: BLE001 - told in the main thread
-            failures.append(error)
+    def loop(rng: random.Random, stop: threading.Event) -> None:
+        while not stop.is_set():
+            work(rng)
 
-    threads = [threading.Thread(target=loop, args=(seed,)) for seed in range(writers)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failures
+    return beside(loop, writers)
 
 
 def test_exact_while_writers_run_and_tail_goes_on(mysql_server: MySQLServer, mysql_db: str) -> None:

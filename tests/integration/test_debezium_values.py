@@ -102,7 +102,7 @@ def test_debezium_36_compressed_transactions_over_tables_through_lost_connection
         """The first connection is lost behind its first segment, the second behind its second, and so on."""
         with open_dump(*args, **options) as opened:
             dump: Any = opened
-            items = dump.items
+            dump.stream.at_once, items = 65_536, dump.items  # so that no segment holds more than a transaction or two
 
             def until_lost() -> Iterator[Any]:
                 segments = 0

@@ -7,7 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pymysql
@@ -24,6 +24,7 @@ from headgate.offsets import ChunkSpec
 from headgate.replication import Ddl, Idle, RangeEnd, commit_time, cut_in_order, follow, read_range
 from headgate.snapshot import Redo, read_chunks
 from headgate.testing import MySQLServer
+from tests.integration.beside import beside
 from tests.integration.changes import plain
 
 pytestmark = pytest.mark.needs_own_server
@@ -199,13 +200,10 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@contextmanager
-def moving_amounts(server: MySQLServer, sessions: int) -> Iterator[None]:
+def moving_amounts(server: MySQLServer, sessions: int) -> AbstractContextManager[None]:
     """Sessions that move amounts between the two tables, so that the sum of both stays."""
-    stop, failures = threading.Event(), list[pymysql.err.MySQLError]()
 
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
+    def work(rng: random.Random, stop: threading.Event) -> None:
         with server.connect(database="d", autocommit=False) as connection, connection.cursor() as cursor:
             while not stop.is_set():
                 amount, one, two = rng.randrange(50), rng.randrange(100), rng.randrange(100)
@@ -216,19 +214,9 @@ def moving_amounts(server: MySQLServer, sessions: int) -> Iterator[None]:
                 except pymysql.err.OperationalError as error:
                     connection.rollback()
                     if error.args[0] != 1213:  # a deadlock is no failure, here as in any application
-                        failures.append(error)
-                        return
+                        raise
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(sessions)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failures
+    return beside(work, sessions)
 
 
 def test_snapshot_and_tail_beside_writers(scene: Scene) -> None:

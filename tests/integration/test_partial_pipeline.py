@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from headgate.config import parse_config
 from headgate.lake import Lake, LedgerRow, TableResult, find_row, verify_table
 from headgate.pipeline import Pipeline, read_source
 from headgate.testing import MySQLServer
+from tests.integration.beside import beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,33 +62,16 @@ class Scene:
         Pipeline(self.config, self.spark).run(once=True)
         return find_row(self.spark, self.lake)
 
-    @contextmanager
-    def writers(self, number: int) -> Iterator[None]:
+    def writers(self, number: int) -> AbstractContextManager[None]:
         """Sessions that write at random, each with another row image from statement to statement."""
-        stop, failures = threading.Event(), list[BaseException]()
 
-        def write(seed: int) -> None:
-            choice = random.Random(seed)
-            try:
-                with self.server.connect(database=self.db, autocommit=True) as one, one.cursor() as cursor:
-                    while not stop.wait(0.003):  # some hundred changes a second, however long the run takes
-                        cursor.execute(
-                            f"SET SESSION binlog_row_image = '{choice.choice(['MINIMAL', 'NOBLOB', 'FULL'])}'"
-                        )
-                        cursor.execute(_statement(choice))
-            except BaseException as error:  # noqa: BLE001 - told below, not by the thread
-                failures.append(error)
+        def write(choice: random.Random, stop: threading.Event) -> None:
+            with self.server.connect(database=self.db, autocommit=True) as one, one.cursor() as cursor:
+                while not stop.wait(0.003):  # some hundred changes a second, however long the run takes
+                    cursor.execute(f"SET SESSION binlog_row_image = '{choice.choice(['MINIMAL', 'NOBLOB', 'FULL'])}'")
+                    cursor.execute(_statement(choice))
 
-        threads = [threading.Thread(target=write, args=(seed,)) for seed in range(number)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        assert failures == []
+        return beside(write, number)
 
     def source(self) -> list[Row]:
         return sorted(self.server.query(f"SELECT {', '.join(COLUMNS)} FROM {self.table}"))

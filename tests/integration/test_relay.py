@@ -94,7 +94,7 @@ class Consumer:
 
     def _decoded(self, digest: bytes, value: bytes) -> dict[str, Any]:
         if digest not in self._schemas:
-            from headgate.relay._schemas import Schema
+            from headgate.relay._events._schemas import Schema
 
             _, _, body = self.get("register", sources=self.sources)
             for one in json.loads(body):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import DecodeError
-from headgate.lake import PIPELINE, TABLE, DeltaPath
-from headgate.sinks._expand import SEQ_DDL, spark_schema
+from headgate.lake import PIPELINE, TABLE, DeltaPath, spark_schema
+from headgate.sinks._expand import SEQ_DDL
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.test_sinks import Bench, live
 

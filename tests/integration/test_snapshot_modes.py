@@ -1,12 +1,12 @@
-"""How a pipeline starts, by mode; tables with conditions; who is told of it. Real pipelines on a server whose log may
-be purged.
+"""How a pipeline starts, by mode; tables with conditions; which locks it takes; who is told of it. Real pipelines on
+servers whose log may be purged: one with GTIDs, and one without.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +25,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.needs_own_server
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MySQLServer]:
-    with MySQLServer.start() as own:
+GTIDS: dict[str, str] = {}
+PLACES = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+
+
+LONG = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module", params=[GTIDS, pytest.param(PLACES, marks=LONG)], ids=["gtids", "places"])
+def server(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+    with MySQLServer.start(request.param) as own:
         yield own
+
+
+WITH_GTIDS = pytest.mark.parametrize("server", [GTIDS], ids=["gtids"], indirect=True)
+"""What this shows has nothing to do with how positions are written, or needs another watermark."""
 
 
 @pytest.fixture
 def runs(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> Runs:
-    number = len(server.query("SHOW DATABASES"))
-    server.execute(f"CREATE DATABASE m{number}")
-    return Runs(spark, server, f"m{number}", tmp_path)
+    db = f"m{len(server.query('SHOW DATABASES'))}"
+    server.execute(f"CREATE DATABASE {db}")
+    runs = Runs(spark, server, db, tmp_path)
+    if server.query("SELECT @@gtid_mode") == [("OFF",)]:
+        runs.do("CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
+        runs.reads = f'watermark = "signal-table"\nsignal_table = "{db}.signals"'
+    return runs
 
 
 @pytest.mark.slow
@@ -142,6 +157,72 @@ def test_conditions_that_cannot_be_used(runs: Runs) -> None:
             check_source(runs.config())
 
 
+@pytest.fixture
+def said(runs: Runs) -> Iterator[Callable[[], list[str]]]:
+    """What tasks have done since it was asked before, in the server's order: they read rows, with locks or without."""
+    server = runs.server
+    server.execute("SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = ON")
+
+    def found() -> list[str]:
+        rows = server.query("SELECT thread_id, command_type, CONVERT(argument USING utf8mb4) FROM mysql.general_log")
+        server.execute("TRUNCATE mysql.general_log")
+        steps = [(thread, _step(f"{command} {text}")) for thread, command, text in rows]
+        locking = {thread for thread, step in steps if step == "lock"}
+        return [step for thread, step in steps if step and (step != "quit" or thread in locking)]
+
+    yield found
+    server.execute("SET GLOBAL general_log = OFF", "TRUNCATE mysql.general_log")
+
+
+def _step(text: str) -> str:
+    starts = {
+        "Query LOCK TABLES": "lock", "Query UNLOCK TABLES": "unlock", "Query START TRANSACTION WITH CONS": "view",
+        "Query SELECT /*+ MAX_EXECUTION_TIME(": "read", "Quit": "quit",
+    }  # fmt: skip
+    return next((step for start, step in starts.items() if text.startswith(start)), "")
+
+
+LOCKED = ["lock", "view", "unlock", "read"]
+
+
+@WITH_GTIDS
+@pytest.mark.parametrize(
+    ("keys", "first", "later"),
+    [
+        pytest.param('snapshot_locking_mode = "minimal"', LOCKED, ["read"], marks=pytest.mark.slow, id="minimal"),
+        pytest.param(
+            'snapshot_locking_mode = "extended"', ["lock", "view", "read"], ["read"], marks=pytest.mark.slow,
+            id="extended",
+        ),
+        pytest.param('snapshot_locking_mode = "none"\nwatermark = "lock"', ["read"], LOCKED, id="none"),
+    ],
+)  # fmt: skip
+def test_locks_of_the_snapshot_that_a_pipeline_begins_with(
+    runs: Runs, said: Callable[[], list[str]], keys: str, first: list[str], later: list[str]
+) -> None:
+    """By its own mode; what is read later, because a signal asks for it, by the watermark."""
+    runs.reads = keys
+    a, steps = runs.table("a", 50), list[list[str]]()
+    said()
+
+    def meanwhile(_number: int) -> bool | None:
+        if not runs.reports[-1].rows.get(a):
+            return None
+        found = said()
+        steps.append(found[: found.index("read") + 1])
+        if len(steps) == 2:
+            return False
+        # Nothing is left locked.
+        runs.do("UPDATE a SET v = 77 WHERE id BETWEEN 20 AND 29", "DELETE FROM a WHERE id = 1")
+        runs.signal("execute-snapshot", "a")
+        return None
+
+    runs.run(once=False, meanwhile=meanwhile)
+    assert steps == [first, later]
+    assert runs.state(a) == "live"
+    assert runs.rows(a) == runs.source(a)
+
+
 NOTIFY = """\
 [notifications]
 log = true
@@ -155,6 +236,7 @@ url = "{hook}"
 """
 
 
+@WITH_GTIDS
 def test_every_channel_is_told_at_least_once(
     runs: Runs,
     receiver: Receiver,

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ConnectionLostError
 from headgate.mysql import ByteStream
 from tests.mysql.test_result import Pieces
+
+
+@pytest.fixture
+def tls_pair(tmp_path: Path) -> Iterator[tuple[ssl.SSLSocket, ssl.SSLSocket]]:
+    """A connection with TLS, its client's end first."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "db")])
+    begin = datetime.now(timezone.utc) - timedelta(days=1)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(begin).not_valid_after(begin + timedelta(days=2))
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )  # fmt: skip
+    file = tmp_path / "both.pem"
+    file.write_bytes(pem + made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.load_cert_chain(file)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    one, other = socket.socketpair()
+    accepted: list[ssl.SSLSocket] = []
+    thread = threading.Thread(target=lambda: accepted.append(server.wrap_socket(other, server_side=True)))
+    thread.start()
+    with client.wrap_socket(one) as ours:
+        thread.join()
+        with accepted[0] as theirs:
+            yield ours, theirs
 
 
 @settings(max_examples=200)
@@ -59,3 +95,24 @@ def test_an_end_and_a_silence_are_lost_connections() -> None:
             stream.fill()
         assert (caught.value.host, caught.value.port) == ("db", 3306)
         assert stream.buf[stream.start : stream.end].tobytes() == b"ab"
+
+
+def test_with_tls_all_that_is_there_comes_at_once(tls_pair: tuple[ssl.SSLSocket, ssl.SSLSocket]) -> None:
+    ours, theirs = tls_pair
+    ours.settimeout(60)
+    content = np.random.default_rng(1).bytes(100_000)  # seven records
+    theirs.sendall(content)
+    stream = ByteStream(ours, room=1 << 20)
+    stream.fill()
+    assert stream.end - stream.start > 16 << 10
+    assert ours.gettimeout() == 60
+    while stream.end - stream.start < len(content):
+        stream.fill()
+    assert stream.buf[stream.start : stream.end].tobytes() == content
+    theirs.sendall(b"the last words")
+    theirs.close()
+    stream.consume(len(content))
+    stream.fill()
+    assert stream.buf[stream.start : stream.end].tobytes() == b"the last words"
+    with pytest.raises(ConnectionLostError):
+        stream.fill()

@@ -68,5 +68,6 @@ def people(ids: Sequence[int], **more: Any) -> ImageBatch:
         "birth_date": [i % 30_000 for i in ids],
         "deleted": ["false"] * rows,
     }
+    columns |= more.pop("columns", {})
     given = {"ops": "c" * rows, "gtids": [f"{UUID}:1"] * rows, "pos": [200] * rows, **more}
     return image(PERSON, columns, **given)

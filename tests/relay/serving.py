@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from starlette.types import ASGIApp
+
 from headgate._serving import Serving
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
@@ -33,12 +35,13 @@ class Answer(NamedTuple):
 class Served:
     """A relay that is served; blocks of rows are put in by :meth:`put`."""
 
-    def __init__(self, relay: Relay, port: int) -> None:
-        self.relay, self.port = relay, port
+    def __init__(self, relay: Relay, app: ASGIApp, port: int) -> None:
+        self.relay, self.app, self.port = relay, app, port
         self._assemblers = {
             number: Assembler(
                 relay.names.of(number), relay.registry, one.feeder._scn, partition=number,
                 version=relay.config.event_version, scn_column=relay.config.scn_column,
+                befores=relay.config.before_images,
             )
             for number, one in relay.partitions.items()
         }  # fmt: skip
@@ -53,13 +56,17 @@ class Served:
                 data += finished.windows.data.tobytes()
         return data
 
-    def get(self, path: str, **parameters: Any) -> Answer:
+    def get(
+        self, path: str, /, token: str | None = None, method: str = "GET", headers: Any = None,
+        **parameters: Any,
+    ) -> Answer:  # fmt: skip
         """Values that are no text are sent as JSON."""
         given = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
         query = "&".join(f"{name}={quote(value)}" for name, value in given.items())
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
-            connection.request("GET", f"/{path}?{query}" if query else f"/{path}")
+            sent = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}
+            connection.request(method, f"/{path}?{query}" if query else f"/{path}", headers=sent)
             answer = connection.getresponse()
             return Answer(answer.status, {name.lower(): one for name, one in answer.getheaders()}, answer.read())
 
@@ -71,9 +78,10 @@ def physical(number: int, name: str, *sources: LogicalSource) -> PhysicalSource:
 
 
 @contextlib.contextmanager
-def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
+def served(*sources: PhysicalSource, port_to_serve: int = 0, **config: Any) -> Iterator[Served]:
     relay = Relay(RelayConfig(sources or (physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
-    with Serving(create_app(relay), "127.0.0.1", 0) as serving:
-        yield Served(relay, serving.port)
+    app = create_app(relay)
+    with Serving(app, "127.0.0.1", port_to_serve, connections=relay.traffic) as serving:
+        yield Served(relay, app, serving.port)
     for one in relay.partitions.values():
         one.feeder.stop()

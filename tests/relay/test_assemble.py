@@ -15,8 +15,8 @@ from headgate.errors import UnsupportedError
 from headgate.relay import LogicalSource
 from headgate.relay import _assemble as module
 from headgate.relay._assemble import Assembler, Finished
-from headgate.relay._fields import event_fields
-from headgate.relay._schemas import Registry
+from headgate.relay._events._fields import event_fields
+from headgate.relay._events._schemas import Registry
 from headgate.relay._scn import GenerationMap, GtidGeneration
 from headgate.replication import ABSENT_FIELD, ImageBatch
 from tests.relay.rows import UUID, block, image

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError, UnsupportedError
-from headgate.relay._avro import RowEncoder
-from headgate.relay._schemas import Schema, generate
+from headgate.relay._events._avro import RowEncoder
+from headgate.relay._events._schemas import Schema, generate
 
 
 def encoded(schema: dict[str, Any], table: TableDef, columns: list[pa.Array]) -> list[bytes]:
@@ -73,17 +73,25 @@ def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     )
 
 
-FLOATS = st.floats(width=32, allow_nan=False)
+FINITE: dict[str, Any] = {"allow_nan": False, "allow_infinity": False}  # MySQL has no other floats
+FLOATS = st.floats(width=32, **FINITE)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tiny": integers(8), "small_u": integers(16, unsigned=True), "n": integers(32), "big": integers(64),
     "big_u": integers(64, unsigned=True).map(Decimal), "y": st.integers(0, 2155), "price": decimals(20, 7),
-    "whole": decimals(38, 0), "f": FLOATS, "d": st.floats(allow_nan=False),
+    "whole": decimals(38, 0), "f": FLOATS, "d": st.floats(**FINITE),
     "b": integers(64, unsigned=True).map(Decimal), "b9": st.integers(0, 511), "day": DAYS, "at": TIMES,
     "seen": TIMES.map(lambda at: at.replace(tzinfo=UTC)), "t": st.just("-01:02:03.456"), "name": st.text(max_size=200),
     "raw": st.binary(max_size=9), "doc": st.just('{"a": 1}'), "v": st.lists(FLOATS, max_size=70),
     "place": st.fixed_dictionaries({"srid": integers(32), "wkb": st.binary(max_size=20)}),
 }  # fmt: skip
 ROWS = st.lists(st.fixed_dictionaries({name: st.none() | one for name, one in VALUES.items()}), min_size=1, max_size=6)
+
+
+def takes_a_byte_too_many(value: Decimal) -> bool:
+    """Whether fastavro writes a decimal with a byte that it does not need: -128, which one byte holds, and the like."""
+    sign, digits, _ = value.as_tuple()
+    unscaled = int("".join(map(str, digits)))
+    return sign == 1 and unscaled.bit_count() == 1 and unscaled.bit_length() % 8 == 0
 
 
 @settings(max_examples=30)
@@ -98,7 +106,8 @@ def test_every_type_exactly(rows: list[dict[str, Any]], cut: int) -> None:
     for row, data in zip(rows, encoded(schema, TABLE, columns), strict=True):
         wanted = {avro: row[column.name] for avro, column in zip(names, COLUMNS, strict=True)}
         assert read(schema, data) == wanted
-        assert written(schema, wanted) == data
+        if not any(isinstance(value, Decimal) and takes_a_byte_too_many(value) for value in wanted.values()):
+            assert written(schema, wanted) == data
 
 
 def one_column(column: Column, value: Any, avro: Any) -> bytes:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
-from headgate.relay._buffer import EventBuffer, Place
-from headgate.relay._choice import choice_of
-from headgate.relay._events import scan_windows
+from headgate.relay._buffer import FIRST, EventBuffer, Place
+from headgate.relay._events._binary import scan_windows
+from headgate.relay._events._choice import choice_of
 from headgate.relay._segments import Windows
 from tests.relay.test_events import WRITERS, Spec, eop
 
@@ -226,6 +226,27 @@ def test_a_restart_keeps_what_the_state_counts_on(make: Make, tmp_path: Path, st
     put(again, range(state + 1, 2001))
     assert taken(again, Place(-1)) == flat(parts)
     first.close()
+
+
+def test_from_the_first_window_there_ever_was(make: Make, tmp_path: Path) -> None:
+    events: dict[str, Any] = {"folder": tmp_path / "events", "disk_bytes": 1 << 20}
+    buffer = make(**events)
+    assert (taken(buffer, FIRST), buffer.holds(0)) == (b"", True)
+    parts = put(buffer, range(100, 120))
+    assert taken(buffer, FIRST) == flat(parts)
+    again = make(**events, until_scn=119)
+    assert taken(again, FIRST) == flat(parts)
+    put(again, range(120, 2000), events=20)  # more than the files hold
+    assert (again.holds(0), again.holds(119)) == (False, False)
+    for one in (again, make(**events, until_scn=1999), make(until_scn=1999)):
+        assert not one.holds(0)
+        with pytest.raises(ScnNotFoundError):
+            taken(one, FIRST)
+    elsewhere = make(folder=tmp_path / "other", disk_bytes=1 << 20)
+    put(elsewhere, [5])
+    for file in (tmp_path / "other").iterdir():
+        file.unlink()  # the machine lost them
+    assert not make(folder=tmp_path / "other", disk_bytes=1 << 20, until_scn=5).holds(0)
 
 
 def test_what_was_cut_off_or_damaged_is_not_served(make: Make, tmp_path: Path) -> None:

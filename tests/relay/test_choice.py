@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.relay._choice import choice_of, filter_rules, select
+from headgate.relay._events._choice import choice_of, filter_rules, select
 from tests.relay.test_events import Spec, array, v1, v2
 
 SMALLEST = -(2**63)

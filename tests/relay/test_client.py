@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError
-from headgate.relay import CheckpointFile, Consumer, Event, RelayClient, Result
+from headgate.relay import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay._buffer import Place
-from headgate.relay._schemas import Schema
+from headgate.relay._checkpoints import checkpoint_json
+from headgate.relay._events._schemas import Schema
+from headgate.relay._http._requests import place_of
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
 
@@ -76,6 +78,12 @@ def consume(relay: Served, recorder: Recorder, checkpoints: CheckpointFile | Non
     return recorder.calls
 
 
+def kept(checkpoints: CheckpointFile) -> Place:
+    found = checkpoints.load()
+    assert found is not None
+    return place_of(found)
+
+
 def put(relay: Served, *numbers: int) -> None:
     """A transaction of each number, inserting that person and the next one."""
     for n in numbers:
@@ -106,7 +114,7 @@ def test_it_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         }  # fmt: skip
         put(relay, 3)
         assert consume(relay, Recorder(2), checkpoints)[1:-1] == [*calls_of(2), *calls_of(3)]
-        assert checkpoints.load() == Place(GENERATION + 3)
+        assert kept(checkpoints) == Place(GENERATION + 3)
         assert json.loads((tmp_path / "people.oldcurrent").read_text())["windowScn"] == GENERATION + 2
 
 
@@ -141,14 +149,14 @@ def test_a_checkpoint_that_is_not_agreed_to_is_not_kept(tmp_path: Path) -> None:
         put(relay, 1, 2)
         consume(relay, recorder, checkpoints)
         assert recorder.calls[1:-1] == [*calls_of(1), *calls_of(2)]
-        assert checkpoints.load() == Place(GENERATION + 2)
+        assert kept(checkpoints) == Place(GENERATION + 2)
         skipping = Recorder(1)
         skipping.answer = lambda name, _: Result.ERROR_FATAL if name == "end window" else None
         put(relay, 3)
         with pytest.raises(RelayConsumerError, match="ended the consumer"):
             consume(relay, skipping, checkpoints)
         assert skipping.calls[1:] == calls_of(3, checkpoint=False)
-        assert checkpoints.load() == Place(GENERATION + 2)
+        assert kept(checkpoints) == Place(GENERATION + 2)
 
 
 def test_an_event_larger_than_what_was_asked_for() -> None:
@@ -167,7 +175,7 @@ def test_a_connection_that_the_relay_closed_is_made_again() -> None:
     with served() as relay:
 
         def answer(name: str, value: Any) -> None:
-            connection = recorder.client._connection
+            connection = recorder.client._transport._connection
             if (name, value) == ("checkpoint", 1) and connection is not None and connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)
                 put(relay, 2)
@@ -179,7 +187,7 @@ def test_a_connection_that_the_relay_closed_is_made_again() -> None:
 
 def test_too_far_behind(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path, "people")
-    checkpoints.store(Place(5))
+    checkpoints.store(checkpoint_json(Place(5)))
     with served() as relay:
         put(relay, 1)
         with pytest.raises(ScnNotFoundError, match="not what came after 5"):
@@ -189,17 +197,17 @@ def test_too_far_behind(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     with served() as relay, pytest.raises(ConfigError, match=r"has no source x; it has com\.example\.Pet, "):
         RelayClient(f"http://127.0.0.1:{relay.port}", ["x"], Consumer()).run()
-    for url in ("127.0.0.1:1", "https://127.0.0.1", "http://"):
+    for url in ("127.0.0.1:1", "ftp://127.0.0.1", "http://", "http://user@host:1"):
         with pytest.raises(ConfigError, match="is no relay"):
             RelayClient(url, [], Consumer())
     (tmp_path / "people.current").write_text('{"consumption_mode":"BOOTSTRAP_SNAPSHOT"}')
-    with pytest.raises(ConfigError, match="holds no checkpoint"):
+    with pytest.raises(ConfigError, match="no checkpoint that can be followed"):
         RelayClient("http://127.0.0.1:1", [], Consumer(), CheckpointFile(tmp_path, "people")).run()
 
 
 def test_nobody_there_is_tried_again_and_then_given_up() -> None:
     recorder = Recorder(1)
-    client = RelayClient("http://127.0.0.1:1", [], recorder, retries=2)
+    client = RelayClient("http://127.0.0.1:1", [], recorder, retry=Retry(tries=2))
     with pytest.raises(RelayConsumerError, match="given up after 3 tries: the relay does not answer"):
         client.run()
     assert [name for name, _ in recorder.calls] == ["start", "error", "error", "error"]
@@ -208,12 +216,12 @@ def test_nobody_there_is_tried_again_and_then_given_up() -> None:
 def test_checkpoint_files_one_of_which_is_always_whole(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path / "folder", "x")
     assert checkpoints.load() is None
-    checkpoints.store(Place(1))
-    checkpoints.store(Place(2, 3))
-    assert checkpoints.load() == Place(2, 3)
+    checkpoints.store(checkpoint_json(Place(1)))
+    checkpoints.store(checkpoint_json(Place(2, 3)))
+    assert kept(checkpoints) == Place(2, 3)
     # Killed between the two renames.
     (tmp_path / "folder" / "x.current").unlink()
-    assert checkpoints.load() == Place(1)
+    assert kept(checkpoints) == Place(1)
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        CheckpointFile(tmp_path / "file", "x").store(Place(1))
+        CheckpointFile(tmp_path / "file", "x").store(checkpoint_json(Place(1)))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.relay import _events as ev
-from headgate.relay._choice import choice_of, gather, select
+from headgate.relay._events import _binary as ev
+from headgate.relay._events._choice import choice_of, gather, select
 
 DIGEST = bytes(range(16))
 PARTITION, LOGICAL, SCHEMA = 3, 7, 5
@@ -91,6 +91,7 @@ def ours(version: int, specs: list[Spec]) -> bytes:
         out, at, sizes, version, np.array([one.delete for one in specs]), np.array([one.stamp for one in specs]),
         np.array([one.scn for one in specs]), specs[0].source, PARTITION, LOGICAL, np.frombuffer(DIGEST, np.uint8),
         SCHEMA, longs, offsets, np.frombuffer(data, np.uint8), values,
+        np.zeros(0, np.int64),
     )  # fmt: skip
     for place, one in zip(values.tolist(), specs, strict=True):
         out[place : place + len(one.value)] = np.frombuffer(one.value, np.uint8)

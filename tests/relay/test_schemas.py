@@ -12,7 +12,7 @@ import pytest
 
 from headgate.catalog import Column, TableDef
 from headgate.errors import ConfigError
-from headgate.relay._schemas import Registry, avro_text, field_attributes, generate
+from headgate.relay._events._schemas import Registry, avro_text, field_attributes, generate
 from tests.relay.rows import PERSON
 
 SOURCE = "com.linkedin.events.example.or_test.Person"

@@ -72,6 +72,8 @@ class FakeServer:
     fails: list[Exception] = field(default_factory=list)
     places: bool = False
     """A server without GTIDs, as far as it is asked for its position."""
+    part_end: int = 0
+    """Up to this transaction the log that is read is another server's."""
     watermarks: list[tuple[str, str, int]] = field(default_factory=list)
     """Table and data of each, and how many transactions there were."""
 
@@ -119,7 +121,7 @@ class FakeServer:
         self._ask()
         return places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
 
-    def state(self) -> ServerState:
+    def state(self, *, whole: bool = False) -> ServerState:
         self._ask()
         executed = places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
         return ServerState(self.uuid, executed, gtids(self.purged_to), dict(self.variables))
@@ -155,6 +157,15 @@ class FakeServer:
         if wanted:
             keys = [key for key in keys if _fulfils(wanted[1], self.rows(f"{db}.{name}")[key])]
         return [(str(keys[offset]),)] if offset < len(keys) else []
+
+    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
+        return gtids(min(end.count(), self.part_end)) if had.count() < self.part_end else end
+
+    def reads_windows(self, end: GtidSet) -> bool:
+        return end.count() >= self.part_end
+
+    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+        return OTHER if had.count() < self.part_end else None
 
     def log_file(self) -> str:
         return f"binlog.{len(self.log) // self.per_file + 1:06d}"
@@ -402,7 +413,7 @@ class Stream:
         """Of the batch that ends at ``end``."""
         return plan_tasks(
             self.offset, end, server_uuid=self.planner.server_uuid(), slots=self.options.slots,
-            chunk_rows=self.options.chunk_rows,
+            chunk_rows=self.options.chunk_rows, log_uuid=self.planner.log_uuid(self.offset, end),
         )  # fmt: skip
 
     def batch(self, redo: set[tuple[str, int]] | None = None, replay: bool = False) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from headgate._policies import DEFAULT, Policies
 from headgate.errors import ConfigError
+from headgate.replication import LogOfRelay
 from headgate.spark._options import OPTION_NAMES, Options
 
 BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"}
@@ -68,6 +69,10 @@ def test_one_table_is_meant_exactly() -> None:
         ({"snapshot_locking_mode": "never"}, "expected minimal or extended or none"),
         ({"snapshot_cut": "end"}, "expected batch or start"),
         ({"window": '{"a.b"'}, "expected rewind or keep or drop, or by table"),
+        ({"relay": "relay1:11115"}, "not the address of a relay"),
+        ({"relay": "http://u:p@relay1:11115"}, "not the address of a relay"),
+        ({"relay": "http://r:1", "watermark": "signal-table", "signal_table": "a.b"}, "do not go together"),
+        ({"relay_source": "shop"}, 'option "relay" says where one is'),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:
@@ -101,6 +106,17 @@ def test_no_error_repeats_a_password() -> None:
         with pytest.raises(ConfigError) as caught:
             Options.parse({**BASE, **given})
         assert "hunter2" not in str(caught.value)
+
+
+def test_a_relay() -> None:
+    given = {
+        "url": "mysql://u@h", "tables": "d.*", "relay": "https://r:1", "relay_source": "a", "relay_token_file": "/t",
+        "relay_ca_file": "/c", "relay_fallback": "TRUE",
+    }  # fmt: skip
+    settings = Options.parse(given).settings()
+    assert settings.log == LogOfRelay("https://r:1", "a", "/t", "/c", falls_back=True)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    assert Options.parse({"url": "mysql://u@h", "tables": "d.*"}).settings().log is None
 
 
 def test_url_is_missing() -> None:

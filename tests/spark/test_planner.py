@@ -535,6 +535,27 @@ def test_a_snapshot_of_one_point_in_time_outlives_restarts_and_writers() -> None
     assert all(run.sink.targets[name].live for name in ("d.a", "d.b", "d.new"))
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_is_asked_for_after_the_first_snapshot_is_none_of_it(moved: bool) -> None:
+    """Also if it is asked for at once; a chunk that gave nothing is."""
+    server = source(("d.a", 3), ("d.b", 3))
+    run = stream(server, slots="2")
+
+    def goes_on(name: str, signal: dict[str, Any], redo: set[tuple[str, int]]) -> bool:
+        run.control.files[f"signals/{name}"] = signal
+        if moved:
+            server.commit(("d.a", "put", len(server.log), 1))
+        assert run.batch(redo=redo)
+        assert run.offset.snapshot.chunks
+        return Notes.from_dict(run.offset.signals).initial is not None
+
+    assert goes_on("none", {"type": "log"}, {("d.a", 0)})
+    assert goes_on("more", {"type": "log"}, set()), "the chunk is read again"
+    assert not goes_on("again", {"type": "execute-snapshot", "data": {"data-collections": ["d.b"]}}, set())
+    run.drain()
+    assert run.sink.targets["d.b"].live
+
+
 def test_a_snapshot_of_one_point_in_time_says_when_it_cannot_be() -> None:
     server = source(("d.a", 40), ("d.b", 30))
     run = stream(server, slots="1", snapshot_cut="start")
@@ -716,3 +737,41 @@ def test_each_message_is_taken_once_in_order_whatever_happens(steps: list[str]) 
     topic.away = False
     run.drain()
     assert taken(run) == sent
+
+
+def test_a_batch_holds_places_of_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failover, where the log comes out of a relay; chunks are read as of ends in the newest part."""
+    server = source(("d.a", 20))
+    one = stream(server)
+    assert one.batch()
+    for n in range(8):
+        server.commit(("d.a", "put", n, 0))
+    server.part_end = 6
+    ends = []
+    while True:
+        tasks: list[Any] = []
+        planned = one.tasks
+        monkeypatch.setattr(one, "tasks", lambda end, tasks=tasks, planned=planned: tasks.extend(planned(end)) or tasks)
+        if not one.batch():
+            break
+        monkeypatch.setattr(one, "tasks", planned)
+        last = one.offset.gtid_set.count()
+        ends.append(last)
+        for task in tasks:
+            if task.log is not None:
+                assert task.server_uuid == (OTHER if last <= 6 else UUID)
+            if task.chunks:
+                assert task.server_uuid == UUID
+                assert last >= 6
+    assert ends[:2] == [6, 8]
+    assert one.sink.targets["d.a"].live
+
+
+def test_tables_as_of_a_place_that_no_window_can_begin_at() -> None:
+    server = source(("d.a", 20))
+    one = stream(server, snapshot_cut="start")
+    assert one.batch()
+    server.commit(("d.a", "put", 1, 0))
+    server.part_end = 1
+    with pytest.raises(BinlogPurgedError, match="relay_fallback"):
+        one.batch()

@@ -138,9 +138,12 @@ def _where(patterns: TablePatterns) -> tuple[str, tuple[str, ...]]:
 
 
 def _show_generated_primary_keys(query: QueryFunction) -> None:
-    """The log has the generated invisible primary key as a column; information_schema may be set to hide it."""
-    if query("SHOW VARIABLES LIKE 'show_gipk_in_create_table_and_information_schema'"):
-        query("SET SESSION show_gipk_in_create_table_and_information_schema = ON")
+    """The log has the generated invisible primary key as a column; information_schema may be set to hide it.
+
+    Servers before 8.0.30 have neither the key nor the setting, and skip the comment. SHOW VARIABLES goes over all of
+    them to find one: to ask for the setting first makes a definition cost the server 3.3 ms instead of 2.
+    """
+    query("SET @headgate = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */")
 
 
 def _visible_expression(query: QueryFunction) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,6 +42,18 @@ def command(
     output: Annotated[Format, typer.Option("--format", help="How to print the report.")] = Format.text,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
+    relay: Annotated[
+        str | None, typer.Option(metavar="URL", help="A relay that is to give the log: http://host:port.")
+    ] = None,
+    relay_source: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its physical source, if it has several.")
+    ] = None,
+    relay_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File that holds the token that it asks for.")
+    ] = None,
+    relay_ca_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates to trust, if it has https.")
+    ] = None,
 ) -> int:
     """Check everything a server must have, all at once.
 
@@ -52,8 +65,11 @@ def command(
       headgate check mysql://headgate@127.0.0.1:3306
 
       headgate check mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --tables '!shop.tmp_*'
+
+      headgate check mysql://headgate@127.0.0.1:3306 --relay http://relay1:11115
     """
     from headgate.mysql import Connection
+    from headgate.replication import LogOfRelay, relay_prerequisite
 
     ids = _ranges(server_ids)
     patterns = patterns_of(tables)
@@ -61,6 +77,9 @@ def command(
         connection_settings(url, password_file=password_file, password_env=password_env)
     ) as connection:
         rows = _report(connection, patterns, ids)
+        if relay is not None:
+            token, ca = (None if one is None else str(one) for one in (relay_token_file, relay_ca_file))
+            rows.append(relay_prerequisite(connection, LogOfRelay(relay, relay_source, token, ca)))
     if output is Format.json:
         write_lines([json.dumps([row.as_dict() for row in rows], indent=2, ensure_ascii=False)])
     elif on_terminal():

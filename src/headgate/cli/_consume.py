@@ -5,33 +5,90 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.cli._common import write_lines
+from headgate.cli._common import warn, write_lines
 from headgate.cli._interrupt import on_interrupt
+from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.relay import Consumer, Event
+    from headgate.lake import CheckpointTable
+    from headgate.relay import Access, CheckpointStore, Consumer, Event
 
 __all__ = ["command"]
 
+_DELTA = "delta:"
+
 
 def command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The relay: http://host:11115.", show_default=False)],
+    urls: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="URL...",
+            help="The relay: http://host:11115; or several that give the same SCNs, the next of which is asked when one"
+            " fails.",
+            show_default=False,
+        ),
+    ],
     sources: Annotated[
         list[str] | None,
         typer.Option("--source", "-s", metavar="NAME", help="A logical source; repeatable. None: all there are."),
     ] = None,
     checkpoints: Annotated[
-        Path | None,
-        typer.Option("--checkpoints", metavar="DIR", help="Keep the checkpoint there, and go on from it."),
+        str | None,
+        typer.Option(
+            "--checkpoints",
+            metavar="DIR",
+            help="Keep the checkpoint there, and go on from it; delta:PATH: in a Delta table.",
+        ),
     ] = None,
-    name: Annotated[str, typer.Option(help="The name of the checkpoint's files.")] = "headgate",
+    name: Annotated[str, typer.Option(help="The name of the checkpoint's files, or of the table's rows.")] = "headgate",
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--checkpoint-seconds", min=0, help="Keep a checkpoint that often at most: by default 0, in a table 10."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="Share the changes with the other members of this group, by key."),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="With --group: the parts that are shared, the same for ever.")
+    ] = 8,
+    lease: Annotated[
+        float,
+        typer.Option(
+            "--lease-seconds", help="With --group: after so long without a sign others take over, 0.1 to 600."
+        ),
+    ] = 10.0,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="File with the relay's token.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option("--ca-file", metavar="FILE", help="With https: trust what this signed, instead of the system's."),
+    ] = None,
+    give_up: Annotated[
+        float | None,
+        typer.Option("--give-up-seconds", min=0, help="End after failing for so long, instead of trying for ever."),
+    ] = None,
+    bootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--bootstrap",
+            help="Without a checkpoint, or after too long, print the rows there are first, then what changes. Of a"
+            " group all members do so from then on.",
+        ),
+    ] = False,
     windows: Annotated[
         int | None, typer.Option("--windows", min=1, help="End after so many transactions, instead of following.")
     ] = None,
@@ -42,44 +99,160 @@ def command(
     printed when all of it is there. With --checkpoints it goes on where it was; what it had printed since the last
     checkpoint may come again. Ctrl-C ends it.
 
+    With --group the keys are cut into partitions, which the members of the group share; members may come and go. The
+    relay keeps the checkpoints. Each line has its partition, and only the lines of one are in order.
+
     Examples:
       headgate consume http://localhost:11115
 
-      headgate consume http://localhost:11115 -s com.example.shop.Order --checkpoints ./checkpoints
-    """
-    from headgate.relay import CheckpointFile, RelayClient
+      headgate consume http://localhost:11115 -s com.example.shop.Order --checkpoints ./checkpoints --bootstrap
 
-    kept = None if checkpoints is None else CheckpointFile(checkpoints, name)
-    printer = _printer(lambda: client.stop(), windows)  # noqa: PLW0108 - the client comes after it
-    client = RelayClient(url, sources or (), printer, kept)
-    with on_interrupt(client.stop):
+      headgate consume http://localhost:11115 --group billing --partitions 16
+    """
+    from headgate.relay import Access, RelayClient, Retry
+
+    access, retry = Access(_token(token_file), ca_file), Retry(deadline_seconds=give_up)
+    table = None
+    if checkpoints is not None and checkpoints.startswith(_DELTA):
+        table = _table(checkpoints.removeprefix(_DELTA))
+    seconds = every if every is not None else (0.0 if table is None else 10.0)
+    if group is not None:
+        if windows is not None or (checkpoints is not None and table is None):
+            raise ConfigError(
+                "with --group the relay keeps the checkpoints: leave --checkpoints DIR and --windows away"
+            )
+        _consume_in_group(
+            urls, group, partitions, sources or (), lease, access, retry, table, seconds, bootstrap=bootstrap
+        )
+        return
+    kept = _kept(checkpoints, table, name)
+    client: RelayClient
+    printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it comes later
+    client = RelayClient(
+        urls, sources or (), printer, kept, access=access, retry=retry, checkpoint_seconds=seconds,
+        bootstrap=bootstrap,
+    )  # fmt: skip
+    with _pipe(printer), on_interrupt(client.stop):
         client.run()
 
 
-def _printer(stop: Callable[[], None], windows: int | None) -> Consumer:
-    """A consumer that prints whole windows."""
-    from headgate.relay import Consumer
+def _consume_in_group(
+    urls: list[str], group: str, partitions: int, sources: Any, lease: float, access: Access, retry: Any,
+    table: CheckpointTable | None, seconds: float, *, bootstrap: bool,
+) -> None:  # fmt: skip
+    from headgate.relay import GroupMember
+
+    lines = _Lines(_write_together())
+    stores = None if table is None else lambda number, generation: table.of(group, number, generation)
+    member = GroupMember(
+        urls, group, partitions, sources, lambda number, _: lines.printer(number), access=access, retry=retry,
+        lease_seconds=lease, stores=stores, checkpoint_seconds=seconds, bootstrap=bootstrap,
+    )  # fmt: skip
+    with _pipe(lines), on_interrupt(member.stop):
+        member.run()
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token file {file} cannot be read: {error}") from None
+
+
+def _table(path: str) -> CheckpointTable:
+    from headgate.lake import CheckpointTable
+
+    return CheckpointTable(path)
+
+
+def _kept(checkpoints: str | None, table: CheckpointTable | None, name: str) -> CheckpointStore | None:
+    from headgate.relay import CheckpointFile
+
+    if table is not None:
+        return table.of(name)
+    return None if checkpoints is None else CheckpointFile(Path(checkpoints), name)
+
+
+def _write_together() -> Callable[[list[str]], None]:
+    """For several threads: each call's lines stay together."""
+    lock = threading.Lock()
+
+    def write(lines: list[str]) -> None:
+        with lock:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+
+    return write
+
+
+class _Lines:
+    """Where consumers print."""
+
+    def __init__(self, write: Callable[[list[str]], None]) -> None:
+        self.write = write
+        self.broken: BrokenPipeError | None = None
+
+    def printer(self, partition: int | None = None, *, stop: Any = None, windows: int | None = None) -> Any:
+        """A consumer that prints whole windows."""
+        return _printer(self, partition, stop, windows)
+
+
+@contextmanager
+def _pipe(printing: Any) -> Iterator[None]:
+    """Whoever reads what is printed has gone: that is what ended the consumer."""
+    try:
+        yield
+    finally:
+        if printing.broken is not None:
+            raise printing.broken
+
+
+def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None, windows: int | None) -> Consumer:
+    from headgate.relay import Consumer, Result
 
     class Printer(Consumer):
         def __init__(self) -> None:
             self._lines: list[str] = []
             self._left = windows
+            self._told = ""
+
+        @property
+        def broken(self) -> BrokenPipeError | None:
+            return out.broken
 
         def on_data_event(self, event: Event) -> None:
-            self._lines.append(_line(event))
+            self._lines.append(_line(event, partition))
 
         def on_end_data_event_sequence(self, scn: int) -> None:
             del scn
+            self._told = ""
             lines, self._lines = self._lines, []
-            write_lines(lines)
+            out.write(lines)
 
         def on_rollback(self, scn: int) -> None:
             del scn
             self._lines = []
 
+        def on_error(self, error: Exception) -> Result | None:
+            if isinstance(error, BrokenPipeError):
+                out.broken = error
+                return Result.ERROR_FATAL
+            if str(error) != self._told:
+                warn(str(error))
+            self._told = str(error)
+            return None
+
+        def on_bootstrap_checkpoint(self, scn: int) -> None:
+            self.on_end_data_event_sequence(scn)
+
+        def on_bootstrap_rollback(self, scn: int) -> None:
+            self.on_rollback(scn)
+
         def on_checkpoint(self, scn: int) -> None:
             del scn
-            if self._left is not None:
+            if self._left is not None and stop is not None:
                 self._left -= 1
                 if not self._left:
                     stop()
@@ -87,7 +260,7 @@ def _printer(stop: Callable[[], None], windows: int | None) -> Consumer:
     return Printer()
 
 
-def _line(event: Event) -> str:
+def _line(event: Event, partition: int | None) -> str:
     """One event as JSON; what JSON lacks as in docs/json-lines.md."""
     stamp = dt.datetime.fromtimestamp(event.stamp_ns // 1000 / 1_000_000, dt.timezone.utc)
     key = event.key if isinstance(event.key, int) else event.key.decode("utf-8", "replace")
@@ -95,6 +268,8 @@ def _line(event: Event) -> str:
         "source": event.source, "scn": event.scn, "opcode": event.opcode, "key": key,
         "ts": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "row": event.row,
     }  # fmt: skip
+    if partition is not None:
+        value = {"partition": partition, **value}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
 
 

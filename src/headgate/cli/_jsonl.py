@@ -12,21 +12,17 @@ The batches must have been decoded with ``Policies(temporals="text")`` and ``ima
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._arrow_text import base64_text, fixed_point
+from headgate._arrow_text import base64_text, escaped, fixed_point, quoted
 from headgate.catalog import TableDef
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
 __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
-
-_ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
-_NEEDS_ESCAPE: Final = r'["\\\x00-\x1f]'
-_CONTROL: Final = r"[\x00-\x1f]"
 
 
 def block_lines(block: LogBlock) -> list[str]:
@@ -137,11 +133,11 @@ def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
     """One column's values as JSON text, ``null`` for NULL."""
     column, kind = table.columns[index], array.type
     if pa.types.is_string(kind):
-        text = _quoted(_escaped(array))
+        text = quoted(escaped(array))
     elif pa.types.is_decimal(kind):
-        text = _quoted(fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())
+        text = quoted(fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())
     elif pa.types.is_binary(kind):
-        text = _quoted(base64_text(array))
+        text = quoted(base64_text(array))
     elif pa.types.is_struct(kind):
         srid, wkb = array.field("srid").cast(pa.string()), base64_text(array.field("wkb"))
         text = pc.if_else(
@@ -154,22 +150,3 @@ def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
     else:
         text = array.cast(pa.string())
     return text.fill_null("null")
-
-
-def _quoted(text: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', text, '"', "")
-
-
-def _escaped(text: pa.Array) -> pa.Array:
-    """JSON's escapes inside strings; the rare control characters are escaped one value at a time."""
-    if not pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
-        return text
-    for plain, escape in _ESCAPES:
-        text = pc.replace_substring(text, plain, escape)
-    rest = pc.fill_null(pc.match_substring_regex(text, _CONTROL), False)
-    if pc.any(rest).as_py():
-        fixed = [
-            "".join(f"\\u{ord(ch):04x}" if ch < " " else ch for ch in value) for value in text.filter(rest).to_pylist()
-        ]
-        text = pc.replace_with_mask(text, rest, pa.array(fixed, pa.string()))
-    return text

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,9 +18,13 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.gtid import GtidSet
-    from headgate.relay import PhysicalSource, RelayConfig
+    from headgate.relay import PhysicalSource, RelayConfig, Supplier, Tenant
 
 __all__ = ["command"]
+
+_SWITCH_SECONDS: Final = 0.0005
+"""A thread that answers consumers gives the interpreter away at each system call and waits so long to have it back from
+one that reads a log; Python's own 5 ms would be most of an event's delay."""
 
 
 def command(
@@ -38,12 +45,37 @@ def command(
         int | None, typer.Option(min=0, max=65535, help="The port (by default the file's, else 11115); 0: any.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on, by default 127.0.0.1.")] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="A token that every request needs. Several: [[tenants]] in relay.toml."
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (chain), PEM.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM, unless it is in the same file.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="Let web pages of this origin (https://dash.example) read it in a browser; repeatable; *: all pages.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let whoever reaches the port read, on any address, without a token."),
+    ] = False,
     start: Annotated[
         str,
         typer.Option(
             "--from",
-            metavar="current|earliest|GTIDSET",
-            help="Where to begin without a saved state: now, at the oldest log there is, or after a GTID set.",
+            metavar="current|earliest|TIME|GTIDSET",
+            help="Where to begin without a saved state: now, at the oldest log there is, at the first transaction of a"
+            " time on (2026-11-21T10:00:00Z), or after a GTID set.",
         ),
     ] = "current",
     anew: Annotated[
@@ -73,8 +105,23 @@ def command(
     event_version: Annotated[
         int | None, typer.Option(min=1, max=2, help="Of Databus's events; 2 goes out as 1 to those who ask for it.")
     ] = None,
+    before_images: Annotated[
+        bool,
+        typer.Option("--before-images", help="Updates hold the row before them, too: in events of version 2."),
+    ] = False,
     disk_bytes: Annotated[
         int | None, typer.Option(min=0, help="Keep so much of each buffer in files, for restarts and slow consumers.")
+    ] = None,
+    log_disk_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep so much of each server's log itself, for pipelines that read it here."),
+    ] = None,
+    bootstrap_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAKE",
+            help="Rows for new consumers come from the tables of a pipeline there, instead of MySQL (one server only).",
+        ),
     ] = None,
 ) -> None:
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
@@ -87,6 +134,8 @@ def command(
 
       headgate relay -Y conf/sources-or-person.json --properties conf/relay_or_person.properties
 
+      headgate relay -Y relay.toml --host 0.0.0.0 --token-file /run/secrets/relay --tls-cert relay.pem
+
       headgate relay -Y relay.toml --state ./relay-state --disk-bytes 10000000000 --from earliest
     """
     from headgate.relay import load_relay
@@ -95,12 +144,27 @@ def command(
     config = load_relay(files, properties)
     changes: dict[str, Any] = {
         "port": port, "host": host, "state": state, "schemas": schemas, "scn": _kind(scn), "scn_column": scn_column,
-        "event_version": event_version, "disk_bytes": disk_bytes,
+        "event_version": 2 if before_images else event_version, "before_images": before_images or None,
+        "disk_bytes": disk_bytes, "log_disk_bytes": log_disk_bytes, "tls_cert": tls_cert, "tls_key": tls_key,
+        "allow_origins": None if allow_origin is None else tuple(allow_origin),
+        "tenants": None if token_file is None else _with_token(config, token_file),
     }  # fmt: skip
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
-    if config.host not in ("127.0.0.1", "::1", "localhost"):
-        warn(f"whoever reaches {config.host} can read every change: keep the port inside a trusted network")
-    _serve(config, start, anew=anew)
+    _check_exposure(config, insecure=insecure)
+    _serve(config, start, _suppliers(config, bootstrap_from), anew=anew)
+
+
+def _suppliers(config: RelayConfig, lake: str | None) -> dict[int, Supplier]:
+    if lake is None:
+        return {}
+    from headgate._policies import Policies
+    from headgate.lake import Lake, LakeSupplier
+
+    if len(config.physical) > 1:
+        raise ConfigError("--bootstrap-from is for a relay of one server: a lake is the copy of one")
+    (source,) = config.physical
+    policies = Policies(zero_dates=config.zero_dates)
+    return {source.id: LakeSupplier(Lake.at(lake), source.settings, policies)}
 
 
 def _kind(name: str | None) -> str | None:
@@ -111,7 +175,32 @@ def _kind(name: str | None) -> str | None:
     return name
 
 
-def _serve(config: RelayConfig, start: str, *, anew: bool) -> None:
+def _with_token(config: RelayConfig, file: Path) -> tuple[Tenant, ...]:
+    from headgate.relay import Tenant, Token
+
+    if config.tenants:
+        raise ConfigError("the relay's file has tenants with tokens of their own: leave --token-file away")
+    return (Tenant("default", Token.from_file(file)),)
+
+
+def _check_exposure(config: RelayConfig, *, insecure: bool) -> None:
+    """Changes are for nobody else by accident."""
+    from headgate.relay import is_loopback
+
+    if is_loopback(config.host):
+        return
+    if config.tenants:
+        if config.tls_cert is None:
+            warn(f"tokens and changes cross the network to {config.host} as they are: --tls-cert encrypts them")
+    elif insecure:
+        warn(f"whoever reaches {config.host} can read every change: keep the port inside a trusted network")
+    else:
+        raise ConfigError(
+            f"on {config.host} others could read every change: give --token-file or tenants, or --insecure if they may"
+        )
+
+
+def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *, anew: bool) -> None:
     from headgate._serving import Serving
     from headgate.relay import Relay, create_app
 
@@ -123,9 +212,19 @@ def _serve(config: RelayConfig, start: str, *, anew: bool) -> None:
             check_log(connection)
             return start_of(connection, start)[0]
 
+    sys.setswitchinterval(_SWITCH_SECONDS)
     ended = threading.Event()
     relay = Relay(config, start_at, anew=anew)
-    serving = Serving(create_app(relay), config.host, config.port, name="headgate-relay-http")
+    tls = None if config.tls_cert is None else (config.tls_cert, config.tls_key)
+    serving = Serving(
+        create_app(relay, suppliers=suppliers),
+        config.host,
+        config.port,
+        name="headgate-relay-http",
+        tls=tls,
+        connections=relay.traffic,
+    )
     with relay, serving, on_interrupt(ended.set):
+        gc.freeze()  # what is loaded stays; looking through it again and again would hold everybody up
         write_lines([serving.url])
         ended.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from headgate._places import LogPlace, end_of, file_number, places_before
@@ -54,8 +55,9 @@ def check_log(connection: Connection, *, ordered: bool = False, without_gtids: b
 def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
     """What counts as already had, and what the server has executed now.
 
-    :param start: ``current``, ``earliest`` or a GTID set; without GTIDs ``file:position`` in its place.
-    :raises ConfigError: none of these.
+    :param start: ``current``, ``earliest``, a time with its zone (the first transaction committed then or later is the
+        first one that is not had) or a GTID set; without GTIDs ``file:position`` in its place.
+    :raises ConfigError: none of these, or a time that is yet to come.
     :raises ServerBehindError: the server has not executed all of the GTID set.
     :raises BinlogPurgedError: the log no longer holds what comes after it.
     """
@@ -71,6 +73,11 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
         return executed, executed
     if start.lower() == "earliest":
         return purged, executed
+    at = _time_in(start)
+    if at is not None:
+        from headgate.replication import gtids_before
+
+        return gtids_before(connection.settings, at), executed
     had = _parsed(start, here)
     if not had <= executed:
         raise ServerBehindError(f"{connection.settings} has not executed {had - executed}: is this the right server?")
@@ -82,6 +89,25 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
     return had, executed
 
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].*")
+
+
+def _time_in(start: str) -> int | None:
+    """Microseconds since 1970-01-01 UTC; None: it is no time."""
+    if not _TIME.fullmatch(start):
+        return None
+    try:
+        at = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", start))
+    except ValueError:
+        raise ConfigError(f"--from is {start!r}; a time looks like 2026-11-21T10:00:00Z") from None
+    if at.tzinfo is None:
+        raise ConfigError(f"--from is {start!r}: say in which zone, as in {start}Z or {start}+01:00")
+    if at > datetime.now(timezone.utc):
+        raise ConfigError(f"--from is {start!r}, which is yet to come; current means now")
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _PLACE: Final = re.compile(r"\S*\.([0-9]{1,9}):([0-9]{1,13})")
 
 
@@ -94,7 +120,7 @@ def _parsed(start: str, here: LogPlace | None) -> GtidSet:
         return GtidSet.parse(start)
     except (ConfigError, ValueError):
         expected = "a GTID set (uuid:1-5)" if here is None else "file:position (binlog.000003:157)"
-        raise ConfigError(f"--from is {start!r}; expected current, earliest or {expected}") from None
+        raise ConfigError(f"--from is {start!r}; expected current, earliest, a time or {expected}") from None
 
 
 def position_text(connection: Connection, position: GtidSet) -> str:

@@ -32,8 +32,9 @@ def command(
         str,
         typer.Option(
             "--from",
-            metavar="current|earliest|GTIDSET",
-            help="Where to begin: now, at the oldest log there is, or after everything in a GTID set (already had);"
+            metavar="current|earliest|TIME|GTIDSET",
+            help="Where to begin: now, at the oldest log there is, at the first transaction of a time on"
+            " (2026-11-21T10:00:00Z), or after everything in a GTID set (already had);"
             " with gtid_mode=OFF after file:position.",
         ),
     ] = "current",

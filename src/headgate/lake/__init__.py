@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake._append import Marker, append, append_frame, append_rows
+from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
+from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, spark_schema
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -29,6 +31,7 @@ from headgate.lake._status import (
     pid_namespace,
     read_status,
 )
+from headgate.lake._supplier import LakeSupplier
 from headgate.lake._verify import Difference, TableResult, compare, verify_table
 
 __all__ = [
@@ -37,20 +40,27 @@ __all__ = [
     "STATUS_FILE",
     "TABLE",
     "BatchStatus",
+    "CheckpointTable",
     "DeltaPath",
     "Difference",
     "Inbox",
     "LagStatus",
     "Lake",
+    "LakeSupplier",
     "Ledger",
     "LedgerRow",
+    "Marker",
     "RecentBatch",
     "Status",
     "TableChannel",
+    "TableCheckpoint",
     "TableResult",
     "TableState",
     "TableStatus",
     "WarningStatus",
+    "append",
+    "append_frame",
+    "append_rows",
     "build_session",
     "commit_errors",
     "compare",
@@ -64,6 +74,7 @@ __all__ = [
     "pid_namespace",
     "read_as_of",
     "read_status",
+    "spark_schema",
     "split_table",
     "verify_table",
 ]

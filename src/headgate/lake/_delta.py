@@ -9,6 +9,7 @@ holds anything else is refused before the first byte is written.
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors"]
+__all__ = ["DeltaPath", "commit_errors", "schema_of", "spark_schema"]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
@@ -41,14 +42,29 @@ def _features(columns: str) -> dict[str, str]:
     return {name: "supported" for kind, name in _FEATURES.items() if kind in columns}
 
 
+@lru_cache(maxsize=1)
+def _conflicts() -> tuple[type[Exception], ...]:
+    """Delta's exceptions of commits that another one came before. In Python none is a class of any other."""
+    from delta import exceptions
+
+    return (
+        exceptions.DeltaConcurrentModificationException,
+        exceptions.ConcurrentAppendException,
+        exceptions.ConcurrentDeleteDeleteException,
+        exceptions.ConcurrentDeleteReadException,
+        exceptions.ConcurrentTransactionException,
+        exceptions.ConcurrentWriteException,
+        exceptions.MetadataChangedException,
+        exceptions.ProtocolChangedException,
+    )
+
+
 @contextmanager
 def commit_errors(path: str) -> Iterator[None]:
     """Turn Delta's concurrency exceptions into :class:`CommitConflictError` (Transient)."""
-    from delta.exceptions import DeltaConcurrentModificationException
-
     try:
         yield
-    except DeltaConcurrentModificationException as error:
+    except _conflicts() as error:
         first = str(error).strip().splitlines()[0]
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
 
@@ -77,17 +93,18 @@ class DeltaPath:
         log, nothing = _delta_log(self.spark._jvm)
         return log.forTable(self.spark._jsparkSession, self.path).update(False, nothing, nothing)
 
+    def transaction(self) -> Any:
+        """A transaction of Delta's on the newest version (its ``OptimisticTransaction``)."""
+        log, nothing = _delta_log(self.spark._jvm)
+        return log.forTable(self.spark._jsparkSession, self.path).startTransaction(nothing, nothing)
+
     def version(self) -> int:
         """The newest version; −1 when there is no Delta table."""
         return int(self._snapshot().version())
 
     def schema(self) -> StructType:
         """The columns at the newest version."""
-        import json
-
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self._snapshot().schema().json()))
+        return schema_of(self._snapshot().metadata())
 
     def property(self, name: str) -> str | None:
         """A table property, or None."""
@@ -168,6 +185,21 @@ class DeltaPath:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path)
+
+
+def schema_of(metadata: Any) -> StructType:
+    """The columns that Delta's metadata of a table name."""
+    from pyspark.sql.types import StructType as Struct
+
+    return Struct.fromJson(json.loads(metadata.schema().json()))
+
+
+def spark_schema(ddl: str) -> StructType:
+    """A Spark schema from DDL."""
+    from pyspark.sql.types import _parse_datatype_string
+
+    parsed: StructType = _parse_datatype_string(ddl)  # type: ignore[assignment]
+    return parsed
 
 
 def _all_names(schema: StructType) -> list[str]:

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.control import Notification, OpenSnapshots
 from headgate.errors import CommitConflictError, ConfigError, TargetError
-from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake._append import append_rows
+from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, spark_schema
 from headgate.lake._layout import Lake
 
 if TYPE_CHECKING:
@@ -129,9 +130,7 @@ class Ledger:
 
     def append(self, row: LedgerRow) -> None:
         """Commit the batch."""
-        from pyspark.sql import Row
-
-        tables = [Row(**asdict(state)) for _, state in sorted(row.tables.items())]
+        tables = [asdict(state) for _, state in sorted(row.tables.items())]
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
         told = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, told)]
@@ -140,10 +139,7 @@ class Ledger:
             self._create()
             self._expect(0)
             self._version = 0
-        frame = self._delta.spark.createDataFrame(values, _DDL)
-        with commit_errors(self._delta.path):
-            writer = frame.coalesce(1).write.format("delta").mode("append")
-            writer.option("mergeSchema", "true").save(self._delta.path)  # earlier versions had fewer columns
+        append_rows(self._delta, values, _DDL)
         self._expect(self._version + 1)
         self._version += 1
         self.last = row
@@ -157,12 +153,9 @@ class Ledger:
             )
 
     def _create(self) -> None:
-        from pyspark.sql.types import _parse_datatype_string
-
-        schema: Any = _parse_datatype_string(_DDL)
         # A checkpoint of the log costs seconds on a busy machine and saves a reader the replay of small files.
         properties = {PIPELINE: self._pipeline, TABLE: "_headgate.ledger", "delta.checkpointInterval": "100"}
-        self._delta.create(schema, properties)
+        self._delta.create(spark_schema(_DDL), properties)
 
 
 def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.control import Notification
-from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake._append import Marker, append_rows
+from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, spark_schema
 from headgate.lake._layout import Lake
 
 if TYPE_CHECKING:
@@ -41,20 +42,14 @@ class TableChannel:
 
         :raises TargetError: something else lies there.
         """
-        from pyspark.sql.types import _parse_datatype_string
-
         if not self._there and not self._delta.check_ours(self._pipeline, _NAME):
-            schema: Any = _parse_datatype_string(_DDL)
-            self._delta.create(schema, {PIPELINE: self._pipeline, TABLE: _NAME})
+            self._delta.create(spark_schema(_DDL), {PIPELINE: self._pipeline, TABLE: _NAME})
         self._there = True
         rows = [
             (epoch, one.event_id, one.id, one.aggregate_type, one.type, dict(one.additional_data), _time(one.timestamp))
             for one in notifications
         ]
-        writer = self._delta.spark.createDataFrame(rows, _DDL).coalesce(1).write.format("delta").mode("append")
-        writer = writer.option("txnAppId", f"headgate/{self._pipeline}/{_NAME}").option("txnVersion", epoch)
-        with commit_errors(self._delta.path):
-            writer.save(self._delta.path)
+        append_rows(self._delta, rows, _DDL, Marker(f"headgate/{self._pipeline}/{_NAME}", epoch))
 
     def close(self) -> None:
         """The session is somebody else's."""

@@ -4,6 +4,7 @@ from headgate.mysql._cascades import cascades
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
+from headgate.mysql._kept_log import KeptLog, LogKeeper, LogRequest
 from headgate.mysql._prerequisites import Prerequisite, Status, prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
@@ -15,6 +16,9 @@ __all__ = [
     "ByteStream",
     "Connection",
     "ConnectionSettings",
+    "KeptLog",
+    "LogKeeper",
+    "LogRequest",
     "Prerequisite",
     "Secret",
     "ServerFacts",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.mysql._kept_log import LogKeeper
 
 __all__ = ["PASSWORD_VARIABLE", "ConnectionSettings", "Secret", "TlsMode"]
 
@@ -97,6 +100,8 @@ class ConnectionSettings:
     """Longest wait for the connection and each answer of the login."""
     read_timeout_seconds: float = 300.0
     """Longest wait for the next bytes of an answer."""
+    log: LogKeeper | None = None
+    """Who gives the server's log in its place; None: the server itself."""
 
     def __post_init__(self) -> None:
         if self.tls not in get_args(TlsMode):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-from typing import Final
+import ssl
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -15,20 +15,32 @@ __all__ = ["BUFFER_BYTES", "ByteStream"]
 
 BUFFER_BYTES: Final = 2 << 20
 """Room of a new buffer: some milliseconds of a fast server, and small enough to stay in a core's cache."""
+_AT_ONCE: Final = 512 << 10
+"""With TLS, what is there already is taken up to here: one call gives a record of 16 KiB at most, and whoever looks at
+bytes in small pieces pays for each."""
+
+
+class Receives(Protocol):
+    """A socket, or what is like one."""
+
+    def recv_into(self, view: memoryview, /) -> int:
+        """Put bytes that came into ``view``; 0: none will come."""
 
 
 class ByteStream:
     """The bytes that follow a command. Unread are ``buf[start:end]``."""
 
-    __slots__ = ("_host", "_port", "_room", "_socket", "_view", "buf", "end", "start")
+    __slots__ = ("_host", "_port", "_room", "_socket", "_view", "at_once", "buf", "end", "start")
 
-    def __init__(self, sock: socket.socket, host: str = "", port: int = 0, *, room: int = BUFFER_BYTES) -> None:
+    def __init__(self, sock: Receives, host: str = "", port: int = 0, *, room: int = BUFFER_BYTES) -> None:
         self.buf: Bytes = np.empty(room, np.uint8)
         """uint8[room]; replaced when it must grow."""
         self.start = 0
         """Index of the first unread byte."""
         self.end = 0
         """Index behind the last unread byte."""
+        self.at_once = room
+        """Most bytes that one call takes, unless more are asked for: less for who may need but the first of them."""
         self._room = room
         self._socket = sock
         self._view = memoryview(self.buf.data)
@@ -44,7 +56,7 @@ class ByteStream:
         self._make_room(wanted)
         while self.end - self.start < wanted:
             try:
-                received = self._socket.recv_into(self._view[self.end :])
+                received = self._socket.recv_into(self._view[self.end : self.end + self.at_once])
             except Exception:  # a context manager around each call would cost more than the call
                 with foreign_errors(self._host, self._port):
                     raise
@@ -54,6 +66,24 @@ class ByteStream:
                     host=self._host, port=self._port,
                 )  # fmt: skip
             self.end += received
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._take_more(self._socket)
+
+    def _take_more(self, sock: ssl.SSLSocket) -> None:
+        """What has come already; waits for nothing. An end or an error is left for the call that needs bytes."""
+        timeout = sock.gettimeout()
+        last = min(len(self.buf), self.start + min(self.at_once, _AT_ONCE))
+        try:
+            sock.setblocking(False)
+            while self.end < last:
+                received = sock.recv_into(self._view[self.end : last])
+                if received == 0:
+                    return
+                self.end += received
+        except OSError:  # nothing more is there, as SSLWantReadError says, or the connection is broken
+            return
+        finally:
+            sock.settimeout(timeout)
 
     def consume(self, count: int) -> None:
         """The first ``count`` unread bytes have been read."""

@@ -4,46 +4,71 @@ It works as the article "Databus for MySQL" describes: a fetcher takes whole tra
 row as an Avro record in a Databus event, and puts them under the transaction's SCN into a buffer, from which consumers
 pull over HTTP, each at its own pace. The way through the room:
 
-==================  ==================================================================================================
-``_sources``        what is read and under which names and ids: Databus's files, or TOML
-``_schemas``        Avro schemas of table definitions, in versions; the registry folder
-``_scn``            SCNs: how transactions are numbered
-``_avro``           rows of Arrow columns as Avro binary
-``_events``         events byte by byte, versions 1 and 2: writing, walking, choosing, checking
-``_assemble``       row images → whole transactions → windows of events
-``_segments``       pieces of the buffer, in memory and in files
-``_choice``         sources and Databus's key filters
-``_buffer``         the ring of windows, read from any SCN
-``_feeder``         the thread that follows a log into a buffer, and its state
-``_requests``       what consumers ask for, checked
-``_fields _json``   events as columns, events as JSON lines
-``_app``            HTTP
-``_checkpoints``    a consumer's checkpoint, in Databus's form and files
-``_client``         a consumer in Python: callbacks, back-off
-==================  ==================================================================================================
+================  ====================================================================================================
+``_sources``      what is read and under which names and ids: Databus's files, or TOML
+``_scn``          SCNs: how transactions are numbered
+``_events``       rows as Avro, rows and transactions as events, byte by byte; which of them are wanted
+``_writers``      rows of one table definition as events
+``_assemble``     row images → whole transactions → windows of events
+``_buffer``       the ring of windows, read from any SCN; ``_segments``: its pieces, in memory and in files
+``_feeder``       the thread that follows a log into a buffer, and its state; ``_retrying``: what it does about errors
+``_warm``         compiled loops, loaded before they are needed
+``_spool``        the log itself, kept in files
+``_relay``        all that belongs to the sources
+``_usage``        what is counted of clients; ``_stats``: of events, ``_traffic``: of connections
+``_bootstrap``    rows for consumers that are new or too far behind
+``_tenants``      who asks: tenants, their tokens and limits; ``_origins``: which web pages may
+``_groups``       consumers that share partitions: who owns which, and how far it is
+``_checkpoints``  a consumer's checkpoint, in Databus's form and files
+``_http``         what is served
+``_client``       consumers in Python
+================  ====================================================================================================
 
-What is guaranteed, and why it survives kills, stands at the beginning of ``_feeder``, ``_buffer`` and ``_scn``.
+What is guaranteed, and why it survives kills, stands at the beginning of ``_feeder``, ``_buffer``, ``_scn``,
+``_spool._spool`` and ``_bootstrap._bootstrap``.
 """
 
-from headgate.relay._app import create_app
-from headgate.relay._checkpoints import CheckpointFile
-from headgate.relay._client import Consumer, Event, RelayClient, Result
+from headgate._tokens import Token, is_loopback
+from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
+from headgate.relay._checkpoints import CheckpointFile, CheckpointStore
+from headgate.relay._client._client import RelayClient, Retry, Share
+from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
+from headgate.relay._client._member import ConsumerOf, GroupMember
+from headgate.relay._client._transport import Access
+from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay
 from headgate.relay._scn import KINDS, Kind
 from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, load_relay
+from headgate.relay._tenants import Tenant
 
 __all__ = [
     "KINDS",
+    "Access",
+    "Beginning",
     "CheckpointFile",
+    "CheckpointStore",
     "Consumer",
+    "ConsumerOf",
     "Event",
+    "GroupMember",
     "Kind",
     "LogicalSource",
+    "PartGoneError",
     "PhysicalSource",
+    "PlanGoneError",
     "Relay",
     "RelayClient",
     "RelayConfig",
     "Result",
+    "Retry",
+    "Rows",
+    "Share",
+    "Subscription",
+    "Supplier",
+    "Tenant",
+    "Token",
     "create_app",
+    "is_loopback",
+    "keyed_table",
     "load_relay",
 ]

@@ -1,15 +1,16 @@
 """From blocks of row images to windows: whole transactions, in the order of the log, as Databus events.
 
 Row images come out of the log before their transaction has ended, and table by table. A transaction is known to be
-whole when an image of a later one follows, or when the reader says that it reached the log's end with nothing open
-(:class:`headgate.replication.Idle`); what is not yet known to be whole waits here.
+whole when an image of a later one follows, when its block says so, or when the reader says that it reached the log's
+end with nothing open (:class:`headgate.replication.Idle`); what is not yet known to be whole waits here.
 
 All whole transactions of a block become windows at once: their rows are ordered by ``_seq``, the sizes of all events
-give the place of each, and compiled loops write keys, rows and checksums there (:mod:`headgate.relay._avro`,
-:mod:`headgate.relay._events`). Per transaction there is one Python object, its GTID; per row none.
+give the place of each, and compiled loops write keys, rows and checksums there (``_events._avro``,
+``_events._binary``). Per transaction there is one Python object, its GTID; per row none.
 
 Images are asked for as ``keys``: an update is one event with the row after it, and where it changed the key the row's
-old key is deleted by an event before it. Every change is an event, also when a transaction changes a row twice.
+old key is deleted by an event before it. Every change is an event, also when a transaction changes a row twice. Where
+before-images are wanted, all images are asked for, and the event of an update holds the row before it, too.
 """
 
 from __future__ import annotations
@@ -17,41 +18,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from numba import njit
 
 from headgate.catalog import TableDef
 from headgate.errors import UnsupportedError
-from headgate.relay._avro import EncodedRows, RowEncoder
-from headgate.relay._events import EOP_SIZE, event_sizes, put_eops, put_events, seal
-from headgate.relay._schemas import Registry, Schema
+from headgate.relay._events._avro import EncodedRows
+from headgate.relay._events._binary import EOP_SIZE, put_eops, seal
+from headgate.relay._events._schemas import Registry
 from headgate.relay._scn import Scn, Transactions
 from headgate.relay._segments import Windows
-from headgate.relay._sources import LogicalSource
+from headgate.relay._writers import Befores, EventKeys, RowWriter, RowWriters, SourceOf
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock
 
-__all__ = ["Assembler", "Finished", "SourceOf"]
+__all__ = ["Assembler", "Finished"]
 
 log = logging.getLogger("headgate")
 
 _NS_PER_US: Final = 1000
-_NO_KEYS: Final = np.zeros(0, np.int64)
-_NO_OFFSETS: Final = np.zeros(1, np.int32)
-_NO_BYTES: Final = np.zeros(0, np.uint8)
+_BEFORE: Final = ord("b")
 _DELETES: Final = (ord("d"), ord("b"))
 
 Int64s = npt.NDArray[np.int64]
-
-
-class SourceOf(Protocol):
-    """Finds the logical source of a table."""
-
-    def source_of(self, db: str, table: str) -> LogicalSource:
-        """The source of a table that is followed."""
 
 
 @dataclass(frozen=True)
@@ -64,29 +56,6 @@ class Finished:
     """By source id: events, their bytes, the bytes of their values."""
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """What it takes to write events of one definition."""
-
-    source: LogicalSource
-    schema: Schema
-    encoder: RowEncoder
-    key: tuple[int, ...]
-
-    def keys(self, columns: Sequence[pa.Array]) -> tuple[Any, Any, Any]:
-        """``(long keys, offsets, bytes)``; the first is empty where the keys are bytes."""
-        parts = [self.encoder.key_part(index, columns[index]) for index in self.key]
-        if len(parts) == 1 and pa.types.is_int64(parts[0].type):
-            return np.asarray(parts[0]), _NO_OFFSETS, _NO_BYTES
-        if not parts:
-            return _NO_KEYS, np.zeros(len(columns[0]) + 1, np.int32), _NO_BYTES
-        texts = [part.cast(pa.string()) if pa.types.is_integer(part.type) else part for part in parts]
-        joined = pc.binary_join_element_wise(*(text.cast(pa.binary()) for text in texts), b"\t")
-        _, offsets, data = joined.buffers()
-        starts = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-        return _NO_KEYS, starts, _NO_BYTES if data is None else np.frombuffer(data, np.uint8)
-
-
 @dataclass
 class _Part:
     """One batch's rows: their place in the log, and in the order of all."""
@@ -96,19 +65,22 @@ class _Part:
     ranks: Int64s
     rows: int = 0
     """How many belong to whole transactions; they are the first ones."""
+    chosen: Any = None
+    """bool[rows]: which of these become events; None: all."""
 
 
 @dataclass(frozen=True)
 class _Coded:
     """One batch's events, sized."""
 
-    writer: _Writer
+    writer: RowWriter
     ranks: Int64s
     deletes: Any
     stamps: Int64s
-    keys: tuple[Any, Any, Any]
+    keys: EventKeys
     rows: EncodedRows
     sizes: Int64s
+    befores: Befores | None = None
 
 
 class Assembler:
@@ -117,6 +89,7 @@ class Assembler:
     :param partition: the physical partition's id, 1 to 32767.
     :param version: of the events, 1 or 2.
     :param scn_column: of which SCNs are made, where they are: ``column``, or ``db.table.column``.
+    :param befores: the images are ``all``, and an update's event holds the row before it, too; version 2 only.
     """
 
     def __init__(
@@ -128,11 +101,11 @@ class Assembler:
         partition: int,
         version: int = 1,
         scn_column: str | None = None,
+        befores: bool = False,
     ) -> None:
-        self._column = scn_column
-        self._sources, self._registry, self._scn = sources, registry, scn
+        self._column, self._befores = scn_column, befores
+        self._writers, self._scn = RowWriters(sources, registry), scn
         self._partition, self._version = partition, version
-        self._writers: dict[tuple[str, str], _Writer] = {}
         self._waiting: list[ImageBatch] = []
         self._open: set[str] = set()
         """The GTIDs of what waits, and perhaps of some that are done."""
@@ -146,6 +119,8 @@ class Assembler:
         """
         images = [image for image in block.images if not _is_truncate(image)]
         self._waiting += images
+        if block.whole:
+            return self._finish(everything=True)
         self._open |= {name for image in images for name in image.batch.column(2).dictionary.to_pylist()}
         # Of a transaction that goes on nothing is whole yet, however many blocks it has.
         return self._finish(everything=False) if len(self._open) > 1 else None
@@ -178,30 +153,32 @@ class Assembler:
         self._open = {gtids[int(txn[-1])]} if self._waiting else set()
         return Finished(windows, names, _counts(coded))
 
-    def _writer(self, image: ImageBatch) -> _Writer:
-        table = image.table
-        place = (table.full_name, table.fingerprint)
-        writer = self._writers.get(place)
-        if writer is None:
-            source = self._sources.source_of(table.db, table.name)
-            schema = self._registry.schema_of(source.name, table)
-            encoder = RowEncoder(schema, table, _fields(image))
-            writer = self._writers[place] = _Writer(source, schema, encoder, table.key)
-        return writer
-
     def _code(self, part: _Part) -> _Coded:
         batch = part.image.batch.slice(0, part.rows)
         _refuse_partial(part.image.table, batch)
-        writer = self._writer(part.image)
+        writer = self._writers.of(part.image.table, _fields(part.image))
+        befores = self._choose(part, batch, writer) if self._befores else None
+        batch = batch if befores is None else batch.filter(pa.array(part.chosen))
         columns = batch.columns[-len(part.image.table.columns) :]
         rows = writer.encoder.encode(columns)
         keys = writer.keys(columns)
-        has_long = len(keys[0]) > 0
-        sizes = event_sizes(self._version, rows.sizes, None if has_long else np.diff(keys[1]).astype(np.int64))
+        sizes = writer.sizes(rows, keys, self._version)
+        if befores is not None:
+            sizes[befores.of] += befores.sizes
         letters = _letters(batch.column(0))
         deletes = (letters == _DELETES[0]) | (letters == _DELETES[1])
-        stamps = np.asarray(batch.column(3).cast(pa.int64())) * _NS_PER_US
-        return _Coded(writer, part.ranks[: part.rows], deletes, stamps, keys, rows, sizes)
+        stamps = np.asarray(batch.column(3).view(pa.int64())) * _NS_PER_US
+        return _Coded(writer, _chosen(part), deletes, stamps, keys, rows, sizes, befores)
+
+    @staticmethod
+    def _choose(part: _Part, batch: pa.RecordBatch, writer: RowWriter) -> Befores:
+        """Before-images go into the events of their updates; those whose key the update changed are events, too."""
+        columns = batch.columns[-len(part.image.table.columns) :]
+        before = _letters(batch.column(0)) == _BEFORE
+        part.chosen = ~(before & writer.repeats(writer.keys(columns))) if writer.key else np.ones(len(before), np.bool_)
+        rows = writer.encoder.encode([column.filter(pa.array(before)) for column in columns])
+        events = np.cumsum(part.chosen) - 1
+        return Befores(rows, events[np.flatnonzero(before) + 1])  # an update's images are next to each other
 
     def _values(self, parts: Sequence[_Part], window_of: Int64s, windows: int) -> Int64s:
         """Of each transaction the greatest value of the column that SCNs are made of; -1: none."""
@@ -211,12 +188,15 @@ class Assembler:
             if index < 0:
                 continue
             batch = part.image.batch.slice(0, part.rows)
+            if part.chosen is not None:
+                batch = batch.filter(pa.array(part.chosen))
             column = batch.column(batch.num_columns - len(part.image.table.columns) + index)
             if not (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
                 raise UnsupportedError(
                     "SCNs are made of a column that holds no numbers", table=part.image.table.full_name
                 )
-            np.maximum.at(found, window_of[part.ranks[: part.rows]], np.asarray(column.fill_null(-1).cast(pa.int64())))
+            numbers = np.asarray(column.fill_null(-1).cast(pa.int64()))
+            np.maximum.at(found, window_of[_chosen(part)], numbers)
         return found
 
     def _column_in(self, table: TableDef) -> int:
@@ -231,7 +211,7 @@ class Assembler:
         self, coded: Sequence[_Coded], rows: int, firsts: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s
     ) -> Windows:
         eop = EOP_SIZE[self._version]
-        sizes = np.empty(rows, np.int64)
+        sizes = np.zeros(rows, np.int64)
         for one in coded:
             sizes[one.ranks] = one.sizes
         window_of = np.repeat(np.arange(len(scns)), lasts - firsts + 1)
@@ -239,17 +219,19 @@ class Assembler:
         eops = places[lasts] + sizes[lasts]
         out = np.empty(int(eops[-1]) + eop, np.uint8)
         for one in coded:
-            at = places[one.ranks]
-            values = np.empty(len(at), np.int64)
-            put_events(
-                out, at, one.sizes, self._version, one.deletes, one.stamps, scns[window_of[one.ranks]],
-                one.writer.source.id, self._partition, one.writer.source.partition,
-                np.frombuffer(one.writer.schema.digest, np.uint8), one.writer.schema.version, *one.keys, values,
+            one.writer.put(
+                out, places[one.ranks], one.sizes, one.keys, one.rows, version=self._version, deletes=one.deletes,
+                stamps=one.stamps, scns=scns[window_of[one.ranks]], partition=self._partition, befores=one.befores,
             )  # fmt: skip
-            one.rows.put(values, out)
         put_eops(out, eops, self._version, stamps[lasts], scns, self._partition)
         seal(out, 0, len(out))
-        return Windows(out, scns, eops + eop, stamps[lasts], lasts - firsts + 1)
+        return Windows(out, scns, eops + eop, stamps[lasts], np.bincount(window_of[sizes > 0], minlength=len(scns)))
+
+
+def _chosen(part: _Part) -> Int64s:
+    """The ranks of the rows that become events."""
+    ranks = part.ranks[: part.rows]
+    return ranks if part.chosen is None else ranks[part.chosen]
 
 
 def _in_order(images: Sequence[ImageBatch]) -> tuple[list[_Part], list[str], tuple[Int64s, Int64s, Int64s, Int64s]]:
@@ -261,16 +243,33 @@ def _in_order(images: Sequence[ImageBatch]) -> tuple[list[_Part], list[str], tup
         seq, gtid = image.batch.column(1), image.batch.column(2)
         for found, name in zip(columns, ("file", "pos", "ordinal"), strict=False):
             found.append(np.asarray(seq.field(name)).astype(np.int64, copy=False))
-        columns[3].append(np.asarray(image.batch.column(3).cast(pa.int64())))
+        columns[3].append(np.asarray(image.batch.column(3).view(pa.int64())))
         own = np.array([codes.setdefault(name, len(codes)) for name in gtid.dictionary.to_pylist()], np.int64)
         txns.append(own[np.asarray(gtid.indices)])
     file, pos, ordinal, stamp = (np.concatenate(arrays) for arrays in columns)
-    order = np.lexsort((ordinal, pos, file))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
+    if _is_ordered(file, pos, ordinal):  # of one table they are
+        order = ranks = np.arange(len(file))
+    else:
+        order = np.lexsort((ordinal, pos, file))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
     bounds = np.cumsum([len(txn) for txn in txns])[:-1]
     parts = [_Part(image, txn, own) for image, txn, own in zip(images, txns, np.split(ranks, bounds), strict=True)]
     return parts, list(codes), (file[order], pos[order], ordinal[order], stamp[order])
+
+
+@njit(cache=True, nogil=True)
+def _is_ordered(file: Any, pos: Any, ordinal: Any) -> bool:
+    for i in range(1, file.shape[0]):
+        if file[i] != file[i - 1]:
+            if file[i] < file[i - 1]:
+                return False
+        elif pos[i] != pos[i - 1]:
+            if pos[i] < pos[i - 1]:
+                return False
+        elif ordinal[i] < ordinal[i - 1]:
+            return False
+    return True
 
 
 def _counts(coded: Sequence[_Coded]) -> dict[int, tuple[int, int, int]]:

@@ -7,7 +7,7 @@ What it guarantees:
   before the first one that was ever put in): reading may go on after ``prev_scn`` or later.
 - A window becomes visible whole or not at all.
 - Memory stays below ``memory_bytes`` and, with a folder, files below ``disk_bytes``: the oldest *segment* goes first
-  (:mod:`headgate.relay._segments`). Responses under way keep what they read, so what readers hold comes on top.
+  (``_segments``). Responses under way keep what they read, so what readers hold comes on top.
 - With a folder, a restart finds every window up to the SCN of the state that was saved last; what came later is dropped
   and comes again from the log, under the same SCNs.
 
@@ -18,6 +18,7 @@ Policies as in Databus: ``overwrite`` lets the oldest go, so a reader that is to
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,12 +27,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headgate.errors import ConfigError, ScnNotFoundError
-from headgate.relay._choice import Choice, gather, select
-from headgate.relay._events import EOP_SIZE, fit, skip
+from headgate.errors import ConfigError, ScnNotFoundError, TargetError
+from headgate.relay._events._binary import EOP_SIZE, fit, seal, skip
+from headgate.relay._events._choice import Choice, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
-__all__ = ["Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stretch"]
+__all__ = ["FIRST", "Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stretch"]
 
 Policy: TypeAlias = Literal["overwrite", "block"]
 
@@ -49,11 +50,15 @@ _CHOSEN_AT_ONCE: Final = 65_536
 class Place:
     """A reader's position, as a Databus checkpoint has it.
 
-    ``scn`` −1: the oldest there is. ``offset`` −1: the window is done; otherwise so many of its events are.
+    ``scn`` −1: the oldest there is; −2: from the first window that there ever was, or not at all. ``offset`` −1: the
+    window is done; otherwise so many of its events are.
     """
 
     scn: int
     offset: int = -1
+
+
+FIRST: Final = Place(-2)
 
 
 class KeyIsNoNumberError(Exception):
@@ -108,7 +113,11 @@ class Batch:
                 raise KeyIsNoNumberError("a key is no number, so no range holds it or not: use MOD for its source")
             if chosen:
                 part = np.empty(int(used), np.uint8)
-                gather(data, starts, chosen, part)
+                if choice.rows.smaller:
+                    part = part[: int(gather_smaller(data, starts, chosen, choice.rows, part))]
+                    seal(part, 0, len(part))
+                else:
+                    gather(data, starts, chosen, part)
                 self._add(part, events, chosen - events)
             if next_size:
                 return int(next_size)
@@ -172,12 +181,17 @@ class EventBuffer:
         self._released = -1
         self._listeners: list[Callable[[], None]] = []
         self.prev_scn = until_scn
+        self._whole = until_scn < 0  # the first window that there ever was is still here, or still to come
+        self._mark = None if folder is None else folder.with_name(f"{folder.name}.whole")  # says so to the next start
         if folder is not None:
             self._stored.extend(stored_segments(folder, until_scn))
             if self._stored and self._stored[-1].last_scn == until_scn:
                 self.prev_scn = self._stored[0].first_scn - 1
+                self._whole = self._mark is not None and self._mark.exists()
             else:  # the machine lost what the state counts on: nothing may be served across that
                 self._drop_stored()
+            if not self._whole and self._mark is not None:
+                self._mark.unlink(missing_ok=True)
 
     def _drop_stored(self) -> None:
         for segment in self._stored:
@@ -202,6 +216,7 @@ class EventBuffer:
             with self._lock:
                 if self.prev_scn < 0:
                     self.prev_scn = int(windows.scns[first]) - 1
+                    self._note_first()
                 segment.append(windows, first, last)
             first = last
         for tell in list(self._listeners):
@@ -232,6 +247,7 @@ class EventBuffer:
             while self._stored and self._files() + size > self._disk_bound:
                 if self._policy == "block" and not self._await_release(self._stored[0], give_up):
                     return False
+                self._lose_first()
                 gone = self._stored.popleft()
                 self._views.pop(gone.path, None)
                 gone.path.unlink(missing_ok=True)
@@ -251,11 +267,26 @@ class EventBuffer:
         segment.close()
         view = segment.view()
         if segment.path is None:
+            self._lose_first()
             self.prev_scn = int(view.scns[-1])
             return
         self._stored.append(
             StoredSegment(segment.path, segment.used, int(view.scns[0]), int(view.scns[-1]), int(view.stamps[0]))
         )
+
+    def _note_first(self) -> None:
+        """The first window that there ever was is there now."""
+        try:
+            if self._mark is not None:
+                self._mark.touch()
+        except OSError as error:
+            raise TargetError(f"{self._mark} cannot be written: {error.strerror or error}") from None
+
+    def _lose_first(self) -> None:
+        """The first window goes, if it is still there."""
+        if self._whole and self._mark is not None:
+            self._mark.unlink(missing_ok=True)
+        self._whole = False
 
     def _files(self) -> int:
         live = sum(one.used for one in self._live if one.path is not None)
@@ -301,6 +332,11 @@ class EventBuffer:
             last, last_stamp = int(view.scns[-1]), int(view.stamps[-1])
         return BufferInfo(first, last, prev, first_stamp, last_stamp, used, files)
 
+    def holds(self, scn: int) -> bool:
+        """Whether everything that came after a window (0: before the first one) is here, or still to come."""
+        with self._lock:
+            return scn >= self.prev_scn or (scn == 0 and self._whole)
+
     def last_place(self) -> Place:
         """From where the newest window is read, and what comes after it."""
         newest = self.info().max_scn
@@ -320,18 +356,14 @@ class EventBuffer:
         with self._lock:
             segments: list[Segment | StoredSegment] = [*self._stored, *self._live]
             prev = self.prev_scn
-        first_scn = -1
-        for number, segment in enumerate(segments):
-            if isinstance(segment, StoredSegment) and segment.last_scn < place.scn and number + 1 < len(segments):
-                first_scn = segment.first_scn if first_scn < 0 else first_scn
-                continue
-            view = self._view(segment)
-            if not len(view.scns):
-                continue
-            first_scn = int(view.scns[0]) if first_scn < 0 else first_scn
-            _check(place, prev, first_scn)
-            yield from _stretches(view, place, each)
-        _check(place, prev, first_scn)
+            if place == FIRST:
+                if not self._whole:
+                    raise ScnNotFoundError("the relay no longer holds its first windows", scn=0, oldest=prev)
+                place = Place(-1)
+        _check(place, prev, segments[0].first_scn if segments else -1)
+        begin = bisect_left(segments, place.scn, hi=max(len(segments) - 1, 0), key=lambda one: one.last_scn)
+        for segment in segments[begin:]:
+            yield from _stretches(self._view(segment), place, each)
 
     def _view(self, segment: Segment | StoredSegment) -> View:
         if isinstance(segment, Segment):

@@ -6,23 +6,46 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol
 
 from headgate.errors import ConfigError
-from headgate.relay._buffer import Place
+from headgate.relay._buffer import FIRST, Place
 from headgate.relay._files import read_json
-from headgate.relay._requests import place_of
 
-__all__ = ["CheckpointFile", "checkpoint_json"]
+__all__ = ["CheckpointFile", "CheckpointStore", "checkpoint_json"]
+
+_MANY_SOURCES: Final = 5
+_COMMON: Final = "com.linkedin.events."
+_LONGEST_NAME: Final = 240
+"""These three are Databus's."""
 
 
 def checkpoint_json(place: Place) -> dict[str, Any]:
     """A place as a checkpoint of online consumption."""
-    return {
+    found = {
         "windowOffset": place.offset, "snapshot_offset": -1, "prevScn": -1, "windowScn": place.scn,
         "consumption_mode": "ONLINE_CONSUMPTION",
     }  # fmt: skip
+    return found | {"windowScn": 0, "bootstrap_start_scn": 0} if place == FIRST else found
+
+
+class CheckpointStore(Protocol):
+    """Keeps the checkpoint of one consumer, a JSON object in Databus's form. Used by one thread at a time."""
+
+    def load(self) -> Mapping[str, Any] | None:
+        """The newest checkpoint; None: there is none.
+
+        :raises HeadgateError: it cannot be read.
+        """
+
+    def store(self, checkpoint: Mapping[str, Any]) -> None:
+        """Make it the newest: whole, or not at all.
+
+        :raises HeadgateError: it cannot be kept.
+        """
 
 
 class CheckpointFile:
@@ -38,21 +61,27 @@ class CheckpointFile:
         self._old = folder / f"{name}.oldcurrent"
         self._new = folder / f"{name}.newcurrent"
 
-    def load(self) -> Place | None:
+    @classmethod
+    def of_sources(cls, folder: Path, sources: Sequence[str]) -> CheckpointFile:
+        """Under the name that Databus's client gives a stream of these sources (``calcStreamId``):
+        ``cp_<name>-<name>``, shortened if they are many.
+        """
+        short = len(sources) >= _MANY_SOURCES
+        names = [re.sub(r"\W", "_", one.removeprefix(_COMMON) if short else one, flags=re.ASCII) for one in sources]
+        return cls(folder, f"cp_{'-'.join(names)}"[:_LONGEST_NAME])
+
+    def load(self) -> Mapping[str, Any] | None:
         """The newest checkpoint; None: there is none.
 
-        :raises ConfigError: what is there is not one.
+        :raises ConfigError: what is there is none.
         """
         for file in (self._current, self._old):
             value = read_json(file)
             if value is not None:
-                try:
-                    return place_of(value)
-                except ValueError as error:
-                    raise ConfigError(f"{file} holds no checkpoint that can be followed: {error}") from None
+                return value
         return None
 
-    def store(self, place: Place) -> None:
+    def store(self, checkpoint: Mapping[str, Any]) -> None:
         """Make it the newest.
 
         :raises ConfigError: it cannot be written.
@@ -60,7 +89,7 @@ class CheckpointFile:
         try:
             self._new.parent.mkdir(parents=True, exist_ok=True)
             with self._new.open("w", encoding="utf-8") as out:
-                json.dump(checkpoint_json(place), out, separators=(",", ":"))
+                out.write(json.dumps(checkpoint, separators=(",", ":")) + "\n")
                 out.flush()
                 os.fsync(out.fileno())
             if self._current.exists():

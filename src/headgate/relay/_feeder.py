@@ -16,24 +16,28 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from headgate._policies import Policies
 from headgate.catalog import TablePatterns, load_tables
-from headgate.errors import ConfigError, HeadgateError, Transient
+from headgate.errors import ConfigError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
-from headgate.relay._events import EOP_SIZE
+from headgate.relay._events._binary import EOP_SIZE
+from headgate.relay._events._schemas import Registry
 from headgate.relay._files import read_json, write_json
-from headgate.relay._schemas import Registry
+from headgate.relay._retrying import Retrying
 from headgate.relay._scn import Scn
 from headgate.relay._sources import PhysicalSource, SourceNames
 from headgate.relay._stats import EventStats
-from headgate.replication import Idle, LogBlock, follow
+from headgate.relay._warm import warm
+from headgate.replication import Idle, LogBlock, LogHint, follow
 
 __all__ = ["Feeder", "State", "load_state"]
 
@@ -42,8 +46,12 @@ log = logging.getLogger("headgate")
 _SAVE_SECONDS: Final = 0.2
 """At most so much has to be read again after a kill."""
 _RETRY_SECONDS: Final = 5.0
-_STOP_SECONDS: Final = 5.0
-"""The log's reader hears of the stop with its next heartbeat, each second."""
+_GATHER_SECONDS: Final = 0.004
+"""A block begins at most so often. Decoding, numbering and announcing one takes a millisecond or two however small it
+is; under load each takes what has come meanwhile, and half the time is left to those who serve the consumers."""
+_MARK_SECONDS: Final = 1.0
+_MARKS: Final = 7200
+"""Positions that are remembered, one a second: a reader of copies of the tables may be two hours behind."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -53,6 +61,8 @@ class State:
 
     gtid: GtidSet
     scn: int
+    hint: LogHint | None = field(default=None, compare=False)
+    """Where a reader that has all of ``gtid`` may begin."""
 
 
 def load_state(file: Path | None, kind: str) -> State | None:
@@ -73,7 +83,7 @@ def load_state(file: Path | None, kind: str) -> State | None:
     return state
 
 
-class Feeder:
+class Feeder(Retrying):
     """Reads the log of one source into its buffer.
 
     :param state: where to begin; ``file``: where to keep it (None: nowhere).
@@ -92,24 +102,28 @@ class Feeder:
         file: Path | None,
         version: int = 1,
         scn_column: str | None = None,
+        befores: bool = False,
         policies: Policies | None = None,
     ) -> None:
+        super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY_SECONDS)
         self._source, self._names, self._registry, self._buffer, self._scn = source, names, registry, buffer, scn
         self._had, self._file, self._version, self._scn_column = state.gtid, file, version, scn_column
+        self._befores = befores
         self._policies = policies or Policies()
         self._patterns = TablePatterns([one.table for one in source.sources])
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{source.name}", daemon=True)
-        self._saved, self._saved_at = state, 0.0
+        self._saver = threading.Thread(target=self._save, name=f"headgate-relay-{source.name}-state", daemon=True)
+        self._ended = threading.Event()
+        self._saved = state
+        self._unsaved: ConfigError | None = None
         self._scn_saved = state.scn
         self._builder = GtidSetBuilder(state.gtid)
+        self._marks = deque([state], maxlen=_MARKS)
+        self._marked_at = time.monotonic()
+        self._hint: LogHint | None = None
+        self._position = threading.Condition()  # what the builder holds and the last SCN are of one moment
         self._sources: dict[str, tuple[bytes, str]] = {}
         self.stats = EventStats(f"{source.name}.inbound")
         self.source_stats: dict[int, EventStats] = {}
-        self.problem: str | None = None
-        """Why it stands still; None: it runs."""
-        self.failed = False
-        """Whether that will not go away by itself."""
 
     def prepare(self) -> None:
         """Give every table that is there an id and a schema, so that consumers may register before its first change.
@@ -122,6 +136,7 @@ class Feeder:
         for table in tables:
             found = self._names.find(self._source.id, table.db, table.name)
             self._registry.schema_of(found.name, table)
+        warm(tables, self._policies, self._names.of(self._source.id), self._registry.types, version=self._version)
         if missing:  # a replica that is behind, which will catch up, or a log that began anew, which will not
             self.problem = (
                 f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
@@ -131,40 +146,67 @@ class Feeder:
 
     def start(self) -> None:
         """Begin to read."""
-        self._thread.start()
+        self._begin()
+        self._saver.start()
 
     def stop(self) -> None:
         """End reading and keep the state. Whoever waits in a full buffer gives up."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        with self._position:
+            self._position.notify_all()
+        self._end()
+        self._ended.set()
+        if self._saver.is_alive():
+            self._saver.join()
         self._buffer.close()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._follow()
-            except HeadgateError as error:
-                if self._stop.is_set():  # a server that is away while the relay ends is no news
-                    return
-                self.problem = str(error)
-                self.failed = not isinstance(error, Transient)
-                log.warning("%s: %s", self._source.name, error)
-                if self.failed:
-                    return
-                self._stop.wait(_RETRY_SECONDS)
-            except Exception as error:
-                self.problem, self.failed = f"unexpected {type(error).__name__}: {error}", True
-                log.exception("%s: the relay's reader ended", self._source.name)
-                return
+    def position(self) -> State:
+        """What is in the buffer now: every transaction of the set that touches a followed table, the last one under
+        the SCN (-1: there was none), and no other one before it. From any thread.
+        """
+        with self._position:
+            return self._state()
 
-    def _follow(self) -> None:
+    def _state(self) -> State:
+        """The position; called with its lock."""
+        return State(self._builder.build(), self._scn_saved, self._hint)
+
+    def _moved(self) -> None:
+        """The position is another one; called with its lock."""
+        self._position.notify_all()
+        now = time.monotonic()
+        if now - self._marked_at >= _MARK_SECONDS:
+            self._marks.append(self._state())
+            self._marked_at = now
+
+    def mark_within(self, gtid: GtidSet) -> State | None:
+        """The newest position of those that are remembered that is not beyond a set; None: all are."""
+        with self._position:
+            marks = [*self._marks, self._state()]
+        return next((mark for mark in reversed(marks) if mark.gtid <= gtid), None)
+
+    def await_position(self, enough: Callable[[State], bool], seconds: float) -> State | None:
+        """The first position that is ``enough``; None: there was none within ``seconds``."""
+        end = time.monotonic() + seconds
+        with self._position:
+            while not enough(state := self._state()):
+                left = end - time.monotonic()
+                if left <= 0 or self._stop.is_set():
+                    return None
+                self._position.wait(left)
+        return state
+
+    def _work(self) -> None:
         assembler = Assembler(
             self._names.of(self._source.id), self._registry, self._scn, partition=self._source.id,
-            version=self._version, scn_column=self._scn_column,
+            version=self._version, scn_column=self._scn_column, befores=self._befores,
         )  # fmt: skip
         self._had = self._builder.build()
-        items = follow(self._source.settings, self._had, tables=self._patterns, images="keys", policies=self._policies)
+        items = follow(
+            self._source.settings, self._had, tables=self._patterns, images="all" if self._befores else "keys",
+            policies=self._policies, sleep=self._pause,
+        )  # fmt: skip
+        begun = time.monotonic()
         try:
             for item in items:
                 self.problem = None
@@ -176,23 +218,43 @@ class Feeder:
                 if finished is not None and not self._publish(finished):
                     return
                 if isinstance(item, Idle):
-                    self._builder = GtidSetBuilder(item.gtid)
-                self._save()
+                    builder = GtidSetBuilder(item.gtid)
+                    with self._position:
+                        self._builder = builder
+                        self._hint = item.hint or self._hint
+                        self._moved()
+                if self._unsaved is not None:
+                    raise self._unsaved
+                if isinstance(item, Idle):
+                    begun = self._gather(begun)
                 if self._stop.is_set():
                     return
         finally:
             items.close()  # type: ignore[attr-defined]
-            self._save(at_once=True)
+
+    def _pause(self, seconds: float) -> None:
+        """:raises IncompleteReadError: the relay ends, so nobody waits for the server any more."""
+        if self._stop.wait(seconds):
+            raise IncompleteReadError("the relay ends")
+
+    def _gather(self, begun: float) -> float:
+        """Wait until the next block may begin, if the last one began at ``begun``; when that is."""
+        left = begun + _GATHER_SECONDS - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        return time.monotonic()
 
     def _publish(self, finished: Finished) -> bool:
         windows = finished.windows
         if not self._buffer.append(windows, give_up=self._stop.is_set):
             return False
-        for gtid in finished.gtids:
-            source, _, number = gtid.rpartition(":")
-            uuid, tag = self._uuid_of(source)
-            self._builder.add_interval(uuid, tag, int(number), int(number))
-        self._scn_saved = int(windows.scns[-1])
+        with self._position:
+            for gtid in finished.gtids:
+                source, _, number = gtid.rpartition(":")
+                uuid, tag = self._uuid_of(source)
+                self._builder.add_interval(uuid, tag, int(number), int(number))
+            self._scn_saved = int(windows.scns[-1])
+            self._moved()
         self._count(finished)
         return True
 
@@ -211,21 +273,28 @@ class Feeder:
         for number, (events, size, payload) in finished.counts.items():
             own = self.source_stats.setdefault(number, EventStats(f"{self._source.name}.inbound.{number}"))
             for one in (self.stats, own):
-                one.events += events
-                one.bytes += size
-                one.payload += payload
-        self.stats.control += len(windows.scns)
-        self.stats.control_bytes += EOP_SIZE[self._version] * len(windows.scns)
+                one.came(events, size, payload)
+        self.stats.came(0, 0, 0, len(windows.scns), EOP_SIZE[self._version] * len(windows.scns))
         for one in (self.stats, *(self.source_stats[number] for number in finished.counts)):
-            one.seen(int(windows.scns[0]), int(windows.scns[-1]))
-            one.last_stamp, one.latency_ms = stamp, latency
+            one.seen(int(windows.scns[0]), int(windows.scns[-1]), stamp, latency)
 
-    def _save(self, *, at_once: bool = False) -> None:
-        if self._file is None or (not at_once and time.monotonic() - self._saved_at < _SAVE_SECONDS):
+    def _save(self) -> None:
+        """In a thread of its own: until a file is safe the reader could have published many windows."""
+        if self._file is None:
             return
-        state = State(self._builder.build(), self._scn_saved)
-        if state != self._saved:
-            value: dict[str, Any] = {"v": 1, "kind": self._scn.kind, "gtid": str(state.gtid), "scn": state.scn}
-            write_json(self._file, value)
-            self._saved = state
-        self._saved_at = time.monotonic()
+        while not self._ended.wait(_SAVE_SECONDS):
+            self._save_now(self._file)
+        self._save_now(self._file)
+
+    def _save_now(self, file: Path) -> None:
+        state = self.position()
+        if state == self._saved:
+            return
+        value: dict[str, Any] = {"v": 1, "kind": self._scn.kind, "gtid": str(state.gtid), "scn": state.scn}
+        try:
+            write_json(file, value)
+        except ConfigError as error:
+            log.warning("%s: %s", self._source.name, error)
+            self._unsaved = error
+            return
+        self._saved = state

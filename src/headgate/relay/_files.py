@@ -1,16 +1,34 @@
-"""Small JSON files that are there whole or not at all."""
+"""Small JSON files that are there whole or not at all, and locks beside them."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from headgate.errors import ConfigError
 
-__all__ = ["read_json", "write_json"]
+__all__ = ["locked", "read_json", "write_json"]
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Alone with ``file``, among all processes and threads that ask for it by this.
+
+    :raises ConfigError: the lock beside it cannot be made.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = file.with_name(f"{file.name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be locked: {error.strerror or error}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:

@@ -1,25 +1,33 @@
 """A relay put together: for each physical source a buffer and the feeder that fills it; names and schemas for all.
 
 The state folder: ``partition-<id>.json`` (position and SCN), ``partition-<id>/*.events`` (the buffer's segments),
-``sources.json`` (ids of patterns' tables), ``generations.json`` (unless relays share one elsewhere).
+``sources.json`` (ids of patterns' tables), ``generations.json`` (unless relays share one elsewhere), ``log-<id>/`` (the
+log itself, if it is kept).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from headgate._policies import Policies
+from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
+from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, State, load_state
-from headgate.relay._schemas import Registry
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
+from headgate.relay._spool._feeder import LogFeeder
+from headgate.relay._spool._spool import LogSpool
 from headgate.relay._stats import EventStats
+from headgate.relay._traffic import Traffic
+from headgate.relay._usage import Usage
 
+_BEFORES_SINCE: Final = 2
 __all__ = ["Partition", "Relay", "StartOf"]
 
 StartOf = Callable[[PhysicalSource], GtidSet]
@@ -34,6 +42,20 @@ class Partition:
     buffer: EventBuffer
     feeder: Feeder
     outbound: EventStats
+    spool: LogSpool | None = None
+    """The log itself, if it is kept; then the feeder reads it, too."""
+    log_feeder: LogFeeder | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, in words."""
+        log = self.log_feeder.problem if self.log_feeder is not None else None
+        return [f"{self.source.name}: {one}" for one in (self.feeder.problem, log) if one]
+
+    @property
+    def failed(self) -> bool:
+        """Whether something stands still for good."""
+        return self.feeder.failed or (self.log_feeder is not None and self.log_feeder.failed)
 
 
 class Relay:
@@ -47,11 +69,15 @@ class Relay:
     """
 
     def __init__(self, config: RelayConfig, start: StartOf, *, anew: bool = False) -> None:
+        if config.before_images and config.event_version < _BEFORES_SINCE:
+            raise ConfigError("before_images takes events of version 2: event_version = 2 (--event-version 2)")
         self.config = config
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
         self.registry = Registry(config.schemas, config.types)
         shared = config.generations or (None if folder is None else folder / "generations.json")
+        self.usage = Usage()
+        self.traffic = Traffic()
         self.generations = GenerationMap(shared)
         self.partitions: Mapping[int, Partition] = {
             source.id: self._partition(source, start, anew) for source in config.physical
@@ -65,16 +91,21 @@ class Relay:
             state = State(start(source), -1)
         elif anew:
             state = State(start(source), state.scn + 1)
+        spool = None
+        if config.state is not None and config.log_disk_bytes:
+            spool = LogSpool(config.state / f"log-{source.id}", config.log_disk_bytes, lambda: state.gtid, anew=anew)
+        followed = replace(source, settings=replace(source.settings, log=spool))
         buffer = EventBuffer(
             config.memory_bytes, policy=config.policy, folder=self._events_folder(source),
             disk_bytes=config.disk_bytes, until_scn=state.scn,
         )  # fmt: skip
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
         feeder = Feeder(
-            source, self.names, self.registry, buffer, scn, state=state, file=file, version=config.event_version,
-            scn_column=config.scn_column, policies=Policies(zero_dates=config.zero_dates),
+            followed, self.names, self.registry, buffer, scn, state=state, file=file, version=config.event_version,
+            scn_column=config.scn_column, befores=config.before_images, policies=Policies(zero_dates=config.zero_dates),
         )  # fmt: skip
-        return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"))
+        log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool)
+        return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"), spool, log_feeder)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state
@@ -85,6 +116,8 @@ class Relay:
         for partition in self.partitions.values():
             partition.feeder.prepare()
         for partition in self.partitions.values():
+            if partition.log_feeder is not None:
+                partition.log_feeder.start()
             partition.feeder.start()
         return self
 
@@ -92,13 +125,13 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for partition in self.partitions.values():
+            if partition.log_feeder is not None:
+                partition.log_feeder.stop()  # the feeder, which reads its log, hears of it, too
             partition.feeder.stop()
 
     def status(self) -> tuple[str, str]:
         """Databus's word for how it is, and why."""
-        problems = [
-            f"{one.source.name}: {one.feeder.problem}" for one in self.partitions.values() if one.feeder.problem
-        ]
-        if any(one.feeder.failed for one in self.partitions.values()):
+        problems = [problem for one in self.partitions.values() for problem in one.problems]
+        if any(one.failed for one in self.partitions.values()):
             return "SUSPENDED_ON_ERROR", "; ".join(problems)
         return ("ERROR_RETRYING", "; ".join(problems)) if problems else ("RUNNING", "")

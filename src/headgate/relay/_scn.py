@@ -30,8 +30,7 @@ transaction is published. All are positive in 64 signed bits.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
@@ -40,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay._files import read_json, write_json
+from headgate.relay._files import locked, read_json, write_json
 
 __all__ = [
     "KINDS",
@@ -228,7 +227,7 @@ class GenerationMap:
 
         :raises ScnOrderError: there is none left.
         """
-        with self._locked():
+        with contextlib.nullcontext() if self._file is None else locked(self._file):
             self._load()
             found = self.find(source, number)
             if found > after:
@@ -255,20 +254,6 @@ class GenerationMap:
             self._entries = [_Generation(**entry) for entry in value["generations"]]
         except (KeyError, TypeError):
             raise ConfigError(f"{self._file} is not a map of generations") from None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._file is None:
-            yield
-            return
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            lock = self._file.with_name(f"{self._file.name}.lock").open("w")
-        except OSError as error:
-            raise ConfigError(f"{self._file} cannot be locked: {error.strerror or error}") from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
 
 class GtidGeneration:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import ScnNotFoundError, TargetError
-from headgate.relay._events import scan_windows
+from headgate.relay._events._binary import scan_windows
 
 __all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "stored_segments"]
 
@@ -102,6 +102,17 @@ class Segment:
     def memory(self) -> int:
         """Bytes of memory, the index included."""
         return segment_memory(len(self._data))
+
+    @property
+    def first_scn(self) -> int:
+        """The SCN of its first window; −1: it has none yet."""
+        return int(self._index[0, 0]) if self._windows else -1
+
+    @property
+    def last_scn(self) -> int:
+        """The SCN of its last window; −1: it has none yet."""
+        windows = self._windows
+        return int(self._index[0, windows - 1]) if windows else -1
 
     def append(self, windows: Windows, first: int, last: int) -> None:
         """Take ``windows[first:last]``, which fit.

@@ -45,12 +45,15 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headgate._tokens import Token
 from headgate.catalog import TablePatterns
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings, Secret
+from headgate.relay._events._schemas import Types
 from headgate.relay._files import read_json, write_json
-from headgate.relay._schemas import Types
+from headgate.relay._origins import check_origins
 from headgate.relay._scn import OF_COLUMNS, Kind
+from headgate.relay._tenants import Tenant
 
 __all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "SourceNames", "load_relay"]
 
@@ -58,6 +61,7 @@ _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 _LARGEST_ID: Final = 2**15 - 1
 """Source and partition ids are signed 16-bit numbers in events; those below 1 are Databus's own."""
+_PATHS: Final = ("schemas", "state", "generations", "groups", "tls_cert", "tls_key")
 _WILDCARDS: Final = re.compile(r"[*?\[]")
 
 
@@ -116,6 +120,20 @@ class _Buffer(_Model):
     policy: Literal["overwrite", "block"] = "overwrite"
 
 
+class _TomlTenant(_Model):
+    name: str
+    token_env: str | None = None
+    token_file: str | None = None
+    sources: tuple[str, ...] | None = None
+    concurrent: int | None = None
+    requests_per_second: float | None = None
+    bytes_per_second: float | None = None
+
+
+class _Log(_Model):
+    disk_bytes: int = Field(ge=1 << 20)
+
+
 class _Toml(_Model):
     port: int = Field(11115, ge=0, le=65535)
     host: str = "127.0.0.1"
@@ -124,11 +142,18 @@ class _Toml(_Model):
     scn: Kind = "gtid-generation"
     scn_column: str | None = None
     generations: str | None = None
+    groups: str | None = None
     event_version: Literal[1, 2] = 1
+    before_images: bool = False
     types: Types = "exact"
     zero_dates: Literal["error", "null", "text"] = "error"
     buffer: _Buffer = Field(default_factory=lambda: _Buffer.model_validate({}))
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    allow_origins: tuple[str, ...] = ()
+    log: _Log | None = None
     physical: tuple[_TomlPhysical, ...] = Field(min_length=1)
+    tenants: tuple[_TomlTenant, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +173,11 @@ class RelayConfig:
     """``column`` or ``db.table.column``: what SCNs are made of, for the kinds that are made of a column."""
     generations: Path | None = None
     """The map of generations, if relays share one; else it is in the state folder."""
+    groups: Path | None = None
+    """The folder of groups of consumers, if relays share one; else it is in the state folder."""
     event_version: int = 1
+    before_images: bool = False
+    """Whether updates hold the row before them, too; events of version 2 only."""
     types: Types = "exact"
     zero_dates: Literal["error", "null", "text"] = "error"
     memory_bytes: int = 256 << 20
@@ -156,9 +185,19 @@ class RelayConfig:
     disk_bytes: int = 0
     """Of each buffer's files; 0: memory only."""
     policy: Literal["overwrite", "block"] = "overwrite"
+    tenants: tuple[Tenant, ...] = ()
+    """Who may ask; none: whoever reaches the port."""
+    tls_cert: Path | None = None
+    """The server's certificate and what it was signed by, PEM; None: no TLS."""
+    tls_key: Path | None = None
+    """Its key, unless it is in the same file."""
+    allow_origins: tuple[str, ...] = ()
+    """Origins of the web pages that may read answers in a browser, such as ``https://dash.example``; ``*``: all."""
+    log_disk_bytes: int = 0
+    """Of the log itself, for readers that need all of it; 0: it is not kept."""
 
     def __post_init__(self) -> None:
-        """:raises ConfigError: no source, two with one id or name, or a buffer on disk without a folder."""
+        """:raises ConfigError: no source, two with one id or name, no origin, or something on disk without a folder."""
         if not self.physical:
             raise ConfigError("there is no physical source to read")
         _once("physical source id", [one.id for one in self.physical])
@@ -167,8 +206,14 @@ class RelayConfig:
         _once("source name", [one.name for one in logical])
         if (self.scn in OF_COLUMNS) != (self.scn_column is not None):
             raise ConfigError(f"scn_column belongs to {' and '.join(OF_COLUMNS)}, and they need it")
+        _once("tenant", [one.name for one in self.tenants])
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ConfigError("tls_key is the key of tls_cert, which is missing")
+        check_origins(self.allow_origins)
         if self.disk_bytes and self.state is None:
             raise ConfigError("a buffer on disk needs a state folder")
+        if self.log_disk_bytes and self.state is None:
+            raise ConfigError("a log that is kept needs a state folder")
 
 
 def _once(what: str, given: Sequence[Any]) -> None:
@@ -324,18 +369,29 @@ def _from_toml(text: str, file: Path) -> RelayConfig:
         place = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{file}: {place}: {first['msg']}") from None
     physical = tuple(_toml_physical(one, file) for one in given.physical)
-    folders = {name: _path(getattr(given, name), file) for name in ("schemas", "state", "generations")}
+    paths = {name: _path(getattr(given, name), file) for name in _PATHS}
     return RelayConfig(
         physical, port=given.port, host=given.host, scn=given.scn, scn_column=given.scn_column,
-        event_version=given.event_version, types=given.types, zero_dates=given.zero_dates,
+        event_version=given.event_version, before_images=given.before_images, types=given.types,
+        zero_dates=given.zero_dates,
         memory_bytes=given.buffer.memory_bytes, disk_bytes=given.buffer.disk_bytes, policy=given.buffer.policy,
-        **folders,
+        allow_origins=given.allow_origins, log_disk_bytes=0 if given.log is None else given.log.disk_bytes,
+        tenants=tuple(_tenant(one, file) for one in given.tenants), **paths,
     )  # fmt: skip
 
 
 def _path(text: str | None, file: Path) -> Path | None:
     """Relative paths begin at the file's folder."""
     return None if text is None else file.parent / Path(text).expanduser()
+
+
+def _tenant(value: _TomlTenant, file: Path) -> Tenant:
+    path = _path(value.token_file, file)
+    if (path is None) == (value.token_env is None):
+        raise ConfigError(f"{file}: the tenant {value.name} needs token_file or token_env, one of them")
+    token = Token.from_env(str(value.token_env)) if path is None else Token.from_file(path)
+    limits = (value.concurrent, value.requests_per_second, value.bytes_per_second)
+    return Tenant(value.name, token, value.sources, *limits)
 
 
 def _toml_physical(value: _TomlPhysical, file: Path) -> PhysicalSource:

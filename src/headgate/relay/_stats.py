@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,8 +16,8 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass
 class EventStats:
-    """Counters of one direction and one source, or of all. Written by one thread; a reader may see them half a
-    transaction apart.
+    """Counters of one direction and one source, or of all. Written by one thread, and by who resets them; a reader may
+    see them half a transaction apart.
     """
 
     dimension: str
@@ -40,12 +41,48 @@ class EventStats:
     """From the commit of the newest event to its entry."""
     reset_at: float = field(default_factory=time.monotonic)
     last_access: float = field(default_factory=time.monotonic)
+    enabled: bool = True
+    """Whether anything is counted."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def seen(self, first_scn: int, last_scn: int) -> None:
-        """Windows came by."""
-        self.min_seen = first_scn if self.min_seen < 0 else min(self.min_seen, first_scn)
-        self.max_seen = self.max_given = max(self.max_seen, last_scn)
-        self.last_access = time.monotonic()
+    def came(self, events: int, size: int, payload: int, control: int = 0, control_size: int = 0) -> None:
+        """Events came in; sizes in bytes of data events, of their values and of control events."""
+        with self._lock:
+            if self.enabled:
+                self.events += events
+                self.bytes += size
+                self.payload += payload
+                self.control += control
+                self.control_bytes += control_size
+
+    def seen(self, first_scn: int, last_scn: int, stamp: int, latency_ms: int) -> None:
+        """Windows came by, the last one of a commit at ``stamp`` (ns since 1970), so long ago."""
+        with self._lock:
+            if self.enabled:
+                self.min_seen = first_scn if self.min_seen < 0 else min(self.min_seen, first_scn)
+                self.max_seen = self.max_given = max(self.max_seen, last_scn)
+                self.last_stamp, self.latency_ms = stamp, latency_ms
+                self.last_access = time.monotonic()
+
+    def gave(self, events: int, size: int, control: int, control_size: int) -> None:
+        """Events went out; sizes in bytes of data events and of control events."""
+        with self._lock:
+            if self.enabled:
+                self.events += events
+                self.chosen += events
+                self.bytes += size
+                self.chosen_bytes += size
+                self.control += control
+                self.control_bytes += control_size
+                self.last_access = time.monotonic()
+
+    def reset(self) -> None:
+        """Count anew; who is known (``numPeers``) stays known."""
+        with self._lock:
+            self.events = self.bytes = self.payload = self.control = self.control_bytes = 0
+            self.chosen = self.chosen_bytes = self.last_stamp = self.latency_ms = 0
+            self.min_seen = self.max_seen = self.max_given = -1
+            self.reset_at = self.last_access = time.monotonic()
 
     def to_json(self, buffer: BufferInfo | None = None) -> dict[str, Any]:
         """In Databus's order; times in ms."""

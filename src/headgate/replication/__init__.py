@@ -1,5 +1,14 @@
 """The log as Arrow: connection and decoder make a stream of whole transactions, complete or with an error."""
 
+from headgate.replication._copy import (
+    END_PACKET,
+    CopiedEvents,
+    CopiedFile,
+    CopiedPlace,
+    LogCopy,
+    copy_log,
+    rotate_packet,
+)
 from headgate.replication._meta import (
     ABSENT_FIELD,
     GTID_TYPE,
@@ -11,9 +20,11 @@ from headgate.replication._meta import (
     op_array,
     seq_array,
 )
+from headgate.replication._of_relay import LogHead, LogOfRelay, relay_prerequisite
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
+from headgate.replication._times import gtids_before
 from headgate.replication._types import (
     Ddl,
     Idle,
@@ -28,28 +39,39 @@ from headgate.replication._types import (
 
 __all__ = [
     "ABSENT_FIELD",
+    "END_PACKET",
     "GTID_TYPE",
     "META_FIELDS",
     "PARTIAL_REMEDY",
     "SEQ_TYPE",
     "SNAPSHOT_FILE",
     "SNAPSHOT_POS",
+    "CopiedEvents",
+    "CopiedFile",
+    "CopiedPlace",
     "Ddl",
     "Idle",
     "ImageBatch",
     "LogBlock",
+    "LogCopy",
+    "LogHead",
     "LogHint",
     "LogItem",
+    "LogOfRelay",
     "RangeEnd",
     "Stopped",
     "WindowReader",
     "canonical_schema",
     "commit_time",
+    "copy_log",
     "cut_in_order",
     "file_number",
     "follow",
+    "gtids_before",
     "op_array",
     "previous_gtids",
     "read_range",
+    "relay_prerequisite",
+    "rotate_packet",
     "seq_array",
 ]

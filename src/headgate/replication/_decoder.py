@@ -168,6 +168,7 @@ class LogDecoder:
         if self._source is not None and (self._scanner.transactions().tag == 0).any():
             raise _mixed("with", segment.file)
         block = self._block(segment)
+        block.whole = not self._scanner.open
         self._note_done(segment)
         if block.images:
             if self._held is not None:

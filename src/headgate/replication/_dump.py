@@ -8,13 +8,16 @@ protocol, "COM_BINLOG_DUMP_GTID". What a bounded reader has to know:
   skips the server's own check for purged transactions, so :func:`open_dump` checks it first.
 - A log without GTIDs is asked for by file and position (``headgate._places``).
 - The events' checksums are asked for always; ``NONE`` would not strip those already in the log.
+
+Where the settings name somebody who keeps the log (``ConnectionSettings.log``), the server is not asked at all, or only
+for what is not kept any more. The bytes are the same, so nothing here or behind it knows the difference.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,10 +31,10 @@ from headgate.errors import (
     ServerSettingError,
 )
 from headgate.gtid import GtidSet
-from headgate.mysql import ByteStream, Connection, ConnectionSettings, log_position, server_error
+from headgate.mysql import ByteStream, Connection, ConnectionSettings, LogRequest, log_position, server_error
 from headgate.replication._types import LogHint
 
-__all__ = ["Dump", "open_dump", "open_file_dump"]
+__all__ = ["Dump", "dump_error", "open_dump", "open_file_dump"]
 
 _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
@@ -49,7 +52,6 @@ _ER_FATAL_READING: Final = 1236
 class Dump:
     """A dump that has begun. ``file`` and ``pos`` say how far the server has read its log for it."""
 
-    connection: Connection
     stream: ByteStream
     framer: Framer
     needed: GtidSet
@@ -73,7 +75,7 @@ class Dump:
             if isinstance(item, EndOfLog):
                 return
             if isinstance(item, ErrorPacket):
-                raise _dump_error(item.data, self.needed)
+                raise dump_error(item.data, self.needed)
             if isinstance(item, LogPosition):
                 self._reached(item.file, item.pos)
                 yield item
@@ -88,7 +90,7 @@ class Dump:
             self.pos = max(self.pos, pos)
 
 
-def _dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
+def dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
     """The error of an error packet: code (2 bytes), ``#``, SQLSTATE (5 bytes), message."""
     code = int.from_bytes(data[:2], "little")
     has_state = data[2:3] == b"#"
@@ -131,16 +133,35 @@ def open_dump(
     hint: LogHint | None = None,
     server_id: int = 0,
     heartbeat_seconds: float | None = None,
+    until: tuple[str, int] | None = None,
+    falls_back: bool = False,
 ) -> Iterator[Dump]:
     """A dump of everything outside ``had``, or of ``wanted`` (and whatever was committed since it was planned).
 
     :param executed: what the server must have executed (a server that lacks it would answer with too little, silently).
     :param server_uuid: the server that the caller planned with.
     :param server_id: 0 for a bounded dump, which ends at the log's end; otherwise the dump goes on for ever.
+    :param until: a file and position that the server named, where the log is given by somebody else, who may be behind.
+    :param falls_back: ask the server for what that one does not keep any more, whatever the settings say.
     :raises ServerBehindError: another server, or one that lacks transactions.
     :raises BinlogPurgedError: the log no longer holds what is needed.
     """
     begin = begin_of(wanted) if wanted is not None else end_of(had or GtidSet())
+    if settings.log is not None and begin is None:
+        asked = LogRequest(
+            had=None if wanted is not None else had, wanted=wanted, executed=executed, server_uuid=server_uuid,
+            until=until, endless=server_id != 0,
+        )  # fmt: skip
+        with ExitStack() as stack:
+            kept = None
+            try:
+                kept = stack.enter_context(settings.log.open(asked))
+            except BinlogPurgedError:
+                if not settings.log.falls_back and not falls_back:
+                    raise
+            if kept is not None:
+                yield Dump(kept.stream, Framer(), wanted or GtidSet(), kept.server_uuid)
+                return
     if begin is not None:
         with _open_place_dump(settings, begin, executed, server_uuid, server_id, heartbeat_seconds) as dump:
             yield dump
@@ -169,7 +190,7 @@ def open_dump(
         usable = hint if hint is not None and hint.server_uuid == uuid else None
         flags = 0 if server_id else _NON_BLOCK
         stream = connection.command(_COM_BINLOG_DUMP_GTID, _gtid_request(had, server_id, flags, usable))
-        yield Dump(connection, stream, Framer(), needed, uuid)
+        yield Dump(stream, Framer(), needed, uuid)
 
 
 @contextmanager
@@ -206,7 +227,7 @@ def _open_place_dump(
         _prepare(connection, heartbeat_seconds)
         pos = begin.pos if begin.pos <= _LARGEST_POS else _FIRST_EVENT
         request = struct.pack("<IHI", pos, 0 if server_id else _NON_BLOCK, server_id) + names[begin.file].encode()
-        yield Dump(connection, connection.command(_COM_BINLOG_DUMP, request), Framer(), GtidSet(), end.server_uuid)
+        yield Dump(connection.command(_COM_BINLOG_DUMP, request), Framer(), GtidSet(), end.server_uuid)
 
 
 @contextmanager
@@ -214,7 +235,7 @@ def open_file_dump(connection: Connection, file: str, pos: int = 4) -> Iterator[
     """A bounded dump of the log from a position in a file on, all transactions. The connection cannot be used again."""
     _prepare(connection, None)
     request = struct.pack("<IHI", pos, _NON_BLOCK, 0) + file.encode()
-    yield Dump(connection, connection.command(_COM_BINLOG_DUMP, request), Framer(), GtidSet())
+    yield Dump(connection.command(_COM_BINLOG_DUMP, request), Framer(), GtidSet())
 
 
 def _prepare(connection: Connection, heartbeat_seconds: float | None) -> None:

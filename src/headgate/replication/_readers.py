@@ -41,13 +41,16 @@ _ATTEMPTS: Final = 8
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _HEARTBEAT_SECONDS: Final = 1.0
+_CUT_BYTES_A_ROW: Final = 32
+_SMALLEST_PIECE: Final = 16 << 10
+"""A cut looks at pieces of the log: of so many bytes for each row that it may have, and no smaller than this."""
 
 
 class _BackOff:
     """Pauses between attempts: doubling, with jitter, until ``attempts`` in a row brought nothing."""
 
-    def __init__(self, attempts: int | None = _ATTEMPTS) -> None:
-        self._limit = attempts
+    def __init__(self, attempts: int | None = _ATTEMPTS, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._limit, self._sleep = attempts, sleep
         self._failed = 0
 
     def progress(self) -> None:
@@ -59,7 +62,7 @@ class _BackOff:
         if self._limit is not None and self._failed >= self._limit:
             raise error
         pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._failed - 1))
-        time.sleep(pause * random.uniform(0.5, 1.0))
+        self._sleep(pause * random.uniform(0.5, 1.0))
 
 
 def _key_lookup(settings: ConnectionSettings) -> Callable[[str, str], Sequence[str]]:
@@ -240,7 +243,7 @@ class WindowReader:
                     self._log.definitions,
                     open_dump(
                         self._settings, had=self._had, executed=self._had, server_uuid=self._server_uuid,
-                        hint=self._hint,
+                        hint=self._hint, until=(file, pos),
                     ) as dump,
                 ):  # fmt: skip
                     self._log.begin(dump.server_uuid)
@@ -271,15 +274,18 @@ def follow(
     images: str = "all",
     policies: Policies = DEFAULT,
     server_id: int | None = None,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[LogItem]:
     """Everything outside ``had`` as it is committed, for ever; ``Idle`` whenever the log's end was reached.
 
     :param server_id: 1 to 2³²−1; by default a random one above 2³¹, where nobody's servers are.
+    :param sleep: how to wait, so many seconds, before a lost connection is made again; an error that it raises ends the
+        reading, which is how to end it at once.
     :raises BinlogPurgedError: the log no longer holds what comes after ``had``.
     """
     options = DecodeOptions(tables, epoch, images, policies)
     identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
-    back_off, skip = _BackOff(), None
+    back_off, skip = _BackOff(sleep=sleep), None
     log = _Log(settings, options)
     while True:
         decoder = log.decoder(had, inside=False, skip=skip)
@@ -311,7 +317,8 @@ def _follow_items(dump: Dump, decoder: LogDecoder, had: GtidSet) -> Iterator[Log
         else:
             decoder.passed(item.file, item.pos)
         if not dump.stream.end > dump.stream.start and decoder.unfinished() is None:
-            yield Idle(had | decoder.received())
+            hint = None if decoder.end is None else LogHint(dump.server_uuid, *decoder.end)
+            yield Idle(had | decoder.received(), hint)
 
 
 def previous_gtids(settings: ConnectionSettings, file: str) -> GtidSet:
@@ -335,12 +342,14 @@ def cut_in_order(
 ) -> GtidSet:
     """A consistent cut after ``had``: the transactions met first in the log, until they hold ``limit_rows`` changes.
 
-    Only whole transactions, in log order, and none that ``executed`` lacks; all of it if it holds fewer changes.
+    Only whole transactions, in log order, and none that ``executed`` lacks; all of it if it holds fewer changes. It may
+    go beyond the limit by what one piece of the log holds.
     """
     wanted = executed - had
     until = end_of(wanted)
     decoder = LogDecoder(wanted, DecodeOptions(TablePatterns([])), lambda _db, _table: ())
     with open_dump(settings, wanted=wanted, executed=executed, hint=hint) as dump:
+        dump.stream.at_once = min(max(_CUT_BYTES_A_ROW * limit_rows, _SMALLEST_PIECE), dump.stream.at_once)
         for item in dump.items():
             if isinstance(item, Segment):
                 for _ in decoder.decode(item):

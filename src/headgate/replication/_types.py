@@ -40,6 +40,8 @@ class LogBlock:
     images: list[ImageBatch]
     file: str = ""
     """The name of the log file it was read from."""
+    whole: bool = False
+    """Whether the last transaction is known to have ended here; all others have."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Idle:
     """Nothing more to read for now; ``gtid`` is what has been read. Only :func:`follow` says so."""
 
     gtid: GtidSet
+    hint: LogHint | None = None
+    """Where the reader stood behind the last transaction; None: it has read none since it connected."""
 
 
 LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle

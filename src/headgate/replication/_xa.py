@@ -171,7 +171,7 @@ class PreparedTransactions:
         wanted = GtidSet.parse(gtid)
         decoder = self._decoder_of(wanted)
         hint = LogHint(self._uuid, *place)
-        with open_dump(self._settings, wanted=wanted, server_uuid=self._uuid, hint=hint) as dump:
+        with open_dump(self._settings, wanted=wanted, server_uuid=self._uuid, hint=hint, falls_back=True) as dump:
             for item in dump.items():
                 if isinstance(item, Segment):
                     for found in decoder.decode(item):

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.lake import PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
 from headgate.sinks._carrier import Definition
 from headgate.sinks._current import _data
-from headgate.sinks._expand import SEQ_DDL, changes, spark_schema, table_ddl
+from headgate.sinks._expand import SEQ_DDL, append_once, change_rows, table_ddl
 from headgate.sinks._images import ABSENT
 from headgate.sinks._policy import Work
 
@@ -55,13 +55,13 @@ class ChangelogTable:
         """Append a batch's changes and return the version the table then has (None: there is no table yet)."""
         definition = work.log
         if definition is not None:
+            absent_at = work.state.changelog_version if self.delta.exists() else 0
             self._prepare(definition)
             if any(part.images for part in work.log_parts):
-                rows = changes(_data(frame, list(work.log_parts)), definition)
-                writer = rows.write.format("delta").mode("append")
-                writer = writer.option("txnAppId", f"headgate/{self.pipeline}/{self._owned}")
-                with commit_errors(self.delta.path):
-                    writer.option("txnVersion", epoch).save(self.delta.path)
+                data = _data(frame, list(work.log_parts))
+                columns = [*_META[:4], *(column.name for column in definition.columns), *_META[4:]]
+                marker = Marker(f"headgate/{self.pipeline}/{self._owned}", epoch, absent_at)
+                append_once(self.delta, data, change_rows(definition), definition, columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
 

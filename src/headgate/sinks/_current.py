@@ -36,21 +36,22 @@ from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.errors import DecodeError
-from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, commit_errors
+from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, commit_errors, spark_schema
 from headgate.sinks._carrier import Definition, Part, sortable
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
     SEQ_DDL,
+    append_once,
     folded_images,
-    images,
+    image_rows,
     last_images,
-    spark_schema,
     table_ddl,
 )
 from headgate.sinks._images import ABSENT, Seq
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._policy import Target, Work
+from headgate.sinks._span import KeySpan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -70,10 +71,13 @@ _CHECKPOINT_INTERVAL = "50"
 class CurrentTable:
     """The current table of one source table."""
 
-    def __init__(self, delta: DeltaPath, pipeline: str, table: str) -> None:
+    def __init__(self, delta: DeltaPath, pipeline: str, table: str, span: KeySpan | None = None) -> None:
         self.delta = delta
         self.pipeline = pipeline
         self.table = table
+        self.span = span or KeySpan()
+        self._steps = 0
+        self._absent_at: int | None = None  # a version that has nothing of this batch
         self.lost: str | None = None
         """After :meth:`apply`: why the table does not hold all it should, if so, and must be read again."""
 
@@ -92,8 +96,11 @@ class CurrentTable:
     def apply(self, work: Work, frame: DataFrame, epoch: int) -> int:
         """Do all of a batch's work on the table and return the version it then has."""
         definition = work.definition
-        if work.apply and definition is not None:
-            self._prepare(work, definition, epoch)
+        before, self._steps = self.delta.version(), 0
+        self._absent_at = 0 if before < 0 else work.state.version
+        if work.apply and definition is not None and self._prepare(work, definition, epoch):
+            before = self.delta.version()
+            self.span.begin(before, epoch)
         if work.truncated is not None and self.delta.exists():
             self._delete(f"_seq < {_seq_literal(work.truncated)}")
         if work.apply and definition is not None and not definition.key:
@@ -107,11 +114,21 @@ class CurrentTable:
                 self._append(_data(frame, chunks), definition, epoch)
             if any(part.images for part in merged):
                 self._merge(_data(frame, merged), definition, merged, work)
-        if work.sweep_before is not None and self.delta.exists():
-            self._delete(f"_seq.epoch < {work.sweep_before}")
-        return self.delta.version()
+        after = self._grow(before, work.parts)
+        if work.sweep_before is None or after < 0 or self.span.all_since(after, work.sweep_before):
+            return after
+        self._delete(f"_seq.epoch < {work.sweep_before}")
+        return self._grow(after, ())
 
-    def _prepare(self, work: Work, definition: Definition, epoch: int) -> None:
+    def _grow(self, before: int, parts: Sequence[Part]) -> int:
+        """What these parts have made of the table that was at version ``before``: the version that it has now."""
+        after = self.delta.version()
+        self.span.grow(before, after if after - before <= self._steps else -1, parts)
+        self._steps = 0
+        return after
+
+    def _prepare(self, work: Work, definition: Definition, epoch: int) -> bool:
+        """Make the table fit the definition; whether it is a new one."""
         import json
 
         if work.replace or not self.delta.exists():
@@ -127,11 +144,12 @@ class CurrentTable:
             own = OWN_DDL if definition.key else f"{OWN_DDL}, {ROW_DDL}"
             schema = spark_schema(f"{table_ddl(definition)}, {own}")
             self.delta.create(schema, properties, replace=work.replace)
-            return
+            return True
         if work.add_columns:
             self._add_columns(definition, work.add_columns)
         if work.fills:
             self._fill(definition, work.fills, epoch)
+        return False
 
     def _add_columns(self, definition: Definition, names: tuple[str, ...]) -> None:
         order = [column.name for column in definition.columns]
@@ -159,9 +177,9 @@ class CurrentTable:
         columns = [column.name for column in definition.columns]
         chunks = [part for part in work.parts if part.kind == "chunk"]
         if chunks:
-            overwrite(self.delta, images(_data(frame, chunks), definition), columns)
+            overwrite(self.delta, image_rows(definition).frame(_data(frame, chunks), definition), columns)
             return
-        rows = images(_data(frame, list(work.parts)), definition).where("_op <> 't'")
+        rows = image_rows(definition).frame(_data(frame, list(work.parts)), definition).where("_op <> 't'")
         before = None if work.replace else work.state.version
         if work.truncated is not None:
             before = None
@@ -174,15 +192,15 @@ class CurrentTable:
         """Whether these chunks can be appended, because the table has no row in the range of their keys."""
         if any(part.partial for part in work.parts) or not _apart(chunks):
             return False
+        if self.span.excludes(self.delta.version(), chunks):
+            return True
         return self.delta.read().alias("t").where(f"true{_range(definition, chunks)}").isEmpty()
 
     def _append(self, data: DataFrame, definition: Definition, epoch: int) -> None:
         columns = [*(column.name for column in definition.columns), *OWN]
-        rows = images(data, definition).select(*[quote_name(name) for name in columns])
-        writer = rows.write.format("delta").mode("append")
-        writer = writer.option("txnAppId", f"headgate/{self.pipeline}/{self.table}").option("txnVersion", epoch)
-        with commit_errors(self.delta.path):
-            writer.save(self.delta.path)
+        marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch, self._absent_at)
+        self._steps += 1
+        append_once(self.delta, data, image_rows(definition), definition, columns, marker)
 
     def _merge(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
         count = sum(part.images for part in parts)
@@ -207,6 +225,7 @@ class CurrentTable:
             .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
             .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
         )
+        self._steps += 1
         with commit_errors(self.delta.path):
             merge.execute()
 
@@ -237,6 +256,7 @@ class CurrentTable:
     def _delete(self, condition: str) -> None:
         from delta.tables import DeltaTable
 
+        self._steps += 1
         with commit_errors(self.delta.path):
             DeltaTable.forPath(self.delta.spark, self.delta.path).delete(condition)
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate._names import quote_name
+from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
 from headgate.sinks._carrier import Definition
 from headgate.sinks._images import ABSENT, Seq, align, fold, open_images, pair_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["SEQ_DDL", "changes", "folded_images", "images", "last_images", "spark_schema", "table_ddl"]
+__all__ = [
+    "SEQ_DDL",
+    "append_once",
+    "change_rows",
+    "folded_images",
+    "image_rows",
+    "last_images",
+    "table_ddl",
+]
 
 SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
 _META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
@@ -60,8 +69,20 @@ def _parsed(frame: DataFrame, definition: Definition) -> DataFrame:
     return frame.select(*columns)
 
 
-def images(data: DataFrame, definition: Definition) -> DataFrame:
-    """All images of ``data`` (one binary column), as they are."""
+@dataclass(frozen=True)
+class Rows:
+    """What becomes of the carrier's data in a task: record batches with these columns, as Spark DDL."""
+
+    ddl: str
+    expand: Expand
+
+    def frame(self, data: DataFrame, definition: Definition) -> DataFrame:
+        """The rows of ``data`` (one binary column), with VARIANT where the definition has it."""
+        return _parsed(data.mapInArrow(self.expand, self.ddl), definition)
+
+
+def image_rows(definition: Definition) -> Rows:
+    """All images, as they are."""
     ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
     schema = _arrow_schema(ddl)
 
@@ -70,7 +91,33 @@ def images(data: DataFrame, definition: Definition) -> DataFrame:
             for part in open_images(batch.column(0)):
                 yield align(part, schema)
 
-    return _parsed(data.mapInArrow(expand, ddl), definition)
+    return Rows(ddl, expand)
+
+
+def change_rows(definition: Definition) -> Rows:
+    """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
+    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
+    fields = ", ".join(f"{quote_name(column.name)}: {_carried(column.spark)}" for column in definition.columns)
+    full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
+    plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
+
+    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in open_images(batch.column(0)):
+                yield pair_updates(align(part, plain), full)
+
+    return Rows(full_ddl, expand)
+
+
+def append_once(
+    delta: DeltaPath, data: DataFrame, rows: Rows, definition: Definition, columns: Sequence[str], marker: Marker
+) -> None:
+    """Append the rows of ``data`` to a table, once under the marker.
+
+    :param columns: of the rows, those that the table gets.
+    """
+    if not append(delta, data, rows.expand, rows.ddl, columns, marker):
+        append_frame(delta, rows.frame(data, definition).select(*[quote_name(name) for name in columns]), marker)
 
 
 def last_images(
@@ -112,21 +159,6 @@ def folded_images(
     return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
 
 
-def changes(data: DataFrame, definition: Definition) -> DataFrame:
-    """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
-    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
-    fields = ", ".join(f"{quote_name(column.name)}: {_carried(column.spark)}" for column in definition.columns)
-    full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
-    plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
-
-    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield pair_updates(align(part, plain), full)
-
-    return _parsed(data.mapInArrow(expand, full_ddl), definition)
-
-
 def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         parts = [align(part, schema, fills) for batch in batches for part in open_images(batch.column(0))]
@@ -155,15 +187,5 @@ def _last(frame: DataFrame, key: Sequence[str]) -> DataFrame:
 
 def _arrow_schema(ddl: str) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import _parse_datatype_string
 
-    parsed: Any = _parse_datatype_string(ddl)
-    return to_arrow_schema(parsed, timezone="UTC")
-
-
-def spark_schema(ddl: str) -> StructType:
-    """A Spark schema from DDL."""
-    from pyspark.sql.types import _parse_datatype_string
-
-    parsed: StructType = _parse_datatype_string(ddl)  # type: ignore[assignment]
-    return parsed
+    return to_arrow_schema(spark_schema(ddl), timezone="UTC")

@@ -37,16 +37,19 @@ from headgate.lake import (
     Lake,
     Ledger,
     LedgerRow,
+    Marker,
     TableState,
-    commit_errors,
+    append_rows,
     encode_name,
+    spark_schema,
     split_table,
 )
 from headgate.sinks._carrier import Batch, read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
-from headgate.sinks._expand import SEQ_DDL, spark_schema
+from headgate.sinks._expand import SEQ_DDL
 from headgate.sinks._policy import Outcome, Target, Unseen, Work, plan_table, read_again
+from headgate.sinks._span import KeySpan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +112,7 @@ class BatchWriter:
         self._threads = threads
         self._strict = frozenset(strict)
         self._checked: set[str] = set()
+        self._spans: dict[str, KeySpan] = {}
         self._finished: list[str] | None = None
         self.on_batch: Callable[[Batch], None] | None = None  # told of a batch before anything is written
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
@@ -182,7 +186,8 @@ class BatchWriter:
         )
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
-        return CurrentTable(DeltaPath(spark, self.lake.current(table)), self.pipeline, table)
+        span = self._spans.setdefault(table, KeySpan())
+        return CurrentTable(DeltaPath(spark, self.lake.current(table)), self.pipeline, table, span)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table)), self.pipeline, table)
@@ -276,15 +281,11 @@ class BatchWriter:
             ddl = outcome.ddl
             when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, timezone.utc)
             what = (*split_table(table), ddl.action, ddl.statement)
-            rows.append((batch.header.epoch, *what, ddl.seq, ddl.gtid, when, outcome.done, outcome.reason))
+            seq = dict(zip(("epoch", "file", "pos", "ordinal"), ddl.seq, strict=True))
+            rows.append((batch.header.epoch, *what, seq, ddl.gtid, when, outcome.done, outcome.reason))
             log.info("%s: %s: %s", table, outcome.done, " ".join(ddl.statement.split()))
-        writer = (
-            self._history.spark.createDataFrame(rows, _HISTORY_DDL).coalesce(1).write.format("delta").mode("append")
-        )
-        writer = writer.option("mergeSchema", "true")  # earlier versions had no outcome
-        writer = writer.option("txnAppId", f"headgate/{self.pipeline}/_headgate.schema_history")
-        with commit_errors(self._history.path):
-            writer.option("txnVersion", batch.header.epoch).save(self._history.path)
+        marker = Marker(f"headgate/{self.pipeline}/_headgate.schema_history", batch.header.epoch)
+        append_rows(self._history, rows, _HISTORY_DDL, marker)
 
     def _ask(self, batch: Batch, works: list[Work]) -> None:
         epoch = batch.header.epoch

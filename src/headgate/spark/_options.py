@@ -22,6 +22,7 @@ from headgate.gtid import GtidSet
 
 if TYPE_CHECKING:
     from headgate.mysql import ConnectionSettings
+    from headgate.replication import LogOfRelay
     from headgate.snapshot import TableLocks
 
 __all__ = ["OPTION_NAMES", "Options"]
@@ -46,6 +47,12 @@ _HELP = {
     "partial_rows": 'batch reads of one table: rows that change meanwhile with partial row images: "error" (default) '
     'or "tell": a column _absent lists what nobody knows of a row (JSON)',
     "poll_ms": "how often an idle stream asks the server, at most (500)",
+    "relay": "http://host:port of a relay that keeps the log; it is read from there instead of the server",
+    "relay_ca_file": "PEM file with the certificates to trust, for a relay with https; else the system's",
+    "relay_fallback": 'log that the relay does not keep any more: "false" (default): an error; "true": it is read from '
+    "the server",
+    "relay_source": "the relay's physical source, by name, if it has several",
+    "relay_token_file": "file that holds the token that the relay asks for",
     "retry_seconds": "how long the planner tries again when the server cannot be reached or is behind (600)",
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
     "secret_file": "file that holds the password",
@@ -124,6 +131,11 @@ class Options:
     signal_topic: KafkaTopic | None = None
     snapshot_share: float = 1.0
     partial_rows: Literal["error", "tell"] = "error"
+    relay: str | None = None
+    relay_source: str | None = None
+    relay_token_file: str | None = None
+    relay_ca_file: str | None = None
+    relay_fallback: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -184,6 +196,11 @@ class Options:
             signal_topic=_signal_topic(values.get("signal_topic")),
             snapshot_share=_share(values.get("snapshot_share")),
             partial_rows="tell" if tell else "error",
+            relay=_relay(values),
+            relay_source=values.get("relay_source"),
+            relay_token_file=values.get("relay_token_file"),
+            relay_ca_file=values.get("relay_ca_file"),
+            relay_fallback=_choice(values, "relay_fallback", "false", ("true", "false")) == "true",
         )
 
     def locks(self, *, initial: bool) -> TableLocks | None:
@@ -203,7 +220,19 @@ class Options:
         """How to connect; holds the name of the secret, not the secret."""
         from headgate.mysql import ConnectionSettings
 
-        return ConnectionSettings.from_url(self.url, password_env=self.secret_env, password_file=self.secret_file)
+        return ConnectionSettings.from_url(
+            self.url, password_env=self.secret_env, password_file=self.secret_file, log=self.log_of_relay()
+        )
+
+    def log_of_relay(self) -> LogOfRelay | None:
+        """The relay that the log is read from; None: it is read from the server."""
+        if self.relay is None:
+            return None
+        from headgate.replication import LogOfRelay
+
+        return LogOfRelay(
+            self.relay, self.relay_source, self.relay_token_file, self.relay_ca_file, falls_back=self.relay_fallback
+        )
 
 
 def _check_name(name: str) -> None:
@@ -233,6 +262,21 @@ def _url(url: str | None) -> str:
     if parts.scheme != "mysql" or not parts.hostname:
         shown = f"{parts.scheme}://{unquote(parts.hostname or '')}"
         raise ConfigError(f'option "url" is {shown!r}; expected mysql://user@host:3306')
+    return url
+
+
+def _relay(values: Mapping[str, str]) -> str | None:
+    url = values.get("relay")
+    if url is None:
+        for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
+            if name in values:
+                raise ConfigError(f'option "{name}" is given without a relay; option "relay" says where one is')
+        return None
+    parts = urlsplit(url)
+    if parts.username is not None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError('option "relay" is not the address of a relay, such as http://host:11115')
+    if _watermark(values) == "signal-table":
+        raise ConfigError('options "relay" and "watermark=signal-table" do not go together: a relay\'s log has GTIDs')
     return url
 
 

@@ -160,11 +160,15 @@ class Planner:
         With one exception: a chunk that gave nothing, because its table was altered while it was read, can only be read
         as of a later end, so the end is moved for it.
         """
-        self._target = self._retried(lambda: self._server.state().executed)
+        self._target = self._retried(lambda: self._server.state(whole=True).executed)
 
     def server_uuid(self) -> str:
         """The server to read from now. A replayed batch may meet another server than the one it was planned on."""
         return self._retried(lambda: str(self._server.query("SELECT @@global.server_uuid")[0][0]))
+
+    def log_uuid(self, start: SourceOffset, end: SourceOffset) -> str | None:
+        """The server in whose log a batch's changes are read; None: :meth:`server_uuid`."""
+        return self._retried(lambda: self._server.log_uuid(start.gtid_set, end.gtid_set))
 
     def finished(self, end: SourceOffset) -> None:
         """A batch is done: its signals' files can go."""
@@ -327,7 +331,7 @@ class Planner:
         end, cuts = (had, ()) if plan.blocks or self._is_read(plan) else self._end(had, state, begin, max_rows)
         plan.stand(str(end))
         limit = plan.full if plan.blocks else self._pace.allow(plan.full, live=end != had)
-        if plan.pending and not plan.paused and limit:
+        if plan.pending and not plan.paused and limit and self._reads_windows(end, blocks=plan.blocks):
             plan.plan_chunks(self._server, limit)
         self._planned_rows = plan.weight
         self._show(plan.chunks, epoch)
@@ -369,6 +373,17 @@ class Planner:
     @property
     def _discovers(self) -> bool:
         return (self._options.start or "snapshot") == "snapshot"
+
+    def _reads_windows(self, end: GtidSet, *, blocks: bool) -> bool:
+        """Whether chunks can be read as of ``end``; where not, a later end will do, unless changes wait for them."""
+        found = self._server.reads_windows(end)
+        if blocks and not found:
+            raise BinlogPurgedError(
+                "the relay's log goes on with that of another server, and tables are being read as of a place before"
+                " that: allow that the server is read (relay_fallback), or begin with a new checkpoint and target",
+                needed=str(end),
+            )
+        return found
 
     def _is_read(self, plan: SnapshotPlan) -> bool:
         """Whether a stream that is for reading tables only has done so: changes are of no use to it then."""
@@ -440,6 +455,7 @@ class Planner:
                 raise ServerBehindError(
                     "the server lacks transactions that the stream was to end with", missing=str(end - state.executed)
                 )
+        end = self._server.reach(had, end)
         if end == had:
             return end, ()
         current = self._server.log_file()
@@ -544,11 +560,18 @@ def _check_position(had: GtidSet, state: ServerState) -> None:
         )  # fmt: skip
     missing = had - state.executed
     if missing:
+        relay = ", or its relay does not have," if state.by_relay else ""
         raise ServerBehindError(
-            "the server has not executed transactions that were already read: it is behind, or not the same",
+            f"the server has not executed{relay} transactions that were already read: it is behind, or not the same",
             missing=str(missing),
         )
     lost = state.purged - had
+    if lost and state.by_relay:
+        raise BinlogPurgedError(
+            "the log that may be read does not reach back so far: give the relay more disk_bytes, allow that the server"
+            " is read (relay_fallback), or remove the checkpoint folder and run again; then all tables are read again",
+            needed=str(lost), purged=str(state.purged),
+        )  # fmt: skip
     if lost:
         raise BinlogPurgedError(
             "the server has purged log that was not read yet: remove the checkpoint folder and run again; then all "

@@ -37,6 +37,8 @@ class ServerState:
     executed: GtidSet
     purged: GtidSet
     variables: Mapping[str, str] = field(default_factory=dict)
+    by_relay: bool = False
+    """Whether the log comes out of a relay, which may have less of it than the server."""
 
 
 class Server(Protocol):
@@ -49,8 +51,11 @@ class Server(Protocol):
     def executed(self) -> GtidSet:
         """What it has executed now: one cheap query."""
 
-    def state(self) -> ServerState:
-        """All that a planning checks."""
+    def state(self, *, whole: bool = False) -> ServerState:
+        """All that a planning checks.
+
+        :param whole: with all that the server has executed, though its log may come from somewhere else.
+        """
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         """The base tables that match, by ``db.table``."""
@@ -63,6 +68,15 @@ class Server(Protocol):
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """A small query."""
+
+    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
+        """How far a batch after ``had`` can go, ``end`` at most: its changes must be places in one server's log."""
+
+    def reads_windows(self, end: GtidSet) -> bool:
+        """Whether chunks can be read as of ``end``: the log from there to now is one server's."""
+
+    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+        """The server in whose log the changes of a batch are read; None: the one that is connected."""
 
     def log_file(self) -> str:
         """The name of the binlog file that is being written."""
@@ -157,7 +171,8 @@ class MySQLServer:
         self._place = end_of(found)
         return found
 
-    def state(self) -> ServerState:
+    def state(self, *, whole: bool = False) -> ServerState:
+        del whole
         names = ", ".join(f"'{name}'" for name in REQUIRED)
         rows = self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
         variables = {str(name).lower(): str(value) for name, value in rows}
@@ -187,6 +202,18 @@ class MySQLServer:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection().query(sql)
+
+    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
+        del had
+        return end
+
+    def reads_windows(self, end: GtidSet) -> bool:
+        del end
+        return True
+
+    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+        del had, end
+        return None
 
     def log_file(self) -> str:
         from headgate.mysql import log_status

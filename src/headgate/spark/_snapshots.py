@@ -73,17 +73,21 @@ class SnapshotPlan:
     """Where the snapshot that the stream begins with stands in the log, while it lasts."""
     holds: bool = False
     """Live changes wait for that snapshot (``snapshot_cut = "start"``)."""
+    begun: frozenset[str] = frozenset()
+    """The tables that had unread ranges before this planning."""
 
     @classmethod
     def begin(cls, state: SnapshotState, notes: Notes, **given: Any) -> SnapshotPlan:
         """Go on from the offset before."""
         read = {table for table, progress in state.active.items() if progress.finished} | set(state.done)
-        return cls(
+        plan = cls(
             active=dict(state.active), queue=list(state.queue), done=list(state.done), redo=list(notes.redo),
             append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), paused=notes.paused,
             readings=dict(notes.readings), stopped=set(notes.stopped), initial=notes.initial,
             found=set(notes.found if notes.fresh else ()), **given,
         )  # fmt: skip
+        plan.begun = frozenset(plan.being_read())
+        return plan
 
     def state(self) -> SnapshotState:
         """For the offset."""
@@ -114,10 +118,14 @@ class SnapshotPlan:
         return table in self.readings and self.readings[table].blocking
 
     def stand(self, end: str) -> None:
-        """The batch ends at this GTID set: the first snapshot is over, or stands there from now on."""
-        if self.initial is None or self.initial == end:
+        """The batch ends at this GTID set: the first snapshot is over, or stands there from now on.
+
+        It is over when all that is to be read was asked for after it; a chunk that gave nothing is still its own.
+        """
+        if self.initial is None or (self.holds and self.initial == end):
             return
-        rest = [table for table in self.being_read() if not self.holds or self._blocking(table)]
+        its_own = self.begun | {chunk.table for chunk in self.redo}
+        rest = [table for table in self.being_read() if (self._blocking(table) if self.holds else table in its_own)]
         self.initial = end if rest else None
         if self.holds and rest:
             self.actions.append({

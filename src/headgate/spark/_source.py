@@ -83,13 +83,13 @@ class _Reading:
         from headgate.control import KafkaSignals
         from headgate.spark._control import ControlFolder
         from headgate.spark._planner import Planner
-        from headgate.spark._server import MySQLServer
+        from headgate.spark._relayed import server_of
 
         path, topic = self._parsed.control_path, self._parsed.signal_topic
-        server = MySQLServer(self._parsed.settings(), without_gtids=self._parsed.watermark == "signal-table")
         return Planner(
-            self._parsed, server, ControlFolder(path) if path else None, topic=KafkaSignals(topic) if topic else None
-        )
+            self._parsed, server_of(self._parsed), ControlFolder(path) if path else None,
+            topic=KafkaSignals(topic) if topic else None,
+        )  # fmt: skip
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -160,13 +160,11 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
+        first, last, planner = SourceOffset.from_json(start), SourceOffset.from_json(end), self._plan()
         tasks = plan_tasks(
-            SourceOffset.from_json(start),
-            SourceOffset.from_json(end),
-            server_uuid=self._plan().server_uuid(),
-            slots=self._parsed.slots,
-            chunk_rows=self._parsed.chunk_rows,
-        )
+            first, last, server_uuid=planner.server_uuid(), log_uuid=planner.log_uuid(first, last),
+            slots=self._parsed.slots, chunk_rows=self._parsed.chunk_rows,
+        )  # fmt: skip
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -201,8 +199,10 @@ class _BatchReader(_Reading, DataSourceReader):
         if self._changes:
             start = None if options.start == "snapshot" else options.start
             first, last = planner.between(start, options.end)
-            uuid = planner.server_uuid()
-            tasks = plan_tasks(first, last, server_uuid=uuid, slots=options.slots, chunk_rows=options.chunk_rows)
+            tasks = plan_tasks(
+                first, last, server_uuid=planner.server_uuid(), log_uuid=planner.log_uuid(first, last),
+                slots=options.slots, chunk_rows=options.chunk_rows,
+            )  # fmt: skip
         else:
             offset, chunks = planner.everything(options.as_of)
             tasks = pack(offset, chunks, options.chunk_rows)

@@ -67,10 +67,19 @@ class Task:
     """Whether the chunks are of the snapshot that the stream begins with."""
 
 
-def plan_tasks(start: SourceOffset, end: SourceOffset, *, server_uuid: str, slots: int, chunk_rows: int) -> list[Task]:
+def plan_tasks(
+    start: SourceOffset,
+    end: SourceOffset,
+    *,
+    server_uuid: str,
+    slots: int,
+    chunk_rows: int,
+    log_uuid: str | None = None,
+) -> list[Task]:
     """At least one task, the header in the first.
 
     :param server_uuid: the server to read from. Is it another one than at planning, the notes about files are void.
+    :param log_uuid: the server that wrote the log's part that is read, where that is another one (out of a relay).
     """
     notes = Notes.from_dict(end.signals)
     same = notes.server_uuid == server_uuid
@@ -81,7 +90,7 @@ def plan_tasks(start: SourceOffset, end: SourceOffset, *, server_uuid: str, slot
     }  # fmt: skip
     unread = _unread(start, notes)
     ranges = _ranges(start.gtid_set, end.gtid_set, notes, same, unread)
-    tasks: list[dict[str, Any]] = [{**common, "log": log} for log in ranges]
+    tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
     weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
     for chunks in _share(end.snapshot.chunks, weights, slots):

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
+import sys
+import termios
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
@@ -18,6 +21,8 @@ from typing import Any, TypeVar
 __all__ = ["Proxy"]
 
 T = TypeVar("T")
+
+_TAKEN_TRIES = 5000
 
 PIECE = 64 * 1024
 """Bytes read at a time; with a limit they go on in tenths of a second's worth, so that they flow evenly."""
@@ -77,6 +82,10 @@ class Proxy:
     def restore(self) -> None:
         """A perfect network again: no cut, limit or delay."""
         self._call(self._do_set(cut=False, rate=None, delay=0.0, cut_after=None))
+
+    def aim(self, host: str, port: int) -> None:
+        """Connections from now on go to another server."""
+        self._target = (host, port)
 
     def limit(self, bytes_per_second: float | None) -> None:
         """Forward at most so many bytes a second per connection and direction; None: as fast as it goes."""
@@ -168,6 +177,7 @@ class Proxy:
         self._forwarded[direction] += len(piece)
         if left is None or self._cut_after is not None:
             return False
+        await _taken(writer)
         await self._do_drop(reset=False, spare=link)
         return True
 
@@ -213,6 +223,19 @@ class _Link:
         finally:  # who waits may be cancelled, when the proxy closes
             for writer in self.writers:
                 writer.close()
+
+
+async def _taken(writer: asyncio.StreamWriter) -> None:
+    """Wait until the other end's system has all that was written, some seconds at most. A connection that is closed
+    while something of the other end is unread is reset, and what was not sent yet is dropped (RFC 1122, 4.2.2.13).
+    """
+    sock = writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        for _ in range(_TAKEN_TRIES):
+            queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+            if not writer.transport.get_write_buffer_size() and not int.from_bytes(queued, sys.byteorder):
+                return
+            await asyncio.sleep(0.001)
 
 
 async def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:

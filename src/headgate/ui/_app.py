@@ -22,10 +22,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from headgate._tokens import Token, is_loopback
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.lake import duration
-from headgate.ui._guard import Guard, Token, is_loopback
+from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import View, Watched, watch
 

@@ -8,29 +8,19 @@ Signals always need the token: without one there are no signals. What else keeps
 * a POST must come from our own page or from no page at all (``Origin``, ``Sec-Fetch-Site``), and the token must be in
   the request itself, as Bearer or in the form. What a browser adds by itself (Basic) lets one read, not ask;
 * answers are never cached or framed, and nothing is loaded from elsewhere or run that is not a file of ours.
-
-The token is compared in constant time and is in no answer, log or repr.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
-import ipaddress
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.errors import ConfigError
+from headgate._tokens import Token, is_loopback
 
-__all__ = ["Guard", "Token", "is_loopback"]
-
-_SHORTEST = 16
-"""Characters of a token: what ``openssl rand -hex 16`` gives is twice that; a word would be guessed."""
+__all__ = ["Guard"]
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -41,63 +31,6 @@ _HEADERS = {
     "referrer-policy": "same-origin",  # with no-referrer, browsers hide the origin of our own form
     "x-content-type-options": "nosniff",
 }
-
-
-class Token:
-    """The secret that allows signals.
-
-    :raises ConfigError: it is too short to be one.
-    """
-
-    def __init__(self, text: str) -> None:
-        if len(text) < _SHORTEST:
-            raise ConfigError(f"the token is shorter than {_SHORTEST} characters; make one: openssl rand -hex 16")
-        self._bytes = text.encode()
-
-    @classmethod
-    def from_file(cls, file: Path) -> Token:
-        """The token in a file, without the white space around it.
-
-        :raises ConfigError: the file cannot be read, or what it holds is too short.
-        """
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise ConfigError(f"the token file {file} cannot be read: {reason}") from None
-        return cls(text.strip())
-
-    def equals(self, given: str) -> bool:
-        """Whether this is it; takes as long for any other of the same length."""
-        return hmac.compare_digest(given.encode(), self._bytes)
-
-    def __repr__(self) -> str:
-        return "Token(…)"
-
-    def bearer(self, headers: Headers) -> bool:
-        """Whether the request carries it as Bearer."""
-        scheme, _, value = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and self.equals(value.strip())
-
-    def basic(self, headers: Headers) -> bool:
-        """Whether the request carries it as the password of any user, as browsers ask for it."""
-        scheme, _, value = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic":
-            return False
-        try:
-            _, _, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            return False
-        return self.equals(password)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address or name."""
-    name = host.strip("[]")
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name.lower() == "localhost"
 
 
 class Guard:

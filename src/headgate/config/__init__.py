@@ -1,0 +1,52 @@
+"""The pipeline's configuration file, as frozen values.
+
+``pipeline.toml``::
+
+    name = "shop"
+    [source]
+    url = "mysql://headgate@127.0.0.1:3306"    # password from $HEADGATE_PASSWORD, password_env or password_file
+    tables = ["shop.*", "!shop.tmp_*"]          # globs on db.table; ! removes; the last match wins
+    server_ids = "5400-5499"
+    [target]
+    path = "./lake"                             # any path that Spark can write
+    mode = "current"                            # or ["current", "changelog"]
+    [spark]                                     # any spark.* setting
+    [tables."shop.orders"]                      # policies of one table
+
+Every mistake is a ``ConfigError`` of one line that names the key, what is allowed there, and the nearest known key. No
+password is ever part of these values: they name where it is. docs/configuration.md is made from the descriptions here
+(``tools/generate_configuration.py``).
+"""
+
+from __future__ import annotations
+
+from headgate.config._file import ConfigFile, check_change, write_config
+from headgate.config._outside import (
+    KafkaChannelConfig,
+    NotificationsConfig,
+    SignalsConfig,
+    UiConfig,
+    WebhookConfig,
+)
+from headgate.config._parse import load_config, parse_config
+from headgate.config._pipeline import PipelineConfig
+from headgate.config._source import SnapshotMode, SourceConfig, TableConfig
+from headgate.config._target import TargetConfig
+
+__all__ = [
+    "ConfigFile",
+    "KafkaChannelConfig",
+    "NotificationsConfig",
+    "PipelineConfig",
+    "SignalsConfig",
+    "SnapshotMode",
+    "SourceConfig",
+    "TableConfig",
+    "TargetConfig",
+    "UiConfig",
+    "WebhookConfig",
+    "check_change",
+    "load_config",
+    "parse_config",
+    "write_config",
+]

@@ -1,0 +1,102 @@
+"""From TOML to checked values; each mistake becomes one line."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from headgate.config._outside import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
+from headgate.config._pipeline import PipelineConfig
+from headgate.config._source import SourceConfig, TableConfig
+from headgate.config._target import TargetConfig
+from headgate.errors import ConfigError
+
+__all__ = ["load_config", "parse_config"]
+
+
+def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
+    """Read and check a pipeline file; relative paths in it start at the working directory.
+
+    :raises ConfigError: no such file, not TOML, or a wrong key or value.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}; headgate init writes one") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8, so it is not TOML") from None
+    return parse_config(text, where=str(file))
+
+
+def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:
+    """Check a pipeline file's text.
+
+    :param where: the file's name, for messages.
+    :param folder: where relative paths in it start (the working directory).
+    :raises ConfigError: not TOML, or a wrong key or value.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not TOML: {error}") from None
+    _resolve(value, "target", "path", folder or Path.cwd())
+    for key in ("password_file", "relay_token_file", "relay_ca_file"):
+        _resolve(value, "source", key, folder or Path.cwd())
+    _resolve(value, "ui", "token_file", folder or Path.cwd())
+    for section in ("notifications", "signals"):
+        _resolve(value, f"{section}.kafka", "settings_file", folder or Path.cwd())
+    _resolve(value, "notifications.webhook", "token_file", folder or Path.cwd())
+    try:
+        return PipelineConfig.model_validate(value)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(error)}") from None
+
+
+def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> None:
+    """Make a relative path absolute; URIs (``s3://…``, ``file:/…``) stay as they are."""
+    table: Any = value
+    for name in section.split("."):
+        table = table.get(name) if isinstance(table, dict) else None
+    path = table.get(key) if isinstance(table, dict) else None
+    if isinstance(path, str) and path and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
+        table[key] = os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
+
+
+def _explain(error: ValidationError) -> str:
+    """The first mistake, in one line."""
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        known = sorted(field.alias or name for name, field in _model_at(place[:-1]).model_fields.items())
+        near = difflib.get_close_matches(place[-1], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"unknown key {'.'.join(place)}{hint} (known there: {', '.join(known)})"
+    if first["type"] == "missing":
+        return f"{'.'.join(place)} is missing: {_description(place)}"
+    text = " ".join(first["msg"].removeprefix("Value error, ").split())
+    return f"{'.'.join(place)}: {text}" if place else text
+
+
+def _model_at(place: list[str]) -> type[BaseModel]:
+    models: dict[str, type[BaseModel]] = {
+        "source": SourceConfig, "target": TargetConfig, "tables": TableConfig, "ui": UiConfig,
+        "notifications": NotificationsConfig, "notifications.kafka": KafkaChannelConfig,
+        "notifications.webhook": WebhookConfig,
+        "signals": SignalsConfig, "signals.kafka": KafkaChannelConfig,
+    }  # fmt: skip
+    return models.get(".".join(place)) or models.get(place[0], PipelineConfig) if place else PipelineConfig
+
+
+def _description(place: list[str]) -> str:
+    return (_model_at(place[:-1]).model_fields[place[-1]].description or "").replace("`", "")

@@ -1,0 +1,83 @@
+"""The whole file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from headgate._policies import POLICY_VALUES, Policies
+from headgate.config._model import Model, is_table
+from headgate.config._outside import NotificationsConfig, SignalsConfig, UiConfig
+from headgate.config._source import SourceConfig, TableConfig
+from headgate.config._target import TargetConfig
+
+__all__ = ["PipelineConfig"]
+
+
+class PipelineConfig(Model):
+    """One pipeline."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$",
+        description="the pipeline's name: letters, digits, `_`, `.` and `-`",
+    )
+    source: SourceConfig = Field(description="the MySQL server")
+    target: TargetConfig = Field(description="where the tables go")
+    spark: dict[str, str] = Field(
+        default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
+    )
+    signals: SignalsConfig = Field(default_factory=SignalsConfig, description="a Kafka topic with signals")
+    ui: UiConfig = Field(default_factory=UiConfig, description="the page, off by default")
+    notifications: NotificationsConfig = Field(
+        default_factory=NotificationsConfig, description="who is told how snapshots go; nobody by default"
+    )
+    tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
+
+    def policies(self) -> Policies:
+        """What values become, for all tables and for those with policies of their own."""
+        return Policies.make(
+            _policy_values(self.source), {name: _policy_values(table) for name, table in self.tables.items()}
+        )
+
+    def conditions(self) -> dict[str, str]:
+        """By ``db.table``: which rows readings bring, where not all are wanted."""
+        return {name: table.condition for name, table in self.tables.items() if table.condition is not None}
+
+    def accepts_cascades(self, table: str) -> bool:
+        """Whether ``db.table`` is followed although foreign keys change its rows unseen."""
+        return table in self.tables and self.tables[table].foreign_keys == "accept"
+
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _settings(cls, given: Any) -> Any:
+        flat: dict[str, str] = {}
+        _flatten(given, "", flat)
+        return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
+
+    @field_validator("tables")
+    @classmethod
+    def _names(cls, tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
+        for name in tables:
+            if not is_table(name):
+                raise ValueError(f'{name!r} is no table; expected [tables."db.table"], with the quotes')
+        return tables
+
+
+def _policy_values(model: Model) -> dict[str, Any]:
+    """The policies that a section sets or has by default."""
+    values = model.model_dump(by_alias=True, exclude_none=True)
+    return {name: values[name] for name in POLICY_VALUES if name in values}
+
+
+def _flatten(given: Any, prefix: str, out: dict[str, str]) -> None:
+    if not isinstance(given, dict):
+        raise ValueError("expected a table of spark.* settings")  # noqa: TRY004 - pydantic takes no other
+    for key, value in given.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            _flatten(value, f"{name}.", out)
+        elif isinstance(value, bool):
+            out[name] = str(value).lower()
+        else:
+            out[name] = str(value)

@@ -1,0 +1,241 @@
+"""``[source]``, and what it says of one table: ``[tables."db.table"]``."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from headgate._policies import Bit, Json, Time, WideDecimals, Window, ZeroDates
+from headgate.config._model import Model, is_table
+
+__all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
+
+SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
+
+_PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
+_SERVER_ID_LIMIT: Final = 1 << 32
+"""MySQL's server ids are 32-bit and 0 is nobody's."""
+_AS_IN_SOURCE: Final = "as in `[source]`, for this table"
+_URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
+
+
+class SourceConfig(Model):
+    """The MySQL server that is read, and how."""
+
+    url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
+    tables: tuple[str, ...] = Field(
+        description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins"
+    )
+    password_env: str | None = Field(
+        None, description="environment variable that holds the password; when neither is given: `HEADGATE_PASSWORD`"
+    )
+    password_file: str | None = Field(
+        None, description="file that holds the password; a relative path starts at the working directory"
+    )
+    server_ids: str | None = Field(
+        None, description='server ids that reading the log may use, such as `"5400-5499"`; bounded reads need none'
+    )
+    chunk_rows: int = Field(250_000, ge=1, description="rows of a snapshot chunk")
+    max_rows_per_batch: int | None = Field(
+        None, ge=1, description="changes in a batch, roughly; a transaction is never divided"
+    )
+    poll_ms: int = Field(500, ge=10, le=600_000, description="milliseconds between two questions of an idle stream")
+    retry_seconds: int = Field(
+        600, ge=0, le=86_400, description="seconds to try again when the server cannot be reached or is behind"
+    )
+    snapshot_mode: SnapshotMode = Field(
+        "initial",
+        description="`initial`: the tables are read when the pipeline begins, then followed; `initial_only`: the run"
+        " ends when they are read; `no_data`: followed from now on, and read when an `execute-snapshot` signal names"
+        " them; `when_needed`: as `initial`, and read again where the server has purged the log that comes next;"
+        " `always`: as `when_needed`, and at each start",
+    )
+    snapshot_new_tables: bool = Field(
+        True,
+        description="tables that appear later, or that a changed `tables` includes: `true` reads them at once; `false`"
+        " follows their changes, and reads them when an `execute-snapshot` signal names them",
+    )
+    snapshot_cut: Literal["batch", "start"] = Field(
+        "batch",
+        description="the snapshot that a pipeline begins with: `batch` reads each part as of the batch that brings it,"
+        " beside the live changes; `start` reads all of it as of the point in the log where the pipeline began, and"
+        " live changes wait until it is done",
+    )
+    watermark: Literal["gtid", "signal-table", "lock"] = Field(
+        "gtid",
+        description="what makes the rows that are read exact: `gtid` needs nothing but read access; `lock` also locks"
+        " the tables of a chunk, which tables without a key need if they are written all the time; `signal-table`"
+        " writes a row to `signal_table`, and does on servers with `gtid_mode=OFF`, too",
+    )
+    lock_hold: Literal["setup", "read"] = Field(
+        "setup", description="tables are locked until a view of them is open (`setup`), or their rows are read (`read`)"
+    )
+    lock_wait_seconds: int = Field(
+        10, ge=1, le=240, description="seconds to wait for a table lock; then the batch is tried again"
+    )
+    snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
+        None,
+        description="the snapshot that a pipeline begins with, in Debezium's words: `minimal` locks tables while a view"
+        " of them is opened, `extended` until their rows are read, `none` not at all; when it is not given: as"
+        " `watermark` and `lock_hold` say",
+    )
+    snapshot_share: float = Field(
+        1.0,
+        ge=0.01,
+        le=1,
+        description="the part of a batch's time that reading tables may take while there are live changes: with 0.5 a"
+        " snapshot makes batches, and so the delay of changes, about twice as long; 1: no limit",
+    )
+    signal_table: str | None = Field(
+        None,
+        description="`db.table` with text columns `id`, `type`, `data`: rows inserted there are signals. It need not be"
+        " among `tables`; if it is not, nothing of it goes to the target",
+    )
+    relay: str | None = Field(
+        None,
+        description="`http://host:port` of a [relay](relay.md) that keeps the server's log: the log is read from there,"
+        " so that any number of pipelines cost the server one dump; tables are still read from the server",
+    )
+    relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
+    relay_token_file: str | None = Field(
+        None,
+        description="file that holds the token that the relay asks for; a relative path starts at the working"
+        " directory",
+    )
+    relay_ca_file: str | None = Field(
+        None,
+        description="PEM file with the certificates to trust, for a relay with `https`; else the system's; a relative"
+        " path starts at the working directory",
+    )
+    relay_fallback: bool = Field(
+        False,
+        description="log that the relay does not keep any more: `false` stops with an error, `true` reads it from the"
+        " server",
+    )
+    zero_dates: ZeroDates = Field(
+        "error",
+        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"
+        " in a key), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's form",
+    )
+    window: Window = Field(
+        "rewind",
+        description="rows that change while a chunk is read: `rewind` turns them back, so that the chunk is exact as of"
+        " its batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
+        " follow bring them up to date; `drop` leaves them out, and the changes that follow bring them, which needs"
+        " `binlog_row_image=FULL` too",
+    )
+    wide_decimals: WideDecimals = Field(
+        "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"
+    )
+    json_: Json = Field(
+        "string",
+        alias="json",
+        description="JSON: a `string` in MySQL's form, or `variant`: Spark's VARIANT, which is quicker to query, but"
+        " keeps of a number its value only (1.50 is 1.5), and of one with more than 38 digits a double",
+    )
+    time: Time = Field("text", description="TIME: MySQL's `text`, or `microseconds` as a bigint")
+    bit: Bit = Field("integer", description="BIT(n): an `integer`, or `binary`: its (n + 7) / 8 bytes, big-endian")
+
+    @field_validator("url")
+    @classmethod
+    def _a_server(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            host, password = parts.hostname, parts.password
+        except ValueError:
+            raise ValueError("expected mysql://user@host:3306") from None
+        if parts.scheme != "mysql" or not host:
+            raise ValueError("expected mysql://user@host:3306")
+        if password is not None or any(name.lower() in _PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
+            raise ValueError(_URL_REMEDY)
+        return url
+
+    @field_validator("relay")
+    @classmethod
+    def _a_relay(cls, url: str | None) -> str | None:
+        try:
+            parts = urlsplit(url or "http://none")
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError("expected http://host:port or https://host:port")
+        return url
+
+    @field_validator("tables")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if not any(not pattern.startswith("!") for pattern in patterns):
+            raise ValueError('expected at least one pattern that does not begin with !, such as "shop.*"')
+        for pattern in patterns:
+            if not is_table(pattern.removeprefix("!")):
+                raise ValueError(f'{pattern!r} is no table pattern; expected db.table, such as "shop.*"')
+        return patterns
+
+    @field_validator("signal_table")
+    @classmethod
+    def _a_table(cls, name: str | None) -> str | None:
+        if name is not None and not is_table(name):
+            raise ValueError('expected db.table, such as "shop.signals"')
+        return name
+
+    @field_validator("password_env")
+    @classmethod
+    def _a_variable(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError("expected the name of an environment variable (it names it, it is not the password)")
+        return name
+
+    @field_validator("server_ids")
+    @classmethod
+    def _ids(cls, text: str | None) -> str | None:
+        for part in text.split(",") if text is not None else ():
+            found = re.fullmatch(r"\s*([0-9]{1,10})(?:-([0-9]{1,10}))?\s*", part)
+            first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+            if not 0 < first <= last < _SERVER_ID_LIMIT:
+                raise ValueError("expected numbers and ranges from 1 to 4294967295, such as 5400-5499")
+        return text
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SourceConfig:
+        if self.password_env is not None and self.password_file is not None:
+            raise ValueError("password_env and password_file are both set; keep one")
+        if self.watermark == "signal-table" and self.signal_table is None:
+            raise ValueError("watermark is signal-table; signal_table says in which table, db.table")
+        if self.watermark == "signal-table" and self.relay is not None:
+            raise ValueError("relay and watermark = signal-table do not go together: a relay's log has GTIDs")
+        if self.relay is None and (
+            self.relay_source or self.relay_token_file or self.relay_ca_file or self.relay_fallback
+        ):
+            raise ValueError("relay_… says how a relay is read; relay says where it is, http://host:port")
+        return self
+
+
+class TableConfig(Model):
+    """Policies of one table."""
+
+    schema_changes: Literal["evolve", "strict"] = Field(
+        "evolve",
+        description="`evolve`: an ALTER that may change rows reads the table again; `strict`: it stops the table",
+    )
+    condition: str | None = Field(
+        None,
+        min_length=1,
+        description="SQL over the table's columns: readings bring only the rows that fulfil it; changes are followed"
+        " for all rows",
+    )
+    window: Window | None = Field(None, description=_AS_IN_SOURCE)
+    zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
+    wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
+    json_: Json | None = Field(None, alias="json", description=_AS_IN_SOURCE)
+    time: Time | None = Field(None, description=_AS_IN_SOURCE)
+    bit: Bit | None = Field(None, description=_AS_IN_SOURCE)
+    foreign_keys: Literal["refuse", "accept"] = Field(
+        "refuse",
+        description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log this:"
+        " `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows what"
+        " the log holds, with a warning",
+    )

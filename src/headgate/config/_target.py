@@ -1,0 +1,47 @@
+"""``[target]``."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from headgate.config._model import Model
+
+__all__ = ["TargetConfig"]
+
+Mode = Literal["current", "changelog"]
+
+_MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
+
+
+class TargetConfig(Model):
+    """Where the tables go: exactly one of `path` and `catalog`."""
+
+    path: str | None = Field(
+        None,
+        description="folder or URI of the lake, as Spark takes it; a relative path starts at the working directory",
+    )
+    catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
+    mode: tuple[Mode, ...] = Field(
+        ("current",),
+        description="`current` (each table as it is now), `changelog` (every change), or a list of both",
+    )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _as_list(cls, mode: Any) -> Any:
+        values = [mode] if isinstance(mode, str) else mode
+        if not isinstance(values, (list, tuple)) or not values or any(value not in _MODES for value in values):
+            raise ValueError('expected "current", "changelog" or a list of them')
+        return tuple(value for value in _MODES if value in values)
+
+    @model_validator(mode="after")
+    def _a_place(self) -> TargetConfig:
+        if self.path and self.catalog:
+            raise ValueError("target.path and target.catalog are both set; keep one")
+        if self.catalog is not None:
+            raise ValueError("named tables (target.catalog) are not supported yet; set target.path to a folder or URI")
+        if not self.path:
+            raise ValueError("target.path is missing: a folder or URI that Spark can write")
+        return self

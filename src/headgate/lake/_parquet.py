@@ -1,0 +1,225 @@
+"""Parquet files for a Delta table, written where the rows are Arrow already: no row passes through the JVM.
+
+A file is one of the table's files only once a commit names it (``_append``), so a writer that dies leaves nothing but
+an orphan, which VACUUM removes, as Spark's own writers do. Here is what such a commit needs to know of a file: its
+``add`` action with statistics, by which Delta skips files (Delta Transaction Log Protocol, "Add File and Remove File"
+and "Per-file Statistics").
+
+**Statistics** are bounds: least and greatest value, and nulls, of the first 32 leaf columns. They may be wide, never
+narrow: texts are cut to 32 characters, the greatest one then raised by U+10FFFF; times are cut to milliseconds, which
+readers allow for; what has no order that Spark and Arrow share (booleans, binaries, lists) has none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+__all__ = ["CODECS", "LEAVES", "FileStatistics", "is_plain", "write_files"]
+
+LEAVES = 32
+"""Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
+
+CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "none": "none", "uncompressed": "none"}
+"""Spark's names of the codecs that mean the same here."""
+
+_TEXT_CHARACTERS = 32
+_GROUP_BYTES = 64 << 20
+_FILE_BYTES = 512 << 20
+_CALENDAR = {b"org.apache.spark.version": b"4.0.0"}
+"""Readers take days and times of a file that Spark wrote since 3.0 as they are, in the proleptic Gregorian calendar;
+those of unknown writers by a setting (Spark's ``DataSourceUtils.datetimeRebaseSpec``)."""
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether Spark reads from a file of ours what it would have written itself for a column of this type."""
+    if pa.types.is_struct(kind):
+        return all(is_plain(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return is_plain(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return kind.unit == "us" and kind.tz in (None, "UTC")
+    if pa.types.is_decimal128(kind):
+        return bool(kind.precision <= 38)
+    simple = (pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean)
+    texts = (pa.types.is_string, pa.types.is_binary, pa.types.is_date32)
+    return any(fits(kind) for fits in (*simple, *texts))
+
+
+class FileStatistics:
+    """Bounds of the rows of one file, gathered part by part."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._leaves = list(_leaves(schema))[:LEAVES]
+        self._nulls = [0] * len(self._leaves)
+        self._least: list[Any] = [None] * len(self._leaves)
+        self._greatest: list[Any] = [None] * len(self._leaves)
+        self.rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Take in more rows."""
+        self.rows += table.num_rows
+        for i, path in enumerate(self._leaves):
+            values = table.column(path[0])
+            for name in path[1:]:
+                values = pc.struct_field(values, name)
+            self._nulls[i] += values.null_count
+            if not _ordered(values.type) or values.null_count == len(values):
+                continue
+            bounds = pc.min_max(values)
+            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+            self._least[i] = least if self._least[i] is None else min(self._least[i], least)
+            self._greatest[i] = greatest if self._greatest[i] is None else max(self._greatest[i], greatest)
+
+    def to_json(self) -> str:
+        """The ``stats`` of an ``add`` action."""
+        least: dict[str, Any] = {}
+        greatest: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for i, path in enumerate(self._leaves):
+            _put(nulls, path, str(self._nulls[i]))
+            if self._least[i] is not None:
+                low, high = _least_text(self._least[i]), _greatest_text(self._greatest[i])
+                if low is not None and high is not None:
+                    _put(least, path, low)
+                    _put(greatest, path, high)
+        parts = {"minValues": least, "maxValues": greatest, "nullCount": nulls}
+        return _object({"numRecords": str(self.rows), "tightBounds": "true", **parts})
+
+
+def write_files(batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schema, codec: str) -> Iterator[str]:
+    """Write the rows into new files of the folder, and give each file's ``add`` action, as JSON, when all are there.
+
+    :param batches: of exactly this schema.
+    :param folder: the table's, on this machine's file system; made if it is not there.
+    :param codec: one of :data:`CODECS`.
+    :raises OSError: a file cannot be written. No file is left then.
+    """
+    done: list[str] = []
+    paths: list[Path] = []
+    try:
+        source = _groups(batches, schema)
+        group = next(source, None)
+        while group is not None:
+            path = Path(folder) / f"part-{len(paths):05d}-{uuid.uuid4()}-c000.{codec}.parquet"
+            paths.append(path)
+            statistics, group = _write_file(path, group, source, schema, codec)
+            done.append(_add_action(path, statistics))
+    except BaseException:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        raise
+    yield from done
+
+
+def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows in tables that are large enough to be a row group; the last one may be small."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(held, schema)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def _write_file(
+    path: Path, first: pa.Table, more: Iterator[pa.Table], schema: pa.Schema, codec: str
+) -> tuple[FileStatistics, pa.Table | None]:
+    """One file: ``first`` and what follows, up to the size of a file; and the rows that come after it."""
+    statistics = FileStatistics(schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    group: pa.Table | None = first
+    with (
+        path.open("xb") as sink,
+        pq.ParquetWriter(
+            sink, schema.with_metadata(_CALENDAR), compression=CODECS[codec], store_schema=False,
+            store_decimal_as_integer=True,
+        ) as writer,
+    ):  # fmt: skip
+        while group is not None and (group is first or sink.tell() < _FILE_BYTES):
+            writer.write_table(group.replace_schema_metadata(_CALENDAR), row_group_size=group.num_rows)
+            statistics.add(group)
+            group = next(more, None)
+    return statistics, group
+
+
+def _add_action(path: Path, statistics: FileStatistics) -> str:
+    add = {
+        "path": path.name,
+        "partitionValues": {},
+        "size": path.stat().st_size,
+        "modificationTime": time.time_ns() // 1_000_000,
+        "dataChange": True,
+        "stats": statistics.to_json(),
+    }
+    return json.dumps({"add": add})
+
+
+def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, (*above, field.name))
+        else:
+            yield (*above, field.name)
+
+
+def _ordered(kind: pa.DataType) -> bool:
+    return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind))
+
+
+def _least_text(value: Any) -> str | None:
+    return _json(value[:_TEXT_CHARACTERS] if isinstance(value, str) else value)
+
+
+def _greatest_text(value: Any) -> str | None:
+    if isinstance(value, str) and len(value) > _TEXT_CHARACTERS:
+        if value[_TEXT_CHARACTERS] == "\U0010ffff":
+            return None  # nothing is greater
+        value = value[:_TEXT_CHARACTERS] + "\U0010ffff"
+    return _json(value)
+
+
+def _json(value: Any) -> str | None:
+    """A value as statistics have it; None: it has no place there."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, datetime):
+        return f'"{value.isoformat(timespec="milliseconds").replace("+00:00", "Z")}"'
+    if isinstance(value, date):
+        return f'"{value.isoformat()}"'
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else None
+    return str(value)
+
+
+def _put(target: dict[str, Any], path: tuple[str, ...], text: str) -> None:
+    for name in path[:-1]:
+        target = target.setdefault(name, {})
+    target[path[-1]] = text
+
+
+def _object(values: Mapping[str, Any]) -> str:
+    """A JSON object of texts that are JSON already: decimals keep their digits."""
+    members = (
+        f"{json.dumps(name)}:{_object(value) if isinstance(value, dict) else value}" for name, value in values.items()
+    )
+    return "{" + ",".join(members) + "}"

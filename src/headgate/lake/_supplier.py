@@ -1,0 +1,233 @@
+"""Rows for the bootstraps of a relay's consumers out of a lake's ``current`` tables, without asking MySQL for them.
+
+The newest row of the ledger names, for each table that is ``live``, the Delta version at which it holds exactly the
+source as of the row's GTID set. A bootstrap is of one such row: its set and versions are its token, so all parts are
+as of one point, whenever they are read. A part is a row group of one of the version's files, in the order of their
+names, without the rows that the version's deletion vectors name; neither ever changes, so a part read again gives the
+same rows in the same order. When VACUUM has removed files the bootstrap begins again.
+
+No Spark is needed: delta-rs reads the tables' logs and deletion vectors, pyarrow their files. Tables whose readers have
+to know more than that (column mapping) are refused.
+
+The relay and its kernels are loaded where they are needed: other users of this room have no use for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, LocalFileSystem
+
+from headgate.errors import SnapshotRefusedError, TargetError, UnsupportedError
+from headgate.gtid import GtidSet
+from headgate.lake._layout import Lake
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from headgate._policies import Policies
+    from headgate.mysql import ConnectionSettings
+    from headgate.relay import Beginning, LogicalSource, Rows
+
+__all__ = ["LakeSupplier"]
+
+_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz"})
+"""What readers of a table may have to know."""
+
+
+class LakeSupplier:
+    """A :class:`headgate.relay.Supplier` of the tables in one lake.
+
+    :param settings: of the server that the lake is a copy of, which is asked for the tables' definitions.
+    :param policies: as the relay has them; a pipeline with others has other types, and is refused.
+    """
+
+    def __init__(self, lake: Lake, settings: ConnectionSettings, policies: Policies) -> None:
+        self._lake, self._settings, self._policies = lake, settings, policies
+
+    def begin(self) -> Beginning:
+        """The newest batch.
+
+        :raises TargetError: there is none, or it cannot be read.
+        """
+        from headgate.relay import Beginning
+
+        newest = self._newest()
+        versions = {one["table"]: one["version"] for one in newest["tables"] if one["state"] == "live"}
+        return Beginning(GtidSet.parse(newest["gtid"]), {"lake": self._lake.path, "versions": versions})
+
+    def _newest(self) -> dict[str, Any]:
+        """The ledger's newest row, by the statistics of its files: each holds a row or a few."""
+        with _table(self._lake.ledger) as table:
+            files = pa.table(table.get_add_actions(flatten=True))
+        if not files.num_rows:
+            raise TargetError(f"the ledger at {self._lake.path} has no batch yet")
+        last = files.sort_by([("max.epoch", "descending")])["path"][0].as_py()
+        with _parquet(f"{self._lake.ledger}/{last}") as file:
+            rows = file.read(columns=["epoch", "gtid", "tables"])
+        return max(rows.to_pylist(), key=lambda row: int(row["epoch"]))
+
+    def plan(
+        self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        """The next row group.
+
+        :raises SnapshotRefusedError: the lake has no copy of the table that is equal to it.
+        """
+        number = 0 if before is None else int(before["part"]) + 1
+        return {"part": number} if number < len(self._version(source, token).parts) else None
+
+    def read(
+        self, source: LogicalSource, token: Mapping[str, Any], part: Mapping[str, Any], executed: GtidSet, hint: Any
+    ) -> Rows | None:
+        """Its rows.
+
+        :raises PlanGoneError: the files are gone.
+        :raises UnsupportedError: the copy's columns are not those of the table.
+        """
+        from headgate.columns import TableCodec
+        from headgate.mysql import Connection
+        from headgate.relay import Rows, keyed_table
+
+        del executed, hint
+        with Connection.open(self._settings) as connection:
+            table = keyed_table(connection, source)
+        fields = TableCodec(table, self._policies).fields
+        try:
+            found = self._version(source, token).read(part["part"], [field.name for field in fields])
+            columns = found.cast(pa.schema(fields))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError) as error:
+            raise UnsupportedError(f"the copy has other columns than the table: {error}", table=source.table) from None
+        return Rows(table, columns) if columns.num_rows else None
+
+    def _version(self, source: LogicalSource, token: Mapping[str, Any]) -> _Version:
+        version = token["versions"].get(source.table)
+        if version is None:
+            raise SnapshotRefusedError(
+                f"the lake at {self._lake.path} has no live copy of it in the batch that the bootstrap is of",
+                table=source.table,
+            )
+        return _opened(self._lake.current(source.table), int(version))
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A version of a table."""
+
+    path: str
+    parts: list[tuple[str, int, int]]
+    """Row groups: the file's name, the group's number, the file's rows before it."""
+    kept: Mapping[str, pa.BooleanArray]
+    """Of files with deletion vectors, by name: which of their rows are there."""
+
+    def read(self, number: int, columns: list[str]) -> pa.Table:
+        """The rows of a part.
+
+        :raises PlanGoneError: its file is gone.
+        :raises KeyError: there is no such column.
+        """
+        from headgate.relay import PlanGoneError
+
+        if number >= len(self.parts):
+            raise PlanGoneError("the copy has not the parts that it had")
+        name, group, before = self.parts[number]
+        with _parquet(f"{self.path}/{name}") as file:
+            missing = {*columns} - {*file.schema_arrow.names}
+            if missing:
+                raise KeyError(", ".join(sorted(missing)))
+            rows = file.read_row_group(group, columns=columns).select(columns)
+        kept = self.kept.get(name)
+        if kept is None:
+            return rows
+        chosen = kept.slice(before, rows.num_rows)
+        rest = pa.repeat(True, rows.num_rows - len(chosen))  # a vector may end with the last row that it takes away
+        return rows.filter(pa.concat_arrays([chosen, rest]))
+
+
+@contextmanager
+def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
+    """:raises PlanGoneError: the file is gone."""
+    from headgate.relay import PlanGoneError
+
+    try:
+        system, path = (LocalFileSystem(), uri) if uri.startswith("/") else FileSystem.from_uri(uri)
+        with pq.ParquetFile(path, filesystem=system, coerce_int96_timestamp_unit="us") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise PlanGoneError(f"the copy was vacuumed: {error}") from None
+
+
+@contextmanager
+def _table(path: str, version: int | None = None) -> Iterator[DeltaTable]:
+    """A version of the table at a path, or the newest one.
+
+    delta-rs takes ``%2E`` in a local path for a dot, and tables lie in folders with such names: it gets a folder of
+    links to the log and the deletion vectors.
+
+    :raises TargetError: it cannot be read.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    with ExitStack() as stack:
+        there = path
+        try:
+            if path.startswith("/"):
+                there = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
+                _link(Path(path), Path(there))
+            yield DeltaTable(there, version=version)
+        except (DeltaError, OSError) as error:
+            raise TargetError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _link(table: Path, to: Path) -> None:
+    """All that the table has but its rows."""
+    for entry in table.iterdir() if table.is_dir() else ():
+        if entry.suffix != ".parquet":
+            (to / entry.name).symlink_to(entry, target_is_directory=entry.is_dir())
+
+
+@lru_cache(maxsize=64)
+def _opened(path: str, version: int) -> _Version:
+    """A version of the table at a path.
+
+    :raises TargetError: it cannot be read; PlanGoneError: it is gone.
+    """
+    with _table(path, version) as table:
+        unknown = {*(table.protocol().reader_features or ())} - _FEATURES
+        if unknown:
+            raise TargetError(f"{path} asks its readers for {', '.join(sorted(unknown))}")
+        names = sorted(pa.table(table.get_add_actions())["path"].to_pylist())
+        vectors = pa.table(table.deletion_vectors())
+    if any("/" in name or "%" in name for name in names):
+        raise TargetError(f"{path} has files elsewhere than in its folder, as no table of a pipeline has")
+    kept = _kept(path, frozenset(names), vectors)
+    parts = []
+    for name in names:
+        with _parquet(f"{path}/{name}") as file:
+            counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        befores = accumulate(counts, initial=0)
+        parts += [(name, number, before) for number, before in zip(range(len(counts)), befores, strict=False)]
+    return _Version(path, parts, kept)
+
+
+def _kept(path: str, names: frozenset[str], vectors: pa.Table) -> dict[str, pa.BooleanArray]:
+    """The deletion vectors by the names of their files.
+
+    :param vectors: ``filepath`` (string, a URI or a path), ``selection_vector`` (list<bool>), as delta-rs has them.
+    :raises TargetError: one is of a file that the table has not: its rows would come back.
+    """
+    uris, rows = vectors["filepath"].to_pylist(), vectors["selection_vector"]
+    kept = {uri.rpartition("/")[2]: rows[number].values for number, uri in enumerate(uris)}
+    if len(kept) < len(uris) or not kept.keys() <= names:
+        raise TargetError(f"{path} has deletion vectors of files that are not among its own: {', '.join(uris)}")
+    return kept

@@ -1,0 +1,154 @@
+"""Calls one consumer, or several side by side, in order and within a time.
+
+A single consumer without a time limit is called in the client's own thread, and what it answers is known at once. Else
+each consumer has a *lane*, a thread that makes its calls in the order in which they were posted; the consumers wait for
+each other at a *barrier* only, where the gravest of their answers counts. The client has a barrier before every
+checkpoint, so a checkpoint means that all of them have had everything before it. A consumer that said ``ERROR`` is not
+called again before the barrier.
+
+Databus does the same with a pool of threads (``MultiConsumerCallback.java``). A callback that takes longer than
+its time is an ``ERROR`` there, and it is called again beside the one that still runs; here the client ends instead,
+because it could not keep the order of that consumer's calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, TypeAlias
+
+from headgate.errors import RelayConsumerError
+from headgate.relay._client._consumer import Consumer, Result, Subscription
+
+__all__ = ["Callbacks"]
+
+log = logging.getLogger("headgate")
+
+_EVENTS: Final = ("on_data_event", "on_bootstrap_event")
+_OF_SOURCES: Final = (
+    "on_start_source", "on_end_source", "on_start_bootstrap_source", "on_end_bootstrap_source", *_EVENTS,
+)  # fmt: skip
+
+_Call: TypeAlias = "tuple[str, tuple[Any, ...]] | None"
+
+
+def _answer(consumer: Consumer, name: str, arguments: tuple[Any, ...]) -> Result:
+    """What the callback says; of an exception the consumer hears itself."""
+    try:
+        result: Result | None = getattr(consumer, name)(*arguments)
+    except Exception as error:
+        log.warning("a consumer's callback failed", exc_info=True)
+        if name == "on_error":
+            return Result.ERROR
+        return max(Result.ERROR, _answer(consumer, "on_error", (error,)))
+    return Result.SUCCESS if result is None else result
+
+
+def _concerns(subscription: Subscription, name: str, arguments: tuple[Any, ...]) -> bool:
+    if subscription.sources is None or name not in _OF_SOURCES:
+        return True
+    source = arguments[0].source if name in _EVENTS else arguments[0]
+    return source in subscription.sources
+
+
+class _Lane:
+    """One consumer's thread."""
+
+    def __init__(self, subscription: Subscription, number: int) -> None:
+        self.subscription = subscription
+        self.began: float | None = None
+        """When the call that runs began (seconds of the monotonic clock)."""
+        self.name = ""
+        self._waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._result = Result.SUCCESS
+        self._changed = threading.Condition()
+        self._open = 0
+        self._thread = threading.Thread(target=self._run, name=f"headgate-consumer-{number}", daemon=True)
+        self._thread.start()
+
+    def post(self, name: str, arguments: tuple[Any, ...]) -> None:
+        with self._changed:
+            self._open += 1
+        self._waiting.put((name, arguments))
+
+    def finish(self, limit: float | None) -> Result:
+        """Wait until all that was posted is done: the gravest answer.
+
+        :raises RelayConsumerError: a call takes longer than ``limit`` seconds.
+        """
+        with self._changed:
+            while self._open:
+                left = None
+                if limit is not None and self.began is not None:
+                    left = self.began + limit - time.monotonic()
+                    if left <= 0:
+                        raise RelayConsumerError(f"{self.name} has taken longer than {limit:g} s")
+                self._changed.wait(limit if left is None else left)
+            result, self._result = self._result, Result.SUCCESS
+            return result
+
+    def _run(self) -> None:
+        while (call := self._waiting.get()) is not None:
+            if self._result < Result.ERROR:
+                self.name, self.began = call[0], time.monotonic()
+                result = _answer(self.subscription.consumer, *call)
+                self.began = None
+                self._result = max(self._result, result)
+            with self._changed:
+                self._open -= 1
+                if not self._open:
+                    self._changed.notify_all()
+
+    def end(self, *, wait: bool) -> None:
+        self._waiting.put(None)
+        if wait:
+            self._thread.join()
+
+
+class Callbacks:
+    """The consumers of one client, within a ``with`` block.
+
+    :param limit: seconds that one call may take; None: as long as it likes.
+    """
+
+    def __init__(self, subscriptions: Sequence[Subscription], limit: float | None = None) -> None:
+        self._subscriptions, self._limit = subscriptions, limit
+        self._alone = len(subscriptions) == 1 and limit is None
+        self._lanes: list[_Lane] = []
+
+    def __enter__(self) -> Callbacks:
+        if not self._alone:
+            self._lanes = [_Lane(one, number) for number, one in enumerate(self._subscriptions)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for lane in self._lanes:  # one whose time was over may never end
+            lane.end(wait=self._limit is None or error is None)
+        self._lanes = []
+
+    def post(self, name: str, *arguments: Any) -> Result:
+        """Call all whom it concerns; the answer of a single one, else ``SUCCESS`` until the barrier."""
+        if self._alone:
+            (one,) = self._subscriptions
+            return _answer(one.consumer, name, arguments) if _concerns(one, name, arguments) else Result.SUCCESS
+        for lane in self._lanes:
+            if _concerns(lane.subscription, name, arguments):
+                lane.post(name, arguments)
+        return Result.SUCCESS
+
+    def barrier(self) -> Result:
+        """The gravest answer since the last barrier, once all calls are done.
+
+        :raises RelayConsumerError: a call takes too long.
+        """
+        return max((lane.finish(self._limit) for lane in self._lanes), default=Result.SUCCESS)
+
+    def call(self, name: str, *arguments: Any) -> Result:
+        """:meth:`post`, and a barrier: everybody's gravest answer."""
+        return max(self.post(name, *arguments), self.barrier())

@@ -1,0 +1,287 @@
+"""A member of a group of consumers: a :class:`RelayClient` in a thread for each partition that it owns.
+
+What the group guarantees is in ``_groups``. The member's part of it:
+
+- It syncs every second, or three times a lease if that is more often: it reports the kept checkpoints, releases the
+  partitions that have stopped because they were asked back, and takes up what it was given.
+- Its lease ends ``lease_seconds`` after it *began* to ask for it, by its own clock. From then on no callback is begun;
+  when the lease is there again and the partition still its own, with the same generation, it goes on where it was.
+- A partition that it no longer owns is stopped, and what it did there since the last report is forgotten: the new owner
+  repeats it. Of one that it is to give back it finishes the window, or the rows that it has asked for, and reports the
+  checkpoint first.
+- When a partition's consumer ends with an error, the member leaves the group and ends with that error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from headgate.errors import ConfigError, HeadgateError, Transient
+from headgate.relay._checkpoints import CheckpointStore
+from headgate.relay._client._client import RelayClient, Retry, Share
+from headgate.relay._client._consumer import Consumer, Subscription
+from headgate.relay._client._transport import Access, Transport
+from headgate.relay._groups import LARGEST_GROUP
+
+__all__ = ["ConsumerOf", "GroupMember"]
+
+log = logging.getLogger("headgate")
+
+_SYNC_SECONDS: Final = 1.0
+_SYNCS_A_LEASE: Final = 3
+_AFTER_FAILURE_SECONDS: Final = 0.2
+_FINISH_SECONDS: Final = 5.0
+"""When the member ends: what is left of windows that were begun may take so long."""
+_JOIN_SECONDS: Final = 90.0
+"""A partition's thread ends with the request or the callback that runs; a request may take a minute."""
+
+ConsumerOf: TypeAlias = Callable[[int, int], "Consumer | Sequence[Consumer | Subscription]"]
+"""Makes the consumers of a partition that begins, given its number and its generation."""
+
+
+class _Lease:
+    """How long this member may deliver."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def renew(self, until: float) -> None:
+        self._until = until
+
+    def holds(self) -> bool:
+        return time.monotonic() < self._until
+
+
+class _Kept:
+    """A partition's checkpoint, between its client and the next report; in a store beside, if there is one."""
+
+    def __init__(self, begin: Mapping[str, Any] | None, store: CheckpointStore | None = None) -> None:
+        self.value = self.reported = begin
+        self._store = store
+
+    def load(self) -> Mapping[str, Any] | None:
+        found = None if self._store is None else self._store.load()
+        if found is not None:
+            self.value = found
+        return self.value
+
+    def store(self, checkpoint: Mapping[str, Any]) -> None:
+        if self._store is not None:
+            self._store.store(checkpoint)
+        self.value = checkpoint
+
+
+class _Worker:
+    """One owned partition."""
+
+    def __init__(self, number: int, generation: int, kept: _Kept, client: RelayClient, tell: threading.Event) -> None:
+        self.generation, self.kept, self.client = generation, kept, client
+        self.lost = False
+        """It is owned no longer: nothing of it is reported."""
+        self.error: BaseException | None = None
+        self._tell = tell
+        self.thread = threading.Thread(target=self._run, name=f"headgate-partition-{number}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.client.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by the member
+            self.error = error
+        finally:
+            self._tell.set()
+
+    @property
+    def ended(self) -> bool:
+        return not self.thread.is_alive()
+
+
+class GroupMember:
+    """Consumes its share of a stream until :meth:`stop`.
+
+    :param urls: the relay, or several that share the group's folder and give the same SCNs.
+    :param group: its name.
+    :param partitions: into how many parts the keys are cut, 1 to 1024; the same for all members, for ever.
+    :param sources: names of logical sources, the same for all members; none: all.
+    :param consumer_of: makes the consumers of a partition.
+    :param lease_seconds: after so long without a sign of this member its partitions go to others; 0.1 to 600.
+    :param stores: where a partition's checkpoint is kept, too, given its number and generation; what is there counts.
+        It has to refuse what comes under an older generation.
+    :param checkpoint_seconds: how often at most; the relay hears of them every second.
+    :param dropped: told the number of each partition that ended here, after its last callback.
+    :param retry: of each partition's requests.
+    :param bootstrap: from now on the group gives the rows there are first, to all of its members, where a partition has
+        no checkpoint, or no relay holds what comes after it.
+    :raises ConfigError: a URL, or a number that makes no sense.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        group: str,
+        partitions: int,
+        sources: Sequence[str],
+        consumer_of: ConsumerOf,
+        *,
+        access: Access | None = None,
+        retry: Retry | None = None,
+        lease_seconds: float = 10.0,
+        callback_seconds: float | None = None,
+        stores: Callable[[int, int], CheckpointStore] | None = None,
+        checkpoint_seconds: float = 0.0,
+        dropped: Callable[[int], None] = lambda _: None,
+        bootstrap: bool = False,
+    ) -> None:
+        if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
+            raise ConfigError(f"a group has 1 to {LARGEST_GROUP} partitions and a lease of 0.1 to 600 seconds")
+        self._urls, self._group, self._partitions, self._sources = urls, group, partitions, list(sources)
+        self._consumer_of, self._access, self._retry, self._dropped = consumer_of, access, retry, dropped
+        self._stores, self._checkpoint_seconds, self._bootstrap = stores, checkpoint_seconds, bootstrap
+        self._lease_seconds, self._callback_seconds = lease_seconds, callback_seconds
+        self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
+        self._lease, self._answered, self._leaving = _Lease(), True, False
+        self._error: BaseException | None = None
+        self._workers: dict[int, _Worker] = {}
+        self._stop, self._news = threading.Event(), threading.Event()
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        """Its name in the group; a new one each time, so that a restarted member is not taken for its predecessor."""
+
+    def stop(self) -> None:
+        """End after the callbacks that run; from any thread."""
+        self._stop.set()
+        self._news.set()
+
+    def run(self) -> None:
+        """Consume until :meth:`stop`; then leave the group.
+
+        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps none.
+        :raises HeadgateError: what a partition's consumer ended with.
+        """
+        try:
+            while not self._stop.is_set():
+                self._turn()
+                if self._error is not None:
+                    raise self._error
+        finally:
+            self._leave()
+
+    def _turn(self) -> None:
+        """Sync, and wait until it is time again, or there are news."""
+        self._news.clear()
+        pause = min(_SYNC_SECONDS, self._lease_seconds / _SYNCS_A_LEASE)
+        if not self._sync():
+            pause = min(pause, _AFTER_FAILURE_SECONDS)
+        if self._leaving or (self._error is None and not self._stop.is_set()):
+            self._news.wait(pause)
+
+    def _sync(self) -> bool:
+        """Report, and follow the answer; False: there was none.
+
+        :raises HeadgateError: what will not go away by itself.
+        """
+        ended = [
+            number
+            for number, one in self._workers.items()
+            if one.ended and (one.error is None or one.lost or self._leaving)
+        ]
+        kept = {number: one.kept.value for number, one in self._workers.items() if not one.lost}
+        began = time.monotonic()
+        try:
+            owned = self._ask({number: self._report(number, kept[number], number in ended) for number in kept})
+        except HeadgateError as error:
+            if not isinstance(error, Transient):
+                raise
+            if self._answered:
+                log.warning("group %s: %s", self._group, error)
+            self._answered = False
+            self._transport.switch()
+            return False
+        self._answered = True
+        for number, value in kept.items():
+            self._workers[number].kept.reported = value
+        for number in ended:
+            self._drop(number)
+        self._follow(owned)
+        for one in self._workers.values():  # what failed because it was another's by then is no error
+            if one.ended and not one.lost:
+                self._error = self._error or one.error
+        self._lease.renew(began + self._lease_seconds)  # last: those that were lost meanwhile have been stopped
+        return True
+
+    def _drop(self, number: int) -> None:
+        worker = self._workers.pop(number)
+        self._error = self._error or (None if worker.lost else worker.error)
+        self._dropped(number)
+
+    def _report(self, number: int, kept: Mapping[str, Any] | None, released: bool) -> dict[str, Any]:
+        worker = self._workers[number]
+        report: dict[str, Any] = {"generation": worker.generation, "release": released}
+        if kept is not None and kept != worker.kept.reported:
+            report["checkpoint"] = dict(kept)
+        return report
+
+    def _ask(self, done: Mapping[int, Mapping[str, Any]], *, leave: bool = False) -> dict[int, dict[str, Any]]:
+        asked = {
+            "member": self.name, "partitions": self._partitions, "sources": self._sources,
+            "lease_ms": round(self._lease_seconds * 1000), "done": done, "leave": leave, "bootstrap": self._bootstrap,
+        }  # fmt: skip
+        found = self._transport.post(f"groups/{self._group}", asked)
+        return {int(number): one for number, one in found["partitions"].items()}
+
+    def _follow(self, owned: Mapping[int, Mapping[str, Any]]) -> None:
+        for number, worker in self._workers.items():
+            mine = owned.get(number)
+            if mine is None or mine["generation"] != worker.generation:  # somebody has it, or it was given anew
+                worker.lost = True
+            if worker.lost:
+                worker.client.stop()
+            elif mine is not None and mine["back"]:
+                worker.client.finish()
+        for number, one in owned.items():
+            if number not in self._workers and not self._leaving:  # else it begins when what it was before has ended
+                self._begin(number, one)
+
+    def _begin(self, number: int, owned: Mapping[str, Any]) -> None:
+        generation = owned["generation"]
+        kept = _Kept(owned["checkpoint"], None if self._stores is None else self._stores(number, generation))
+        client = RelayClient(
+            self._urls, self._sources, self._consumer_of(number, generation), kept, access=self._access,
+            retry=self._retry, share=Share(number, self._partitions), callback_seconds=self._callback_seconds,
+            may_deliver=self._lease.holds, checkpoint_seconds=self._checkpoint_seconds, bootstrap=owned["bootstrap"],
+        )  # fmt: skip
+        if owned["back"]:  # before it was heard of
+            client.stop()
+        self._workers[number] = _Worker(number, generation, kept, client, self._news)
+        log.info("group %s: partition %d begins here, generation %d", self._group, number, generation)
+
+    def _leave(self) -> None:
+        """Finish the windows that were begun, report, and give everything back."""
+        self._leaving = True
+        end = time.monotonic() + _FINISH_SECONDS
+        for worker in self._workers.values():
+            worker.client.finish()
+        try:
+            while self._workers and time.monotonic() < end:
+                self._turn()
+            for worker in self._workers.values():
+                worker.client.stop()
+            for worker in self._workers.values():
+                worker.thread.join(_JOIN_SECONDS)
+            held = {number: one for number, one in self._workers.items() if not one.lost}
+            reports = {number: self._report(number, one.kept.value, one.ended) for number, one in held.items()}
+            # Where a callback still runs, others are to wait for the lease's end.
+            self._ask(reports, leave=all(one.ended for one in held.values()))
+        except HeadgateError as error:
+            log.warning("group %s: could not be left, its lease has to end: %s", self._group, error)
+        for worker in self._workers.values():
+            worker.client.stop()
+        self._transport.close()
+        for number in list(self._workers):
+            self._drop(number)

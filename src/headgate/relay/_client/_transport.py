@@ -1,0 +1,201 @@
+"""Requests to a relay, or to the first that answers of several that give the same SCNs.
+
+What an answer means, by its status: 200 is one; 408, 425, 429 and every 5xx may be another one later, so they are
+:class:`ConnectError`s; anything else (400, 401, 403, 404, …) says that the request is wrong and stays wrong, a
+:class:`ConfigError`. A relay says most of what is wrong with status 500, as Databus does: there the headers decide.
+``Retry-After`` of 429 and 503 is kept for :meth:`Transport.seconds_until_asked` (RFC 9110, 10.2.3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from headgate.errors import ConfigError, ConnectError, ProtocolError, ScnNotFoundError
+
+__all__ = ["Access", "Transport", "retry_after"]
+
+_TIMEOUT_SECONDS: Final = 60.0
+_LATER: Final = (408, 425, 429)
+"""Of the statuses that say what is wrong with a request: those that another try may cure."""
+_SAY_WHEN: Final = (429, 503)
+_LONGEST_SECONDS: Final = 60.0
+"""A relay that wants to be left alone for longer is asked after so long."""
+_REFUSALS: Final = ("InvalidRequestParamValueException", "UnknownCommandException")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a relay is asked."""
+
+    token: str | None = None
+    """Sent as ``Authorization: Bearer …``."""
+    ca_file: Path | None = None
+    """Certificates to trust; None: the system's."""
+
+    def __repr__(self) -> str:
+        return f"Access(token={'…' if self.token else None}, ca_file={self.ca_file})"
+
+
+class Transport:
+    """One kept connection, of one thread.
+
+    :param urls: ``http://host:port`` or ``https://…``; :meth:`switch` takes the next.
+    :raises ConfigError: a URL is none of a relay.
+    """
+
+    def __init__(self, urls: Sequence[str], access: Access | None = None) -> None:
+        self._access = access or Access()
+        self._relays = [self._relay(url) for url in urls]
+        if not self._relays:
+            raise ConfigError("no relay is named")
+        self._current = 0
+        self._not_before = [0.0] * len(self._relays)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def _relay(self, url: str) -> tuple[str, str, int]:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ConfigError(f"{url} is no relay; it should look like http://host:11115")
+        return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+    def __len__(self) -> int:
+        return len(self._relays)
+
+    @property
+    def relay(self) -> str:
+        """The relay that is asked now, as ``host:port``."""
+        _, host, port = self._relays[self._current]
+        return f"{host}:{port}"
+
+    def switch(self) -> None:
+        """The next request goes to the next relay, by a new connection."""
+        self.close()
+        self._current = (self._current + 1) % len(self._relays)
+
+    def seconds_until_asked(self) -> float:
+        """How long the relay that is asked next wants to be left alone; 0: it does not."""
+        return max(0.0, self._not_before[self._current] - time.monotonic())
+
+    def close(self) -> None:
+        """Requests after it make a new connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def failure(self, message: str) -> ConnectError:
+        """An error that names the relay."""
+        _, host, port = self._relays[self._current]
+        return ConnectError(message, host=host, port=port)
+
+    def get(
+        self, path: str, parameters: Mapping[str, str] | None = None, *, scn: int = -1
+    ) -> tuple[bytes, http.client.HTTPMessage]:
+        """Body and headers of a good answer.
+
+        :param scn: what was asked for, for the error.
+        :raises ConnectError: there is none.
+        :raises ScnNotFoundError: the relay no longer holds what was asked for.
+        :raises ConfigError: the relay refuses the request.
+        """
+        query = "&".join(f"{name}={quote(value)}" for name, value in (parameters or {}).items())
+        return self._read("GET", f"/{path}?{query}" if query else f"/{path}", None, scn)
+
+    def json(self, path: str, parameters: Mapping[str, str] | None = None) -> Any:
+        """The same as a value."""
+        body, _ = self.get(path, parameters)
+        return _parsed(path, body)
+
+    def post(self, path: str, value: Any) -> Any:
+        """Send a value; the answer is one, too. It may arrive twice: a connection that was idle is tried again."""
+        body, _ = self._read("POST", f"/{path}", json.dumps(value).encode(), -1)
+        return _parsed(path, body)
+
+    def _read(self, method: str, target: str, content: bytes | None, scn: int) -> tuple[bytes, http.client.HTTPMessage]:
+        try:
+            response = self._answer(method, target, content)
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self.failure(f"the relay does not answer: {error}") from None
+        if response.status == 200:
+            return body, response.headers
+        raise self._error(response, scn)
+
+    def _answer(self, method: str, target: str, content: bytes | None) -> http.client.HTTPResponse:
+        if self._connection is not None:
+            # The relay closes connections that were idle for some seconds; then a new one is as good.
+            with contextlib.suppress(ConnectionError):
+                return self._ask(self._connection, method, target, content)
+            self.close()
+        self._connection = self._open()
+        return self._ask(self._connection, method, target, content)
+
+    def _open(self) -> http.client.HTTPConnection:
+        scheme, host, port = self._relays[self._current]
+        if scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+        try:
+            context = ssl.create_default_context(cafile=self._access.ca_file)
+        except OSError as error:
+            raise ConfigError(f"{self._access.ca_file} holds no certificates: {error}") from None
+        return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=context)
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, method: str, target: str, content: bytes | None
+    ) -> http.client.HTTPResponse:
+        headers = {} if content is None else {"content-type": "application/json"}
+        if self._access.token is not None:
+            headers["authorization"] = f"Bearer {self._access.token}"
+        connection.request(method, target, content, headers)
+        return connection.getresponse()
+
+    def _error(self, response: http.client.HTTPResponse, scn: int) -> Exception:
+        message = response.headers.get("x-dbus-error-message") or f"status {response.status}"
+        if (response.headers.get("x-dbus-error-cause") or "").endswith("ScnNotFoundException"):
+            return ScnNotFoundError(message, scn=scn)
+        status, named = response.status, response.headers.get("x-dbus-error") or ""
+        if named.endswith(_REFUSALS) or (status not in _LATER and status < http.HTTPStatus.INTERNAL_SERVER_ERROR):
+            return ConfigError(f"the relay {self.relay} refuses the request: {message}")
+        if status in _SAY_WHEN:
+            self._not_before[self._current] = time.monotonic() + retry_after(response.headers)
+        return self.failure(f"the relay cannot answer: {message}")
+
+
+def retry_after(headers: Message) -> float:
+    """Seconds that ``Retry-After`` asks for, 0 to 60, whether it has seconds or a date; 0: nothing that can be read.
+
+    A date is taken by the clock of whoever sent it (``Date``), if that is told.
+    """
+    text = (headers.get("retry-after") or "").strip()
+    if _SECONDS.fullmatch(text):
+        return min(float(text), _LONGEST_SECONDS)
+    then, now = _seconds_of(text), _seconds_of(headers.get("date") or "")
+    return 0.0 if then is None else min(max(then - (time.time() if now is None else now), 0.0), _LONGEST_SECONDS)
+
+
+def _seconds_of(date: str) -> float | None:
+    """Since 1970; None: it is no date."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _parsed(path: str, body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise ProtocolError(f"/{path} is not JSON: is this a relay?") from None

@@ -1,0 +1,489 @@
+"""Rows of Arrow columns as Avro binary, a column at a time.
+
+A row's bytes are its fields' bytes behind each other (Avro 1.12 specification, "Binary Encoding": zigzag varints,
+unions as the branch's number and the value), so two passes over the columns make all rows: the first adds up each row's
+size; the caller then says where each row begins, and the second writes, column by column, each row at its own cursor.
+What varies by type is chosen once per schema (:class:`RowEncoder`) and runs in compiled loops: no Python object per
+row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit
+
+from headgate._arrow_text import fixed_point
+from headgate._memory import copy, u8
+from headgate.catalog import TableDef
+from headgate.errors import DecodeError, UnsupportedError
+from headgate.relay._events._schemas import Schema, field_attributes
+
+__all__ = ["EncodedRows", "RowEncoder", "text_of"]
+
+_SEVEN: Final = np.uint64(7)
+_LOW: Final = np.uint64(127)
+_LIMIT: Final = np.uint64(128)
+_NO_UNION: Final = -1
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _zigzag(value: Any) -> Any:
+    return np.uint64((value << 1) ^ (value >> 63))
+
+
+@njit(cache=True, nogil=True)
+def _varint_size(word: Any) -> int:
+    size = 1
+    while word >= _LIMIT:
+        word >>= _SEVEN
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _put_varint(out: Any, at: Any, word: Any) -> Any:
+    while word >= _LIMIT:
+        out[at] = np.uint8((word & _LOW) | _LIMIT)
+        word >>= _SEVEN
+        at += 1
+    out[at] = np.uint8(word)
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def _size_longs(values: Any, valid: Any, union: int, sizes: Any) -> None:
+    for i in range(sizes.shape[0]):
+        sizes[i] += union
+        if valid[i]:
+            sizes[i] += _varint_size(_zigzag(values[i]))
+
+
+@njit(cache=True, nogil=True)
+def _put_branch(out: Any, at: Any, branch: int, union: bool) -> Any:
+    """The index of the branch that a value of a union has; nothing where the field is no union."""
+    if union:
+        out[at] = branch * 2
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _put_longs(values: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
+    for i in range(cursor.shape[0]):
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
+        if valid[i]:
+            at = _put_varint(out, at, _zigzag(values[i]))
+        cursor[i] = at
+
+
+@njit(cache=True, nogil=True)
+def _size_fixed(width: int, valid: Any, union: int, sizes: Any) -> None:
+    for i in range(sizes.shape[0]):
+        sizes[i] += union + (width if valid[i] else 0)
+
+
+@njit(cache=True, nogil=True)
+def _put_fixed(data: Any, width: int, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
+    for i in range(cursor.shape[0]):
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
+        if valid[i]:
+            for k in range(width):
+                out[at + k] = data[i * width + k]
+            at += width
+        cursor[i] = at
+
+
+@njit(cache=True, nogil=True)
+def _size_bytes(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
+    for i in range(sizes.shape[0]):
+        sizes[i] += union
+        if valid[i]:
+            count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+            sizes[i] += count + _varint_size(_zigzag(count))
+
+
+@njit(cache=True, nogil=True)
+def _put_bytes(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
+    for i in range(cursor.shape[0]):
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
+        if valid[i]:
+            start = np.int64(offsets[i])
+            count = np.int64(offsets[i + 1]) - start
+            at = _put_varint(out, at, _zigzag(count))
+            copy(out, at, data, start, count)
+            at += count
+        cursor[i] = at
+
+
+@njit(cache=True, nogil=True)
+def _twos_complement_size(low: Any, high: Any) -> int:
+    """The fewest bytes that hold a signed 128-bit number."""
+    fill = np.uint64(0xFFFFFFFFFFFFFFFF) if np.int64(high) < 0 else np.uint64(0)
+    size = 16
+    while size > 1:
+        # The byte at ``size - 1`` is all sign, and the next one's first bit says the same.
+        top, below = size - 1, size - 2
+        word = high if top >= 8 else low
+        byte = (word >> np.uint64(8 * (top & 7))) & np.uint64(255)
+        word = high if below >= 8 else low
+        next_byte = (word >> np.uint64(8 * (below & 7))) & np.uint64(255)
+        if byte != (fill & np.uint64(255)) or (next_byte >> _SEVEN) != (fill & np.uint64(1)):
+            break
+        size -= 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _size_decimals(words: Any, valid: Any, union: int, sizes: Any) -> None:
+    for i in range(sizes.shape[0]):
+        sizes[i] += union
+        if valid[i]:
+            sizes[i] += 1 + _twos_complement_size(words[2 * i], words[2 * i + 1])
+
+
+@njit(cache=True, nogil=True)
+def _put_decimals(words: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
+    for i in range(cursor.shape[0]):
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
+        if valid[i]:
+            low, high = words[2 * i], words[2 * i + 1]
+            size = _twos_complement_size(low, high)
+            out[at] = size * 2
+            at += 1
+            for k in range(size - 1, -1, -1):
+                word = high if k >= 8 else low
+                out[at] = np.uint8((word >> np.uint64(8 * (k & 7))) & np.uint64(255))
+                at += 1
+        cursor[i] = at
+
+
+@njit(cache=True, nogil=True)
+def _size_floats(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
+    for i in range(sizes.shape[0]):
+        sizes[i] += union
+        if valid[i]:
+            count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+            sizes[i] += 1 + (4 * count + _varint_size(_zigzag(count)) if count else 0)
+
+
+@njit(cache=True, nogil=True)
+def _put_floats(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
+    """An array in one block and the empty block that ends it. ``data``: the items' bytes."""
+    for i in range(cursor.shape[0]):
+        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
+        if valid[i]:
+            start = np.int64(offsets[i])
+            count = np.int64(offsets[i + 1]) - start
+            if count:
+                at = _put_varint(out, at, _zigzag(count))
+                for k in range(4 * count):
+                    out[at + k] = u8(data, 4 * start + k)
+                at += 4 * count
+            out[at] = 0
+            at += 1
+        cursor[i] = at
+
+
+# --- one column, ready to be written ----------------------------------------------------------------------------------
+
+
+class _Lane(Protocol):
+    """A column of one batch in the form that its kernels take."""
+
+    def size(self, sizes: npt.NDArray[np.int64]) -> None: ...
+
+    def put(self, cursor: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Two kernels and the arrays they share; ``put_only`` goes to the second one alone."""
+
+    sizer: Any
+    putter: Any
+    arrays: tuple[Any, ...]
+    put_only: tuple[Any, ...]
+    valid: Any
+    null_branch: int
+    branch: int
+
+    def size(self, sizes: npt.NDArray[np.int64]) -> None:
+        self.sizer(*self.arrays, self.valid, int(self.branch != _NO_UNION), sizes)
+
+    def put(self, cursor: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
+        self.putter(*self.put_only, *self.arrays, self.valid, self.null_branch, self.branch, cursor, out)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A value of two parts, such as a geometry; only the first writes the union's branch."""
+
+    first: _Lane
+    second: _Lane
+
+    def size(self, sizes: npt.NDArray[np.int64]) -> None:
+        self.first.size(sizes)
+        self.second.size(sizes)
+
+    def put(self, cursor: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
+        self.first.put(cursor, out)
+        self.second.put(cursor, out)
+
+
+_ALL_VALID: Final = np.ones(1 << 16, np.bool_)
+_ALL_VALID.flags.writeable = False
+
+
+def _valid(array: pa.Array) -> Any:
+    if not array.null_count and len(array) <= len(_ALL_VALID):
+        return _ALL_VALID[: len(array)]
+    found = np.asarray(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_)
+    found.flags.writeable = False
+    return found
+
+
+def _nothing(count: int, dtype: Any) -> Any:
+    """Zeros in the place of a buffer that is not there; like Arrow's read-only, or kernels would be compiled anew."""
+    zeros = np.zeros(count, dtype)
+    zeros.flags.writeable = False
+    return zeros
+
+
+def _numbers(array: pa.Array, dtype: Any, per_row: int = 1) -> Any:
+    """The values' buffer; what stands in the place of a null means nothing."""
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return _nothing(len(array) * per_row, dtype)
+    return np.frombuffer(buffer, dtype)[array.offset * per_row : (array.offset + len(array)) * per_row]
+
+
+def _offsets(array: pa.Array) -> Any:
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return _nothing(len(array) + 1, np.int32)
+    return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _data(buffer: Any) -> Any:
+    return _nothing(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+
+
+_Branches = tuple[int, int]
+"""Numbers of the union's null and value branches, or -1 twice."""
+
+
+def _longs(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    values = _numbers(array, np.dtype(array.type.to_pandas_dtype()))
+    if values.dtype != np.int64:
+        values = values.astype(np.int64)
+        values.flags.writeable = False
+    return _Kernels(_size_longs, _put_longs, (values,), (), valid, *branches)
+
+
+def _floating(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    width = array.type.bit_width // 8
+    data = _numbers(array, np.float32 if width == 4 else np.float64).view(np.uint8)
+    return _Kernels(_size_fixed, _put_fixed, (width,), (data,), valid, *branches)
+
+
+def _bytes(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    return _Kernels(_size_bytes, _put_bytes, (_offsets(array),), (_data(array.buffers()[2]),), valid, *branches)
+
+
+def _decimals(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    return _Kernels(_size_decimals, _put_decimals, (_numbers(array, np.uint64, 2),), (), valid, *branches)
+
+
+def _points(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    srid, wkb = (array.field(i) for i in (0, 1))
+    none = (_NO_UNION, _NO_UNION)
+    return _Pair(_longs(srid.cast(pa.int64()), valid, branches), _bytes(wkb, valid, none))
+
+
+def _floats(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    items = _data(array.values.buffers()[1])[4 * array.values.offset :]
+    return _Kernels(_size_floats, _put_floats, (_offsets(array),), (items,), valid, *branches)
+
+
+# --- from a column's Arrow type to an Avro type -----------------------------------------------------------------------
+
+_Make = Callable[[pa.Array, Any, _Branches], _Lane]
+_MICROS_PER_MILLI: Final = 1000
+
+
+def _same(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _cast(wanted: pa.DataType, *, safe: bool = True) -> Callable[[pa.Array], pa.Array]:
+    """To a type; what has it already is left alone, which a cast of Arrow's takes some microseconds for."""
+    return lambda array: array if array.type == wanted else array.cast(wanted, safe=safe)
+
+
+def text_of(array: pa.Array) -> pa.Array:
+    """Values as text: decimals and dates as MySQL prints them, numbers in digits."""
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        return fixed_point(array)
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.timestamp(kind.unit)).cast(pa.string())
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return array
+    return array.cast(pa.string())
+
+
+def _low_word(array: pa.Array) -> pa.Array:
+    """The number's last 64 bits, signed: what Databus makes of a BIGINT UNSIGNED."""
+    return pa.array(_numbers(array, np.int64, 2)[::2].copy(), mask=~_valid(array))
+
+
+def _epoch(unit_per_ms: int) -> Callable[[pa.Array], pa.Array]:
+    """Dates and times as milliseconds (1) or microseconds (1000) since 1970-01-01, rounded down."""
+
+    def convert(array: pa.Array) -> pa.Array:
+        if unit_per_ms == _MICROS_PER_MILLI and pa.types.is_timestamp(array.type) and array.type.unit == "us":
+            return array.view(pa.int64())
+        micros = array.cast(pa.timestamp("us", tz=getattr(array.type, "tz", None))).cast(pa.int64())
+        if unit_per_ms == _MICROS_PER_MILLI:
+            return micros
+        return pa.array(np.floor_divide(_numbers(micros, np.int64), _MICROS_PER_MILLI), mask=~_valid(micros))
+
+    return convert
+
+
+def _lane_of(kind: pa.DataType, avro: Any) -> tuple[Callable[[pa.Array], pa.Array], _Make] | None:
+    """How an Arrow column becomes this Avro type; None: it cannot."""
+    logical = avro.get("logicalType") if isinstance(avro, dict) else None
+    name = avro["type"] if isinstance(avro, dict) else avro
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if name in ("int", "long"):
+        return _as_long(kind, logical)
+    if name in ("float", "double"):
+        wanted = pa.float32() if name == "float" else pa.float64()
+        return (_cast(wanted, safe=False), _floating) if number else None
+    if name == "string":
+        flat = not pa.types.is_nested(kind) and not pa.types.is_binary(kind)
+        return (text_of, _bytes) if flat else None
+    if name == "bytes" and logical == "decimal":
+        wanted = pa.decimal128(avro["precision"], avro.get("scale", 0))
+        return (_cast(wanted), _decimals) if number and not pa.types.is_floating(kind) else None
+    if name == "bytes":
+        return (_same, _bytes) if pa.types.is_binary(kind) or pa.types.is_string(kind) else None
+    if name == "record" and pa.types.is_struct(kind):
+        return _same, _points
+    if name == "array" and pa.types.is_list(kind) and avro.get("items") == "float":
+        return _same, _floats
+    return None
+
+
+def _as_long(kind: pa.DataType, logical: str | None) -> tuple[Callable[[pa.Array], pa.Array], _Make] | None:
+    if pa.types.is_integer(kind):
+        return (_cast(pa.int64()) if pa.types.is_uint64(kind) else _same), _longs
+    if pa.types.is_decimal(kind) and kind.scale == 0:
+        return _low_word, _longs
+    if pa.types.is_date(kind) and logical == "date":
+        return _cast(pa.int32()), _longs
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _epoch(_MICROS_PER_MILLI if (logical or "").endswith("micros") else 1), _longs
+    return None
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    column: int
+    convert: Callable[[pa.Array], pa.Array]
+    make: _Make
+    branches: _Branches
+
+    @property
+    def nullable(self) -> bool:
+        return self.branches[0] >= 0
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows whose sizes are known, to be written where the caller wants them."""
+
+    sizes: npt.NDArray[np.int64]
+    lanes: Sequence[_Lane]
+
+    def put(self, places: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
+        """Write row i from ``out[places[i]]`` on; ``places`` is left as it is."""
+        cursor = places.copy()
+        for lane in self.lanes:
+            lane.put(cursor, out)
+
+
+class RowEncoder:
+    """Encodes rows of one table definition by one schema.
+
+    :param fields: of the table's columns, in table order (a canonical batch's, without the meta columns).
+    :raises UnsupportedError: a column that the schema's type cannot hold; names table, column and type.
+    """
+
+    def __init__(self, schema: Schema, table: TableDef, fields: Sequence[pa.Field]) -> None:
+        self._table = table
+        self._fields = [self._field(order, field, table, fields) for order, field in enumerate(schema.value["fields"])]
+
+    @staticmethod
+    def _field(order: int, field: Mapping[str, Any], table: TableDef, fields: Sequence[pa.Field]) -> _Field:
+        column = int(field_attributes(field.get("meta")).get("dbFieldPosition", order))
+        avro, branches = _value_branch(field["type"])
+        found = _lane_of(fields[column].type, avro)
+        if found is None:
+            raise UnsupportedError(
+                f"a {table.columns[column].mysql} cannot be written as Avro's {avro}",
+                table=table.full_name, column=table.columns[column].name,
+            )  # fmt: skip
+        return _Field(str(field["name"]), column, *found, branches)
+
+    def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
+        """The first pass: each row's size.
+
+        :raises DecodeError: NULL in a field that the schema does not let be null, or a value beyond its type.
+        """
+        sizes = np.zeros(len(columns[0]) if columns else 0, np.int64)
+        lanes = []
+        for field in self._fields:
+            column = columns[field.column]
+            valid = _valid(column)
+            if column.null_count and not field.nullable:
+                raise self._error(field, "NULL, which the schema does not allow")
+            try:
+                lane = field.make(field.convert(column), valid, field.branches)
+            except pa.ArrowInvalid as error:
+                raise self._error(field, f"a value that the schema's type does not hold ({error})") from None
+            lane.size(sizes)
+            lanes.append(lane)
+        return EncodedRows(sizes, lanes)
+
+    def key_part(self, index: int, column: pa.Array) -> pa.Array:
+        """A key column as events have it: int64 where the schema has an int or long, else text or bytes."""
+        field = next((one for one in self._fields if one.column == index), None)
+        if field is not None and field.make is _longs:
+            return field.convert(column).cast(pa.int64())
+        return text_of(column)
+
+    def _error(self, field: _Field, what: str) -> DecodeError:
+        column = self._table.columns[field.column].name
+        return DecodeError(f"a column holds {what}", table=self._table.full_name, column=column)
+
+
+def _value_branch(avro: Any) -> tuple[Any, _Branches]:
+    """The type of the values, and the numbers of the union's branches."""
+    if not isinstance(avro, list):
+        return avro, (_NO_UNION, _NO_UNION)
+    values = [place for place, one in enumerate(avro) if one != "null"]
+    if len(values) != 1:
+        return "union", (_NO_UNION, _NO_UNION)
+    return avro[values[0]], (avro.index("null") if "null" in avro else _NO_UNION, values[0])

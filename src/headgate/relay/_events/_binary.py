@@ -1,0 +1,387 @@
+"""Databus events: the two binary layouts, written and read by compiled loops.
+
+All integers are big-endian. A window (the events of one transaction) ends with an *end-of-period* event (EOP).
+
+Version 1 (Databus, ``DbusEventV1.java``; its version byte is 0)::
+
+     0  version 0                    23  timestamp, ns since 1970 (8)
+     1  CRC of the header (4)        31  source id (2)
+     5  length of the event (4)      33  schema id (16): MD5
+     9  attributes (2)               49  CRC of the value (4)
+    11  sequence: the SCN (8)        53  long key (8), value at 61
+    19  physical partition (2)       53  or length of the key (4), key at 57, value behind it
+    21  logical partition (2)
+
+    attributes: 1 upsert, 2 delete, 4 trace, 8 the key is bytes, 0x100 replicated from elsewhere
+    header CRC: bytes 5 to 60 with a long key, 5 to 56 otherwise; value CRC: the value, with a byte key key and value
+
+Version 2 (``DbusEventV2.java``, ``DbusEventPart.java``)::
+
+     0  version 2                    21  attributes (2)
+     1  magic 0xCAFEDEED             23  timestamp, ns since 1970 (8)
+     5  length of the header (4)     31  source id (4)
+     9  CRC of the header (4)        35  partition (2)
+    13  CRC of the body (4)          37  sequence: the SCN (8)
+    17  length of the event (4)      45  key: 8 bytes, or its length (4) and the key
+
+    then the metadata part and the payload part, each if its flag is set:
+     0  length of the data (4), 4 attributes (2) = version << 2 | 0 (MD5), 6 digest (16), 22 data
+
+    attributes: bits 0-1 0 control, 1 upsert, 2 delete; bits 2-3 key 1 long, 2 bytes; 0x10 replicated, 0x20 trace,
+                0x40 metadata, 0x80 payload
+
+The metadata part of an update is ours, where the relay is asked for before-images: the row as it was, in Avro by the
+schema that the part names, which is that of the payload.
+    header CRC: byte 13 to the header's end (so it covers the body's CRC); body CRC: the rest
+
+The CRC is CRC-32's polynomial with a register that begins at 0 and is not inverted at the end (Databus,
+``ByteBufferCRC32.java``).
+
+Control events have negative source ids: −2 EOP, −3 checkpoint. An EOP has key 0, no value, schema id 0, the physical
+partition and the timestamp of its window's newest event; in version 1 attributes 0 and logical partition 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from headgate._memory import copy, u8
+from headgate.binlog import CRC_TABLES, crc_update
+
+__all__ = [
+    "EOP_SIZE",
+    "EOP_SOURCE",
+    "PART_HEAD",
+    "convert_to_v1",
+    "event_sizes",
+    "fit",
+    "i16_at",
+    "i64_at",
+    "put_eops",
+    "put_events",
+    "put_number",
+    "scan_windows",
+    "seal",
+    "size_at",
+    "skip",
+    "sound",
+    "source_at",
+    "u32_at",
+]
+
+EOP_SOURCE: Final = -2
+EOP_SIZE: Final = {1: 61, 2: 53}
+"""Bytes of an end-of-period event, by event version."""
+PART_HEAD: Final = 22
+"""Bytes in front of a part's data, in version 2."""
+_MAGIC: Final = 0xCAFEDEED
+_UPSERT: Final = 1
+_DELETE: Final = 2
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def put_number(out: Any, at: Any, size: int, value: Any) -> None:
+    """A big-endian integer of ``size`` bytes."""
+    for k in range(size - 1, -1, -1):
+        out[at + k] = np.uint8(value & 255)
+        value >>= 8
+
+
+@njit(cache=True, nogil=True)
+def u32_at(buf: Any, at: Any) -> Any:
+    return u8(buf, at) << 24 | u8(buf, at + 1) << 16 | u8(buf, at + 2) << 8 | u8(buf, at + 3)
+
+
+@njit(cache=True, nogil=True)
+def i16_at(buf: Any, at: Any) -> Any:
+    value = u8(buf, at) << 8 | u8(buf, at + 1)
+    return value - 65536 if value & 0x8000 else value
+
+
+@njit(cache=True, nogil=True)
+def i64_at(buf: Any, at: Any) -> Any:
+    return u32_at(buf, at) << 32 | u32_at(buf, at + 4)
+
+
+@njit(cache=True, nogil=True)
+def size_at(buf: Any, at: Any) -> Any:
+    """The length of the event at ``at``."""
+    return u32_at(buf, at + 5) if buf[at] == 0 else u32_at(buf, at + 17)
+
+
+@njit(cache=True, nogil=True)
+def source_at(buf: Any, at: Any) -> Any:
+    if buf[at] == 0:
+        return i16_at(buf, at + 31)
+    value = u32_at(buf, at + 31)
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def event_sizes(version: int, values: Any, key_sizes: Any | None) -> Any:
+    """Bytes of whole events (int64[n]) from those of their values, and of their keys (None: long keys)."""
+    key = 8 if key_sizes is None else key_sizes + 4
+    return values + key + (53 if version == 1 else 45 + 22)
+
+
+@njit(cache=True, nogil=True)
+def _put_head(out: Any, at: Any, version: int, size: Any, header: Any, attributes: Any, stamp: Any, source: Any,
+              partition: int, logical: int, sequence: Any) -> None:  # fmt: skip
+    """Everything before the key but CRCs and schema id."""
+    if version == 1:
+        put_number(out, at, 5, 0)
+        put_number(out, at + 5, 4, size)
+        put_number(out, at + 9, 2, attributes)
+        put_number(out, at + 11, 8, sequence)
+        put_number(out, at + 19, 2, partition)
+        put_number(out, at + 21, 2, logical)
+        put_number(out, at + 23, 8, stamp)
+        put_number(out, at + 31, 2, source)
+        put_number(out, at + 33, 20, 0)
+    else:
+        out[at] = 2
+        put_number(out, at + 1, 4, _MAGIC)
+        put_number(out, at + 5, 4, header)
+        put_number(out, at + 9, 8, 0)
+        put_number(out, at + 17, 4, size)
+        put_number(out, at + 21, 2, attributes)
+        put_number(out, at + 23, 8, stamp)
+        put_number(out, at + 31, 4, source)
+        put_number(out, at + 35, 2, partition)
+        put_number(out, at + 37, 8, sequence)
+
+
+@njit(cache=True, nogil=True)
+def _put_part_head(out: Any, at: Any, size: Any, schema_version: int, digest: Any) -> None:
+    put_number(out, at, 4, size)
+    put_number(out, at + 4, 2, schema_version << 2)
+    copy(out, at + 6, digest, 0, 16)
+
+
+@njit(cache=True, nogil=True)
+def put_events(out: Any, at: Any, sizes: Any, version: int, deletes: Any, stamps: Any, sequences: Any, source: int,
+               partition: int, logical: int, digest: Any, schema_version: int, long_keys: Any, key_offsets: Any,
+               key_data: Any, values: Any, befores: Any) -> None:  # fmt: skip
+    """Write all of each event but its value and CRCs.
+
+    :param at: int64[n]: where the events begin; ``sizes``: how long they are.
+    :param deletes: bool[n]; ``stamps``: int64[n] ns; ``sequences``: int64[n].
+    :param long_keys: int64[n], or empty: then the keys are ``key_data[key_offsets[i]:key_offsets[i + 1]]``.
+    :param values: int64[n], filled: where the values begin.
+    :param befores: int64[n]: how long each event's row before it is (-1: it has none); filled with where it is to
+        begin. Empty: none has one.
+    """
+    has_long = long_keys.shape[0] > 0
+    for i in range(at.shape[0]):
+        p = at[i]
+        count = np.int64(8) if has_long else np.int64(key_offsets[i + 1]) - np.int64(key_offsets[i])
+        key = 53 if version == 1 else 45
+        behind = key + count + (0 if has_long else 4)
+        opcode = _DELETE if deletes[i] else _UPSERT
+        kind = 8 if not has_long else 0 if version == 1 else 4
+        attributes = opcode | kind | (0 if version == 1 else 0x80)
+        _put_head(out, p, version, sizes[i], behind, attributes, stamps[i], source, partition, logical, sequences[i])
+        if has_long:
+            put_number(out, p + key, 8, long_keys[i])
+        else:
+            put_number(out, p + key, 4, count)
+            copy(out, p + key + 4, key_data, np.int64(key_offsets[i]), count)
+        if version == 1:
+            copy(out, p + 33, digest, 0, 16)
+            values[i] = p + behind
+        else:
+            if befores.shape[0] > 0 and befores[i] >= 0:
+                before = befores[i]
+                put_number(out, p + 21, 2, attributes | 0x40)
+                _put_part_head(out, p + behind, before, schema_version, digest)
+                befores[i] = p + behind + 22
+                behind += 22 + before
+            _put_part_head(out, p + behind, sizes[i] - behind - 22, schema_version, digest)
+            values[i] = p + behind + 22
+
+
+@njit(cache=True, nogil=True)
+def put_eops(out: Any, at: Any, version: int, stamps: Any, sequences: Any, partition: int) -> None:
+    """Write end-of-period events; ``at``, ``stamps`` and ``sequences`` are int64[n]."""
+    for i in range(at.shape[0]):
+        size, attributes = (61, 0) if version == 1 else (53, 4)
+        _put_head(out, at[i], version, size, size, attributes, stamps[i], EOP_SOURCE, partition, 0, sequences[i])
+        put_number(out, at[i] + size - 8, 8, 0)
+
+
+@njit(cache=True, nogil=True)
+def _crc(buf: Any, start: Any, end: Any, tables: Any) -> Any:
+    return crc_update(np.uint32(0), buf, start, end, tables)
+
+
+@njit(cache=True, nogil=True)
+def _crcs(buf: Any, at: Any, tables: Any) -> Any:
+    """``(place, CRC)`` of the body and where the header's covered bytes begin and end; the body comes first."""
+    size = size_at(buf, at)
+    if buf[at] == 0:
+        end = at + (57 if buf[at + 10] & 8 else 61)
+        return at + 49, _crc(buf, end, at + size, tables), at + 1, at + 5, end
+    end = at + u32_at(buf, at + 5)
+    return at + 13, _crc(buf, end, at + size, tables), at + 9, at + 13, end
+
+
+@njit(cache=True, nogil=True)
+def _seal(out: Any, start: Any, end: Any, tables: Any) -> None:
+    at = start
+    while at < end:
+        body, crc, place, first, last = _crcs(out, at, tables)
+        put_number(out, body, 4, np.int64(crc))
+        put_number(out, place, 4, np.int64(_crc(out, first, last, tables)))
+        at += size_at(out, at)
+
+
+def seal(out: Any, start: int, end: int) -> None:
+    """Write the CRCs of all events in ``out[start:end]``."""
+    _seal(out, start, end, CRC_TABLES)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _whole(buf: Any, at: Any, end: Any, tables: Any) -> Any:
+    """Whether a whole, undamaged event stands at ``at``."""
+    if at + 45 > end or (buf[at] != 0 and buf[at] != 2):
+        return False
+    size = size_at(buf, at)
+    if size < 53 or at + size > end:
+        return False
+    if buf[at] == 0:
+        header = 57 if buf[at + 10] & 8 else 61
+    else:
+        header = u32_at(buf, at + 5)
+        if header < 45 or u32_at(buf, at + 1) != _MAGIC:
+            return False
+    if header > size:
+        return False
+    body, crc, place, first, last = _crcs(buf, at, tables)
+    return u32_at(buf, body) == np.int64(crc) and u32_at(buf, place) == np.int64(_crc(buf, first, last, tables))
+
+
+@njit(cache=True, nogil=True)
+def _all_whole(buf: Any, end: Any, tables: Any) -> Any:
+    at = np.int64(0)
+    while at < end:
+        if not _whole(buf, at, end, tables):
+            return False
+        at += size_at(buf, at)
+    return True
+
+
+def sound(data: Any) -> bool:
+    """Whether these bytes (uint8[]) are whole, undamaged events and nothing else."""
+    return bool(_all_whole(data, len(data), CRC_TABLES))
+
+
+@njit(cache=True, nogil=True)
+def _scan(buf: Any, end: Any, tables: Any, scns: Any, ends: Any, stamps: Any, events: Any) -> Any:
+    at = np.int64(0)
+    windows = 0
+    inside = 0
+    while at < end and windows < scns.shape[0] and _whole(buf, at, end, tables):
+        eop = source_at(buf, at) == EOP_SOURCE
+        sequence = i64_at(buf, at + (11 if buf[at] == 0 else 37))
+        stamp = i64_at(buf, at + 23)
+        at += size_at(buf, at)
+        if eop:
+            scns[windows] = sequence
+            ends[windows] = at
+            stamps[windows] = stamp
+            events[windows] = inside
+            windows += 1
+            inside = 0
+        else:
+            inside += 1
+    return windows
+
+
+def scan_windows(buf: Any) -> tuple[Any, Any, Any, Any]:
+    """``(SCN, end, timestamp, data events)`` of the whole, undamaged windows at the beginning of ``buf`` (int64[n])."""
+    most = len(buf) // EOP_SIZE[2] + 1
+    scns, ends, stamps, events = (np.empty(most, np.int64) for _ in range(4))
+    count = int(_scan(buf, len(buf), CRC_TABLES, scns, ends, stamps, events))
+    return tuple(array[:count].copy() for array in (scns, ends, stamps, events))  # type: ignore[return-value]
+
+
+@njit(cache=True, nogil=True)
+def skip(buf: Any, start: Any, end: Any, count: Any) -> Any:
+    """Where the event begins that comes ``count`` events after the one at ``start``; at most ``end``."""
+    at = start
+    while count > 0 and at < end:
+        at += size_at(buf, at)
+        count -= 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def fit(buf: Any, start: Any, end: Any, budget: Any) -> Any:
+    """``(stop, data events, control events, size of the event that does not fit or 0)``: what fits in ``budget``."""
+    at = start
+    data = 0
+    control = 0
+    while at < end:
+        size = size_at(buf, at)
+        if at + size - start > budget:
+            return at, data, control, size
+        if source_at(buf, at) < 0:
+            control += 1
+        else:
+            data += 1
+        at += size
+    return at, data, control, np.int64(0)
+
+
+@njit(cache=True, nogil=True)
+def _v1_size(buf: Any, at: Any) -> Any:
+    """Bytes of a version 2 event's content as version 1, and where its value begins and ends."""
+    header = u32_at(buf, at + 5)
+    attributes = i16_at(buf, at + 21)
+    part = at + header
+    if attributes & 0x40:
+        part += 22 + u32_at(buf, part)
+    value = part + 22 if attributes & 0x80 else at + u32_at(buf, at + 17)
+    count = at + u32_at(buf, at + 17) - value
+    return header + 8 + count, value, count
+
+
+@njit(cache=True, nogil=True)
+def _to_v1(buf: Any, start: Any, end: Any, out: Any) -> Any:
+    at = start
+    q = np.int64(0)
+    while at < end:
+        size, value, count = _v1_size(buf, at)
+        header = u32_at(buf, at + 5)
+        attributes = i16_at(buf, at + 21)
+        source = source_at(buf, at)
+        new = attributes & 3 | (8 if attributes & 0xC == 8 else 0)
+        partition = i16_at(buf, at + 35)
+        logical = 0 if source < 0 else partition
+        _put_head(out, q, 1, size, 0, new, i64_at(buf, at + 23), source, partition, logical, i64_at(buf, at + 37))
+        if attributes & 0x80:
+            copy(out, q + 33, buf, value - 16, 16)
+        copy(out, q + 53, buf, at + 45, header - 45)
+        copy(out, q + header + 8, buf, value, count)
+        q += size
+        at += u32_at(buf, at + 17)
+    return q
+
+
+def convert_to_v1(data: Any) -> Any:
+    """Version 2 events as version 1, which has no metadata part and one partition for both; uint8[]."""
+    out = np.empty(len(data) + len(data) // EOP_SIZE[2] * 8 + 8, np.uint8)
+    size = int(_to_v1(data, 0, len(data), out))
+    seal(out, 0, size)
+    return out[:size]

@@ -1,0 +1,338 @@
+"""Which events a consumer gets: those of its sources and, of each source, those whose keys its filters let through.
+
+Filters are Databus's (``KeyFilterConfigJSONFactory.java``, ``KeyModFilter.java``, ``KeyRangeFilter.java``)::
+
+    {"40": {"partitionType": "MOD", "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 1}}]},
+     "41": {"partitionType": "RANGE", "filters": [{"keyRange": {"start": 100, "end": 200}}]},
+     "42": {"partitionType": "HASH", "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 1}}]},
+     "43": {"partitionType": "NONE", "where": [">", "amount", 10], "columns": ["status", "amount"]}}
+
+Several filters of one source are joined by or; sources without an entry pass whole, and so do control events.
+
+- A range is ``[start, end)``. A negative number is in none; where ``start`` is greater than ``end`` it wraps around,
+  and where they are equal it holds nothing (``Range.java``).
+- MOD: the bucket is the number's absolute value modulo ``numBuckets``.
+- HASH, which is ours, spreads any keys evenly: FNV-1a of 64 bits over the key's bytes (of a long key its 8, the first
+  one first), its upper half xored into the lower one, modulo ``numBuckets``.
+- ``where`` and ``columns`` are ours, too: ``_events._where``. They hold beside the rules for the key.
+- The number of a long key is the key; of a key of bytes what ``Long.parseLong`` makes of its text. Text that is no
+  number has, for MOD, Java's ``String.hashCode``; RANGE cannot be asked about it, and the request is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from headgate._memory import copy, u8
+from headgate.relay._events._binary import i16_at, i64_at, put_number, size_at, source_at, u32_at
+from headgate.relay._events._rows import put_row, row_passes
+from headgate.relay._events._where import NO_ROWS_ASKED, Rows
+
+__all__ = ["Choice", "choice_of", "filter_rules", "gather", "gather_smaller", "ranges_of", "select"]
+
+_RANGE: Final = 1
+_MOD: Final = 2
+_HASH: Final = 3
+_KINDS: Final = {"RANGE": _RANGE, "MOD": _MOD, "HASH": _HASH}
+_NO_NUMBER: Final = -1
+"""What :func:`select` has in place of a count where RANGE met a key that is no number."""
+_LARGEST: Final = 2**63 - 1
+
+
+class Choice(NamedTuple):
+    """What is chosen."""
+
+    sources: npt.NDArray[np.int64]
+    """Ids, sorted."""
+    rules: npt.NDArray[np.int64]
+    """int64[rules, 5]: source, kind, buckets, start, end."""
+    rows: Rows = NO_ROWS_ASKED
+
+
+def choice_of(sources: Sequence[int], rules: Sequence[Sequence[int]] = (), asked: Rows = NO_ROWS_ASKED) -> Choice:
+    """All events of these sources, but for what rules and predicates keep back."""
+    return Choice(np.array(sorted(sources), np.int64), np.array(list(rules), np.int64).reshape(-1, 5), asked)
+
+
+def filter_rules(value: Any) -> list[tuple[int, int, int, int, int]]:
+    """The rules that the parameter ``filters``, parsed, means.
+
+    :raises ValueError: it means none.
+    """
+    found: list[tuple[int, int, int, int, int]] = []
+    if not isinstance(value, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
+    for name, one in value.items():
+        try:
+            kind, filters = one["partitionType"], one.get("filters") or []
+            found += _rules_of(int(name), kind, filters)
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError("not a filter") from None
+    return found
+
+
+def ranges_of(rules: Sequence[Sequence[int]]) -> set[int]:
+    """The sources whose keys are asked for a range that is not empty: they have to be numbers."""
+    return {source for source, kind, _, start, end in rules if kind == _RANGE and start != end}
+
+
+def _rules_of(source: int, kind: str, filters: Sequence[Any]) -> list[tuple[int, int, int, int, int]]:
+    if kind == "NONE":
+        return []
+    if kind not in _KINDS:
+        raise ValueError("no such partition type")
+    nothing = (source, _RANGE, 1, 0, 0)
+    return [nothing, *(_rule(source, kind, one) for one in filters)]
+
+
+def _rule(source: int, kind: str, value: Any) -> tuple[int, int, int, int, int]:
+    span = value["keyRange" if kind == "RANGE" else "bktRange"]
+    numbers = (span["start"], span["end"], value["numBuckets"] if kind != "RANGE" else 1)
+    if not all(isinstance(one, int) and not isinstance(one, bool) and abs(one) <= _LARGEST for one in numbers):
+        raise ValueError("not numbers")
+    start, end, buckets = numbers
+    if buckets < 1:
+        raise ValueError("no buckets")
+    return source, _KINDS[kind], buckets, start, end
+
+
+@njit(cache=True, nogil=True)
+def _parse_long(buf: Any, start: Any, count: Any) -> Any:
+    """``(whether it is a number, the number)`` as ``Long.parseLong`` has it, of ASCII digits."""
+    at = start
+    end = start + count
+    negative = False
+    if at < end and (buf[at] == 45 or buf[at] == 43):
+        negative = buf[at] == 45
+        at += 1
+    if at == end:
+        return False, np.int64(0)
+    value = np.int64(0)  # counted downwards, where there is room for the smallest number
+    limit = np.int64(-9223372036854775808) if negative else np.int64(-9223372036854775807)
+    while at < end:
+        digit = np.int64(u8(buf, at)) - 48
+        if digit < 0 or digit > 9 or value < -922337203685477580 or value * 10 < limit + digit:
+            return False, np.int64(0)
+        value = value * 10 - digit
+        at += 1
+    return True, value if negative else -value
+
+
+@njit(cache=True, nogil=True)
+def _hash_code(buf: Any, start: Any, count: Any) -> Any:
+    """``String.hashCode`` of UTF-8 text: 31 · hash + each UTF-16 unit, in 32 signed bits."""
+    at = start
+    end = start + count
+    value = np.int64(0)
+    while at < end:
+        first = u8(buf, at)
+        more = 0 if first < 0x80 else 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+        if first >= 0x80 and (first < 0xC2 or first > 0xF4 or at + more >= end):
+            code, more = 0xFFFD, 0
+        else:
+            code = first & (0x7F if more == 0 else 0x3F >> more)
+            for k in range(1, more + 1):
+                code = code << 6 | (u8(buf, at + k) & 0x3F)
+        if code >= 0x10000:
+            value = (value * 31 + 0xD800 + ((code - 0x10000) >> 10)) & 0xFFFFFFFF
+            code = 0xDC00 + ((code - 0x10000) & 0x3FF)
+        value = (value * 31 + code) & 0xFFFFFFFF
+        at += 1 + more
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+@njit(cache=True, nogil=True)
+def _inside(start: Any, end: Any, number: Any) -> Any:
+    if number < 0 or start == end:
+        return False
+    if start < end:
+        return start <= number < end
+    return number >= start or number < end
+
+
+@njit(cache=True, nogil=True)
+def _bucket(number: Any, buckets: Any) -> Any:
+    """``Math.abs(number) % buckets`` as Java has it: the smallest number's absolute value is itself."""
+    if number == np.int64(-9223372036854775808):
+        rest = np.int64(np.uint64(1 << 63) % np.uint64(buckets))
+        return -rest
+    return abs(number) % buckets
+
+
+@njit(cache=True, nogil=True)
+def _hash(buf: Any, start: Any, count: Any) -> Any:
+    """FNV-1a, folded to 32 bits."""
+    value = np.uint64(0xCBF29CE484222325)
+    for k in range(count):
+        value = (value ^ np.uint64(buf[start + k])) * np.uint64(0x100000001B3)
+    return np.int64((value ^ (value >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
+
+
+@njit(cache=True, nogil=True)
+def _parts(buf: Any, at: Any) -> Any:
+    """Where an event's schema id, its row, and the row before that begin (-1: it has none)."""
+    if buf[at] == 0:
+        key = at + 53
+        return at + 33, key + (4 + u32_at(buf, key) if i16_at(buf, at + 9) & 8 else 8), np.int64(-1)
+    part = at + u32_at(buf, at + 5)
+    before = np.int64(-1)
+    if i16_at(buf, at + 21) & 0x40:
+        before = part + 22
+        part = before + u32_at(buf, part)
+    return part + 6, part + 22, before
+
+
+@njit(cache=True, nogil=True)
+def _version_of(buf: Any, digest: Any, source: Any, rows: Any) -> Any:
+    """The number of the schema version among those that something is asked of; -1: it is none of them."""
+    for version in range(rows.bounds.shape[0]):
+        if rows.bounds[version, 4] != source:
+            continue
+        k = 0
+        while k < 16 and rows.digests[version, k] == buf[digest + k]:
+            k += 1
+        if k == 16:
+            return version
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _row_passes(buf: Any, at: Any, source: Any, rows: Any) -> Any:
+    digest, value, before = _parts(buf, at)
+    version = _version_of(buf, digest, source, rows)
+    if version < 0:
+        return True
+    first, last, begin, end = rows.bounds[version, :4]
+    if begin == end:
+        return True
+    fields, program = rows.fields[first:last], rows.program[begin:end]
+    if row_passes(buf, value, fields, program, rows.text, rows.floats):
+        return True
+    return before >= 0 and row_passes(buf, before, fields, program, rows.text, rows.floats)
+
+
+@njit(cache=True, nogil=True)
+def _passes(buf: Any, at: Any, source: Any, rules: Any) -> Any:
+    """1: the event passes the rules, 0: it does not, -1: they cannot be asked."""
+    first = buf[at] == 0
+    key = at + (53 if first else 45)
+    is_number = i16_at(buf, at + (9 if first else 21)) & 8 == 0
+    has_rules = False
+    number = np.int64(0)
+    text = False
+    for i in range(rules.shape[0]):
+        if rules[i, 0] != source:
+            continue
+        if not has_rules:
+            has_rules = True
+            if is_number:
+                number = i64_at(buf, key)
+            else:
+                count = u32_at(buf, key)
+                parsed, number = _parse_long(buf, key + 4, count)
+                if not parsed:
+                    text = True
+                    number = _hash_code(buf, key + 4, count)
+        if rules[i, 1] == _RANGE:
+            if text and rules[i, 3] != rules[i, 4]:
+                return -1
+            if _inside(rules[i, 3], rules[i, 4], number):
+                return 1
+        elif rules[i, 1] == _HASH:
+            first_byte, size = (key, np.int64(8)) if is_number else (key + 4, np.int64(u32_at(buf, key)))
+            if _inside(rules[i, 3], rules[i, 4], _hash(buf, first_byte, size) % rules[i, 2]):
+                return 1
+        elif _inside(rules[i, 3], rules[i, 4], _bucket(number, rules[i, 2])):
+            return 1
+    return 0 if has_rules else 1
+
+
+@njit(cache=True, nogil=True)
+def select(
+    buf: Any, start: Any, end: Any, budget: Any, sources: Any, rules: Any, rows: Any, drop: Any, starts: Any
+) -> Any:
+    """Choose the events of ``sources`` that pass ``rules`` and ``rows``, and all control events, as long as they fit.
+
+    :param drop: so many of them are passed over first.
+    :param starts: int64, filled with where the chosen ones begin; no more are chosen than it holds.
+    :return: ``(chosen, bytes of them, data events of them, stop, size of the event that does not fit or 0)``; chosen is
+        -1 if a rule cannot be asked about an event.
+    """
+    at = start
+    chosen = 0
+    used = np.int64(0)
+    data = 0
+    while at < end and chosen < starts.shape[0]:
+        size = size_at(buf, at)
+        source = source_at(buf, at)
+        wanted = 1
+        if source >= 0:
+            place = np.searchsorted(sources, source)
+            wanted = 0
+            if place < sources.shape[0] and sources[place] == source:
+                wanted = _passes(buf, at, source, rules)
+                if wanted < 0:
+                    return _NO_NUMBER, used, data, at, size
+                if wanted and rows.bounds.shape[0] and not _row_passes(buf, at, source, rows):
+                    wanted = 0
+        if wanted:
+            if drop > 0:
+                drop -= 1
+                at += size
+                continue
+            if used + size > budget:
+                return chosen, used, data, at, size
+            starts[chosen] = at
+            chosen += 1
+            used += size
+            data += source >= 0
+        at += size
+    return chosen, used, data, at, np.int64(0)
+
+
+@njit(cache=True, nogil=True)
+def gather(buf: Any, starts: Any, count: Any, out: Any) -> None:
+    """Copy the events that begin at ``starts[:count]`` behind each other."""
+    at = np.int64(0)
+    for i in range(count):
+        size = size_at(buf, starts[i])
+        copy(out, at, buf, starts[i], size)
+        at += size
+
+
+@njit(cache=True, nogil=True)
+def gather_smaller(buf: Any, starts: Any, count: Any, rows: Any, out: Any) -> Any:
+    """As :func:`gather`, without the columns that are not wanted; how many bytes that takes. CRCs are left wrong."""
+    to = np.int64(0)
+    for i in range(count):
+        at, source = starts[i], source_at(buf, starts[i])
+        digest, value, before = _parts(buf, at)
+        version = _version_of(buf, digest, source, rows) if source >= 0 else -1
+        if version < 0:
+            size = size_at(buf, at)
+            copy(out, to, buf, at, size)
+            to += size
+            continue
+        first, last = rows.bounds[version, 0], rows.bounds[version, 1]
+        fields, kept = rows.fields[first:last], rows.kept[first:last]
+        begin, head = to, (before if before >= 0 else value) - at
+        copy(out, to, buf, at, head)
+        to += head
+        if before >= 0:
+            end = put_row(buf, before, fields, kept, out, to)
+            put_number(out, to - 22, 4, end - to)
+            copy(out, end, buf, value - 22, 22)
+            to = end + 22
+        end = put_row(buf, value, fields, kept, out, to)
+        if buf[at] == 0:
+            put_number(out, begin + 5, 4, end - begin)
+        else:
+            put_number(out, to - 22, 4, end - to)
+            put_number(out, begin + 17, 4, end - begin)
+        to = end
+    return to

@@ -1,0 +1,294 @@
+"""Avro schemas of tables: made from a table's definition, or taken from a registry folder; numbered, never changed.
+
+A registry is a folder of files ``<source name>.<version>.avsc``, as Databus keeps it. It is read at the start, and a
+definition that none of a source's versions describes gets a new one, which is written there before any event refers to
+it. So a version means the same for ever, for this relay, the next one on the same folder, and every consumer.
+
+A schema *describes* a definition if each column has exactly one field, found by ``dbFieldPosition`` with the column's
+name in ``dbFieldName`` (without regard to case), with the type it was made for (``dbFieldType``, if it is there), and
+``pk`` names the table's key. Databus maps columns by position alone, and goes on with the newest version whatever the
+table looks like by then; here a difference is a new version.
+
+Attributes of Databus's schemas (``meta``, ``name=value;`` pairs): of the record ``dbFieldName`` (the table) and ``pk``
+(Avro names of the key's columns, by comma), of a field ``dbFieldName``, ``dbFieldPosition`` (from 0), ``dbFieldType``.
+
+The identity of a schema on the wire is the MD5 of its text as Avro's Java library prints it (Databus, ``SchemaId``:
+``md5(schema.toString(false))``): :func:`avro_text` prints so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from headgate.catalog import Column, TableDef
+from headgate.errors import ConfigError
+
+__all__ = ["Registry", "Schema", "Types", "avro_text", "field_attributes", "generate"]
+
+Types: TypeAlias = Literal["exact", "databus"]
+"""How columns become Avro types where a schema is made: every value exactly, by Avro's logical types, or as Databus's
+own generator has them (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNED → long)."""
+
+_FILE: Final = re.compile(r"(.*)\.(\d+)\.avsc")
+_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
+_SMALL: Final = frozenset({"tinyint", "smallint", "mediumint", "year"})
+_LARGEST_ARROW_DECIMAL: Final = 38
+_LARGEST_VERSION: Final = 2**13 - 1
+"""Events hold the version in 14 bits, signed (Databus, ``DbusEventPart``)."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One version of one source's schema."""
+
+    source: str
+    """The source's name, such as ``com.linkedin.events.example.or_test.Person``."""
+    version: int
+    """From 1."""
+    text: str
+    """As it stands in the registry."""
+    value: Mapping[str, Any]
+    """The parsed text."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes: the schema's identity in events."""
+        return hashlib.md5(avro_text(self.value).encode(), usedforsecurity=False).digest()
+
+
+def avro_text(schema: Any) -> str:
+    """A schema in one line, as Avro's Java library prints what it has parsed: known attributes first, in its order."""
+    return json.dumps(_ordered(schema), ensure_ascii=False, separators=(",", ":"))
+
+
+def _ordered(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_ordered(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if set(schema) == {"type"} and isinstance(schema["type"], str):
+        return schema["type"]
+    known = ("type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size")
+    out = {name: schema[name] for name in known if name in schema}
+    if "fields" in out:
+        out["fields"] = [_ordered_field(one) for one in out["fields"]]
+    for name in ("items", "values"):
+        if name in out:
+            out[name] = _ordered(out[name])
+    return {**out, **{name: value for name, value in schema.items() if name not in out}}
+
+
+def _ordered_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    out = {name: field[name] for name in ("name", "type", "doc", "default", "order") if name in field}
+    out["type"] = _ordered(out["type"])
+    return {**out, **{name: value for name, value in field.items() if name not in out}}
+
+
+def field_attributes(meta: Any) -> dict[str, str]:
+    """The pairs of a ``meta`` attribute; a schema without one has none."""
+    pairs = (part.partition("=") for part in str(meta or "").split(";"))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def key_fields(record: Mapping[str, Any]) -> list[str]:
+    """The Avro names of the key's columns, in its order; none: there is no key.
+
+    :param record: a parsed schema.
+    """
+    return [name.strip() for name in field_attributes(record.get("meta")).get("pk", "").split(",") if name.strip()]
+
+
+def _camel(name: str) -> str:
+    """``first_name`` → ``firstName``: an Avro name (letters, digits, underscores, no digit first)."""
+    words = [word for word in _NOT_IN_NAME.sub("_", name).split("_") if word] or ["column"]
+    first = words[0] if words[0].isupper() is False else words[0].lower()
+    text = first[:1].lower() + first[1:] + "".join(word[:1].upper() + word[1:] for word in words[1:])
+    return f"_{text}" if text[0].isdigit() else text
+
+
+def _names(table: TableDef) -> list[str]:
+    """The Avro names of a table's columns; two that would be the same are told apart by their position."""
+    names: list[str] = []
+    for position, column in enumerate(table.columns):
+        name = _camel(column.name)
+        names.append(f"{name}_{position}" if name in names else name)
+    return names
+
+
+def column_type(column: Column) -> str:
+    """What ``dbFieldType`` holds: MySQL's type without its parameters, in capitals."""
+    return column.type.upper() + (" UNSIGNED" if column.unsigned else "")
+
+
+def generate(source: str, version: int, table: TableDef, types: Types) -> dict[str, Any]:
+    """The schema of a definition: nullable fields with default null, in the table's order."""
+    namespace, _, short = source.rpartition(".")
+    names = _names(table)
+    make = _exact_type if types == "exact" else _databus_type
+    head: dict[str, Any] = {"type": "record", "name": f"{_NOT_IN_NAME.sub('_', short)}_V{version}"}
+    if namespace:
+        head["namespace"] = namespace
+    fields = [
+        {
+            "name": names[position], "type": ["null", make(column, names[position])], "default": None,
+            "meta": f"dbFieldName={column.name};dbFieldPosition={position};dbFieldType={column_type(column)};",
+        }
+        for position, column in enumerate(table.columns)
+    ]  # fmt: skip
+    key = ",".join(names[index] for index in table.key)
+    return {**head, "fields": fields, "meta": f"dbFieldName={table.name};pk={key};"}
+
+
+def _logical(avro: str, logical: str, **more: int) -> dict[str, Any]:
+    return {"type": avro, "logicalType": logical, **more}
+
+
+def _exact_type(column: Column, name: str) -> Any:
+    kind = column.type
+    if kind == "decimal":
+        wide = column.precision > _LARGEST_ARROW_DECIMAL
+        return "string" if wide else _logical("bytes", "decimal", precision=column.precision, scale=column.scale)
+    if (kind == "bigint" and column.unsigned) or (kind == "bit" and column.precision == 64):
+        return _logical("bytes", "decimal", precision=20, scale=0)
+    if kind == "date":
+        return _logical("int", "date")
+    if kind in ("datetime", "timestamp"):
+        return _logical("long", "local-timestamp-micros" if kind == "datetime" else "timestamp-micros")
+    return _plain_type(column, name)
+
+
+def _databus_type(column: Column, name: str) -> Any:
+    if column.type == "decimal":
+        return "double"
+    return "long" if column.type in ("date", "datetime", "timestamp") else _plain_type(column, name)
+
+
+def _plain_type(column: Column, name: str) -> Any:
+    kind = column.type
+    if kind in _SMALL:
+        return "int"
+    if kind in ("int", "bigint", "bit"):
+        return "long"
+    if kind in ("float", "double"):
+        return kind
+    if kind in ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"):
+        return "bytes"
+    if kind == "geometry":
+        fields = [{"name": "srid", "type": "int"}, {"name": "wkb", "type": "bytes"}]
+        return {"type": "record", "name": f"{name}Geometry", "fields": fields}
+    return {"type": "array", "items": "float"} if kind == "vector" else "string"
+
+
+def describes(schema: Mapping[str, Any], table: TableDef) -> bool:
+    """Whether a schema is one of this definition (see the module's beginning)."""
+    fields = schema["fields"]
+    if len(fields) != len(table.columns):
+        return False
+    avro: dict[int, str] = {}
+    for order, field in enumerate(fields):
+        given = field_attributes(field.get("meta"))
+        position = int(given.get("dbFieldPosition", order))
+        if not 0 <= position < len(table.columns) or position in avro:
+            return False
+        column = table.columns[position]
+        if given.get("dbFieldName", field["name"]).lower() != column.name.lower():
+            return False
+        if "dbFieldType" in given and given["dbFieldType"].upper() != column_type(column):
+            return False
+        if not _fits(field["type"], column):
+            return False
+        avro[position] = str(field["name"])
+    return key_fields(schema) == [avro[index] for index in table.key]
+
+
+def _fits(avro: Any, column: Column) -> bool:
+    """Whether a decimal of Avro holds every value of the column; of other types ``dbFieldType`` tells."""
+    branches = avro if isinstance(avro, list) else [avro]
+    for one in branches:
+        if isinstance(one, dict) and one.get("logicalType") == "decimal" and column.type == "decimal":
+            return (one["precision"], one.get("scale", 0)) == (column.precision, column.scale)
+    return True
+
+
+class Registry:
+    """All versions of all sources in one folder, or in memory; for any number of threads.
+
+    :param folder: None: kept in memory only, so versions begin at 1 with every start.
+    :raises ConfigError: a file in the folder is not an Avro record.
+    """
+
+    def __init__(self, folder: Path | None, types: Types = "exact") -> None:
+        self._folder, self.types = folder, types
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[int, Schema]] = {}
+        self._of_table: dict[tuple[str, str], Schema] = {}
+        if folder is not None and folder.is_dir():
+            for file in sorted(folder.iterdir()):
+                found = _FILE.fullmatch(file.name)
+                if found:
+                    self._add(found[1], int(found[2]), _read(file))
+
+    def _add(self, source: str, version: int, text: str) -> Schema:
+        schema = Schema(source, version, text, json.loads(text))
+        self._known.setdefault(source, {})[version] = schema
+        return schema
+
+    def versions(self, source: str) -> Sequence[Schema]:
+        """A source's schemas, oldest version first."""
+        return [schema for _, schema in sorted(dict(self._known.get(source, {})).items())]
+
+    def schema_of(self, source: str, table: TableDef) -> Schema:
+        """The newest version that describes the definition; one is made and written if there is none.
+
+        :raises ConfigError: the folder cannot be written, or a source has no version left.
+        """
+        place = (source, table.fingerprint)
+        with self._lock:
+            schema = self._of_table.get(place)
+            if schema is None:
+                fitting = [one for one in self.versions(source) if describes(one.value, table)]
+                schema = self._of_table[place] = fitting[-1] if fitting else self._make(source, table)
+        return schema
+
+    def _make(self, source: str, table: TableDef) -> Schema:
+        version = max(self._known.get(source, {0: None})) + 1
+        if version > _LARGEST_VERSION:
+            raise ConfigError(f"{source} has {version - 1} schema versions, as many as an event can name")
+        text = json.dumps(generate(source, version, table, self.types), indent=2, ensure_ascii=False)
+        if self._folder is not None:
+            _write(self._folder / f"{source}.{version}.avsc", text + "\n")
+        return self._add(source, version, text)
+
+
+def _read(file: Path) -> str:
+    try:
+        text = file.read_text("utf-8").strip()
+        value = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the schema {file} cannot be read: {error}") from None
+    fields = value.get("fields") if isinstance(value, dict) and value.get("type") == "record" else None
+    if not isinstance(fields, list) or not all(
+        isinstance(one, dict) and {"name", "type"} <= set(one) for one in fields
+    ):
+        raise ConfigError(f"the schema {file} is not an Avro record")
+    return text
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f".{file.name}.{os.getpid()}")
+        partial.write_text(text, "utf-8")
+        partial.replace(file)
+    except OSError as error:
+        raise ConfigError(f"the schema {file} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,328 @@
+"""What consumers ask of rows: which ones (predicates), and which columns of them; compiled for each schema version.
+
+A predicate is a list in prefix form, in JSON: there is nothing in it that could be run, and it needs no parser::
+
+    ["=", "status", "paid"]                        also != < <= > >=
+    ["in", "status", ["paid", "sent"]]
+    ["starts", "note", "gift"]
+    ["null", "note"]                               NULL
+    ["and", …, …]  ["or", …, …]  ["not", …]
+
+A column is named as in MySQL, or as in the Avro schema. Numbers are compared exactly, with columns of DECIMAL too (a
+number in text is as good); dates and times with text as MySQL prints it (a TIMESTAMP in UTC), unless the schema has
+them as numbers; text by its code points, whatever the column's collation says, so letters' case counts. A comparison
+with NULL is neither true nor false, and what is not true does not pass; a column that a version of the schema lacks is
+NULL.
+
+Of an update the row after it is asked, and the row before it as well where the relay has it: one that passes is enough,
+so a consumer hears when a row leaves what it wants. Otherwise it does not.
+
+Columns that are not wanted are null in the event, which keeps its schema; the key, and what cannot be null, stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.relay._events import _rows as rows
+from headgate.relay._events._schemas import Schema, field_attributes
+
+__all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "compile_rows", "row_filter"]
+
+Int64s = npt.NDArray[np.int64]
+
+_COMPARISONS: Final = {"=": rows.EQ, "!=": rows.NE, "<": rows.LT, "<=": rows.LE, ">": rows.GT, ">=": rows.GE}
+_INT64: Final = 2**63
+_INT128: Final = 2**127
+_DEEPEST: Final = 30
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """What is wanted of one source's rows; None: all."""
+
+    where: Any = None
+    columns: tuple[str, ...] | None = None
+
+
+class Rows(NamedTuple):
+    """Compiled filters of some schema versions, as compiled loops take them."""
+
+    digests: npt.NDArray[np.uint8]
+    """uint8[versions, 16]: the schemas' identities."""
+    bounds: Int64s
+    """int64[versions, 5]: begin and end of each one's fields, and of its program (empty: all pass); the source."""
+    fields: Int64s
+    kept: npt.NDArray[np.bool_]
+    """bool[fields]: whether the field goes out."""
+    program: Int64s
+    text: npt.NDArray[np.uint8]
+    floats: npt.NDArray[np.float64]
+    smaller: bool
+    """Whether any field does not go out."""
+
+
+NO_ROWS_ASKED: Final = Rows(
+    np.zeros((0, 16), np.uint8), np.zeros((0, 5), np.int64), np.zeros((0, 4), np.int64), np.zeros(0, np.bool_),
+    np.zeros((0, 5), np.int64), np.zeros(0, np.uint8), np.zeros(0, np.float64), smaller=False,
+)  # fmt: skip
+
+
+def row_filter(value: Mapping[str, Any]) -> RowFilter | None:
+    """What ``where`` and ``columns`` of one source's filter say; None: nothing.
+
+    :raises ValueError: they are none.
+    """
+    where, columns = value.get("where"), value.get("columns")
+    if where is None and columns is None:
+        return None
+    if where is not None:
+        _check(where, 0)
+    if columns is not None and (
+        not isinstance(columns, list) or not columns or not all(isinstance(one, str) for one in columns)
+    ):
+        raise ValueError("not names of columns")
+    return RowFilter(where, None if columns is None else tuple(columns))
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+def _check(node: Any, depth: int) -> None:
+    if not isinstance(node, list) or not node or not isinstance(node[0], str) or depth > _DEEPEST:
+        raise ValueError("no predicate")
+    name, rest = node[0], node[1:]
+    if name in ("and", "or", "not"):
+        if not rest or (name == "not" and len(rest) != 1):
+            raise ValueError("no predicate")
+        for one in rest:
+            _check(one, depth + 1)
+        return
+    if not rest or not isinstance(rest[0], str):
+        raise ValueError("no column")
+    if name == "null" and len(rest) == 1:
+        return
+    if len(rest) == 2 and (
+        (name in _COMPARISONS and _is_value(rest[1]))
+        or (name == "starts" and isinstance(rest[1], str))
+        or (name == "in" and isinstance(rest[1], list) and rest[1] and all(_is_value(one) for one in rest[1]))
+    ):
+        return
+    raise ValueError("no predicate")
+
+
+def _columns_in(node: Any) -> set[str]:
+    if node[0] in ("and", "or", "not"):
+        return {name for one in node[1:] for name in _columns_in(one)}
+    return {node[1]}
+
+
+# --- one schema version -----------------------------------------------------------------------------------------------
+
+
+class _Field(NamedTuple):
+    number: int
+    layout: int
+    avro: Any
+    """Its type, without the union."""
+    is_union: bool
+    null_branch: int
+    names: frozenset[str]
+
+
+def _fields_of(schema: Schema) -> list[_Field]:
+    found = []
+    for index, field in enumerate(schema.value["fields"]):
+        avro, branch = field["type"], -1
+        is_union = isinstance(avro, list)
+        if is_union:
+            branch = avro.index("null") if "null" in avro else -1
+            avro = next(one for one in avro if one != "null")
+        column = field_attributes(field.get("meta")).get("dbFieldName", field["name"])
+        names = frozenset((column.lower(), str(field["name"]).lower()))
+        found.append(_Field(index, _layout(avro), avro, is_union, branch, names))
+    return found
+
+
+def _layout(avro: Any) -> int:
+    name = avro["type"] if isinstance(avro, dict) else avro
+    logical = avro.get("logicalType") if isinstance(avro, dict) else None
+    if name == "bytes" and logical == "decimal":
+        return rows.DECIMAL
+    known = {
+        "int": rows.LONG, "long": rows.LONG, "float": rows.FLOAT, "double": rows.DOUBLE, "record": rows.PAIR,
+        "array": rows.FLOATS,
+    }  # fmt: skip
+    return known.get(name, rows.BYTES)
+
+
+class _Program:
+    """A predicate for one schema version."""
+
+    def __init__(self, fields: Sequence[_Field], text: bytearray, floats: list[float]) -> None:
+        self._fields, self._text, self._floats = fields, text, floats
+        self.steps: list[tuple[int, int, int, int, int]] = []
+        self.slots: dict[int, int] = {}
+        """Field → slot."""
+
+    def add(self, node: Any) -> None:
+        """:raises ValueError: a comparison that the column's type does not have; too long a predicate."""
+        name = node[0]
+        if name in ("and", "or"):
+            self.add(node[1])
+            for one in node[2:]:
+                self.add(one)
+                self._step(rows.AND if name == "and" else rows.OR)
+        elif name == "not":
+            self.add(node[1])
+            self._step(rows.NOT)
+        elif name == "in":
+            self.add(["or", *(["=", node[1], one] for one in node[2])])
+        else:
+            self._ask(name, node[1], node[2] if len(node) > 2 else None)
+        if len(self.steps) > rows.MOST_STEPS or len(self.slots) > rows.MOST_SLOTS:
+            raise ValueError("too long a predicate")
+
+    def _step(self, kind: int, slot: int = 0, how: int = 0, first: int = 0, second: int = 0) -> None:
+        self.steps.append((kind, slot, how, first, second))
+
+    def _ask(self, name: str, column: str, value: Any) -> None:
+        field = next((one for one in self._fields if column.lower() in one.names), None)
+        if field is None:  # another version has it
+            self._step(rows.ALWAYS, first=1 if name == "null" else 2)
+            return
+        slot = self.slots.setdefault(field.number, len(self.slots))
+        if name == "null":
+            self._step(rows.NULL_OF, slot)
+        elif name == "starts":
+            if field.layout != rows.BYTES:
+                raise ValueError(f"{column} holds no text")
+            self._step(rows.STARTS, slot, 0, *self._stretch(value))
+        else:
+            self._compare(field, slot, _COMPARISONS[name], value)
+
+    def _stretch(self, value: str) -> tuple[int, int]:
+        begin = len(self._text)
+        self._text += value.encode("utf-8", "surrogatepass")
+        return begin, len(self._text)
+
+    def _compare(self, field: _Field, slot: int, how: int, value: Any) -> None:
+        if field.layout == rows.BYTES:
+            if not isinstance(value, str):
+                raise ValueError("text is compared with text")
+            self._step(rows.BYTES_OF, slot, how, *self._stretch(value))
+        elif field.layout in (rows.FLOAT, rows.DOUBLE):
+            self._floats.append(float(_number(value)))
+            self._step(rows.DOUBLE_OF, slot, how, len(self._floats) - 1)
+        elif field.layout == rows.LONG:
+            how, number = _whole(_ticks(field.avro, value), how, _INT64)
+            self._step(rows.LONG_OF, slot, how, number)
+        elif field.layout == rows.DECIMAL:
+            scaled = _number(value).scaleb(int(field.avro.get("scale", 0)))
+            how, number = _whole(scaled, how, _INT128)
+            low = number & (2**64 - 1)
+            self._step(rows.DECIMAL_OF, slot, how, number >> 64, low - 2**64 if low >= _INT64 else low)
+        else:
+            raise ValueError("such a column cannot be compared")
+
+
+def _number(value: Any) -> Decimal:
+    try:
+        found = Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError(f"{value!r} is no number") from None
+    if not found.is_finite() or abs(found.adjusted()) > 100:
+        raise ValueError(f"{value!r} is no number")
+    return found
+
+
+def _whole(value: Decimal, how: int, limit: int) -> tuple[int, int]:
+    """A comparison of a whole number with any one, as one with a whole one in ``[-limit, limit)``."""
+    never, always = (rows.LT, -limit), (rows.GE, -limit)
+    floor = int(value.to_integral_value("ROUND_FLOOR"))
+    if floor != value:
+        if how in (rows.EQ, rows.NE):
+            return never if how == rows.EQ else always
+        how = rows.LE if how in (rows.LT, rows.LE) else rows.GT
+    if floor >= limit:
+        return always if how in (rows.LT, rows.LE, rows.NE) else never
+    if floor < -limit:
+        return always if how in (rows.GT, rows.GE, rows.NE) else never
+    return how, floor
+
+
+def _ticks(avro: Any, value: Any) -> Decimal:
+    """A value as the schema's whole number; dates and times may be text."""
+    logical = (avro.get("logicalType") if isinstance(avro, dict) else None) or ""
+    if not isinstance(value, str) or not (logical == "date" or "timestamp" in logical):
+        return _number(value)
+    try:
+        if logical == "date":
+            return Decimal(date.fromisoformat(value).toordinal() - _EPOCH_DAY)
+        at = datetime.fromisoformat(value.removesuffix("Z"))
+    except ValueError:
+        raise ValueError(f"{value!r} is no {'date' if logical == 'date' else 'time'}") from None
+    since = at.replace(tzinfo=at.tzinfo or timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return Decimal(micros) if logical.endswith("micros") else Decimal(micros) / 1000
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def compile_rows(filters: Mapping[int, RowFilter], versions_of: Callable[[int], Sequence[Schema]]) -> Rows:
+    """The filters of some sources, for all versions of their schemas.
+
+    :param versions_of: a source's schemas, by its id.
+    :raises ValueError: a column that no version has, or a comparison that its type does not have.
+    """
+    if not filters:
+        return NO_ROWS_ASKED
+    text, floats = bytearray(), list[float]()
+    digests, bounds, fields, kept, program = (
+        bytearray(),
+        list[list[int]](),
+        list[list[int]](),
+        list[bool](),
+        list[Any](),
+    )
+    for source, wanted in filters.items():
+        versions = versions_of(source)
+        known = {name for schema in versions for field in _fields_of(schema) for name in field.names}
+        asked = set(wanted.columns or ()) | (set() if wanted.where is None else _columns_in(wanted.where))
+        unknown = sorted(name for name in asked if name.lower() not in known)
+        if versions and unknown:
+            raise ValueError(f"there is no column {unknown[0]}")
+        for schema in versions:
+            own = _fields_of(schema)
+            made = _Program(own, text, floats)
+            if wanted.where is not None:
+                made.add(wanted.where)
+            digests += schema.digest
+            bounds.append([len(fields), len(fields) + len(own), len(program), len(program) + len(made.steps), source])
+            fields += [[one.layout, int(one.is_union), one.null_branch, made.slots.get(one.number, -1)] for one in own]
+            kept += _kept(schema, own, wanted.columns)
+            program += made.steps
+    return Rows(
+        np.frombuffer(digests, np.uint8).reshape(-1, 16), np.array(bounds, np.int64).reshape(-1, 5),
+        np.array(fields, np.int64).reshape(-1, 4), np.array(kept, np.bool_),
+        np.array(program, np.int64).reshape(-1, 5), np.frombuffer(text, np.uint8), np.array(floats, np.float64),
+        smaller=not all(kept),
+    )  # fmt: skip
+
+
+def _kept(schema: Schema, fields: Sequence[_Field], columns: Sequence[str] | None) -> list[bool]:
+    if columns is None:
+        return [True] * len(fields)
+    key = field_attributes(schema.value.get("meta")).get("pk", "").split(",")
+    wanted = {name.lower() for name in columns} | {name.strip().lower() for name in key}
+    return [bool(one.names & wanted) for one in fields]

@@ -1,0 +1,133 @@
+"""What a relay reads and how it is: ``/sources``, ``/register``, ``/physicalSources``, ``/bufferInfo``, ``/admin``."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.relay._http._commands import HEADERS, PRETTY, Command, compact, object_of, reply
+from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, segment
+from headgate.relay._http._requests import SOURCES, known_sources
+from headgate.relay._relay import Relay
+from headgate.relay._sources import LogicalSource
+from headgate.relay._tenants import Client, client_of
+
+__all__ = ["commands"]
+
+_NS_PER_MS: Final = 1_000_000
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_SOURCES: Final = {"type": "array", "items": object_of(name=_TEXT, id=_NUMBER)}
+_SCHEMAS: Final = {"type": "array", "items": object_of(id=_NUMBER, version=_NUMBER, schema=_TEXT)}
+
+
+def commands(relay: Relay) -> list[Command]:
+    """Those that tell, and change nothing."""
+    about = _About(relay)
+    states = {"enum": ["RUNNING", "ERROR_RETRYING", "SUSPENDED_ON_ERROR"]}
+    status = Command(
+        "/admin/status", about.admin, "Whether the relay runs, tries again or has stopped, and why", [PRETTY],
+        object_of(status=states, message=_TEXT), for_all=True,
+    )  # fmt: skip
+    return [
+        Command(
+            "/sources", about.sources, "The logical sources",
+            [choice("v", "2: with Databus's fields of wildcards.", (1, 2), default=1), PRETTY], _SOURCES,
+            for_all=True,
+        ),
+        Command(
+            "/register", about.register, "The Avro schemas of sources, every version",
+            [
+                SOURCES, choice("protocolVersion", "4: an object of lists.", (2, 3, 4), default=3),
+                flag("compress", "true: the answer is gzip, in base64."),
+            ],
+            {"anyOf": [_SCHEMAS, object_of(sourceSchemas=_SCHEMAS), _TEXT]},
+            for_all=True, headers={"x-dbus-protocol-version": "The version that the answer is in."},
+        ),
+        Command("/physicalSources", about.physical_sources, "What is read, without passwords", [PRETTY], _SOURCES),
+        Command(
+            "/physicalBuffers", about.physical_buffers, "The logical sources of each physical source", [PRETTY],
+            {"type": "object", "additionalProperties": _SOURCES}, for_all=True,
+        ),
+        Command(
+            "/bufferInfo/inbound/{name}/{partition}", about.buffer_info,
+            "The oldest and the newest SCN of a physical source, and their times in ms since 1970; -1: there is none",
+            [
+                segment("name", "The physical source's name."),
+                integer("partition", "Its id.", least=1, in_path=True), PRETTY,
+            ],
+            object_of(minScn=_NUMBER, maxScn=_NUMBER, timestampLatestEvent=_NUMBER, timestampFirstEvent=_NUMBER),
+        ),
+        Command("/bufferInfo/{rest:path}", about.no_buffer, "A path that names no buffer", shown=False),
+        status, replace(status, path="/admin"),
+    ]  # fmt: skip
+
+
+class _About:
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def _readable(self, client: Client) -> list[LogicalSource]:
+        return [one for one in self._relay.names.all() if client.may_read(one.name)]
+
+    async def sources(self, request: Request, given: Mapping[str, Any]) -> Response:
+        found = self._readable(client_of(request))
+        if given["v"] == 1:
+            return reply(request, [{"name": one.name, "id": one.id} for one in found])
+        wild = {"wildcard": False, "allSourcesWildcard": False}
+        return reply(request, [{"id": one.id, "name": one.name, **wild} for one in found])
+
+    async def register(self, request: Request, given: Mapping[str, Any]) -> Response:
+        client = client_of(request)
+        wanted = self._readable(client)
+        if given["sources"] is not None:
+            wanted = known_sources(given["sources"], client, self._relay.names, "register")
+        entries = [
+            {"id": one.id, "version": schema.version, "schema": schema.text}
+            for one in wanted
+            for schema in self._relay.registry.versions(one.name)
+        ]
+        protocol = given["protocolVersion"]
+        text = compact({"sourceSchemas": entries} if protocol == 4 else entries)
+        if given["compress"]:
+            text = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+        return Response(text, headers={**HEADERS, "x-dbus-protocol-version": str(protocol)})
+
+    async def physical_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del given
+        return reply(request, [dict(one.source.shown) for one in self._relay.partitions.values()])
+
+    async def physical_buffers(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del given
+        client, found = client_of(request), {}
+        for number, one in self._relay.partitions.items():
+            there = [source for source in self._readable(client) if self._relay.names.physical_of(source.id) == number]
+            if there or not client.is_restricted:
+                found[f"{one.source.name}:{number}"] = [{"name": source.name, "id": source.id} for source in there]
+        return reply(request, found)
+
+    async def admin(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del given
+        status, message = self._relay.status()
+        if client_of(request).is_restricted and message:
+            message = "its operator knows why"  # tables' names may be in it
+        return reply(request, {"status": status, "message": message})
+
+    async def buffer_info(self, request: Request, given: Mapping[str, Any]) -> Response:
+        found = self._relay.partitions.get(given["partition"])
+        if found is None or found.source.name != given["name"]:
+            raise InvalidParameterError("bufferInfo", "partition", f"{given['name']}/{given['partition']}")
+        info = found.buffer.info()
+        stamps = [stamp if stamp < 0 else stamp // _NS_PER_MS for stamp in (info.last_stamp, info.first_stamp)]
+        value = {"minScn": info.min_scn, "maxScn": info.max_scn}
+        return reply(request, value | {"timestampLatestEvent": stamps[0], "timestampFirstEvent": stamps[1]})
+
+    async def no_buffer(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del given
+        raise InvalidParameterError("bufferInfo", "path", request.path_params["rest"])

@@ -1,0 +1,66 @@
+"""The relay over HTTP: every module's commands, in one application.
+
+A module contributes a function ``commands(relay)`` that gives a list of ``_commands.Command``;
+what stands in a room above (a reader of Delta tables, say) is given to :func:`create_app` as more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate._tokens import is_loopback
+from headgate.relay._bootstrap._suppliers import Supplier
+from headgate.relay._http import _about, _log, _statistics, _stream
+from headgate.relay._http import _bootstrap as _bootstrap_commands
+from headgate.relay._http import _groups as _group_commands
+from headgate.relay._http._commands import UNKNOWN, Command, failure, route
+from headgate.relay._http._gate import Gate
+from headgate.relay._http._openapi import described
+from headgate.relay._http._pages import Origins
+from headgate.relay._relay import Relay
+
+__all__ = ["create_app"]
+
+_MODULES: Final[Sequence[Callable[[Relay], Sequence[Command]]]] = (
+    _about.commands,
+    _statistics.commands,
+    _stream.commands,
+    _group_commands.commands,
+    _log.commands,
+)
+
+
+def create_app(
+    relay: Relay, more: Sequence[Command] = (), *, suppliers: Mapping[int, Supplier] | None = None
+) -> Starlette:
+    """The HTTP side of a relay.
+
+    :param more: commands beside the relay's own.
+    :param suppliers: of the rows of bootstraps, by physical source; default: MySQL.
+    """
+    own = [command for module in _MODULES for command in module(relay)]
+    own += _bootstrap_commands.commands(relay, suppliers)
+    config = relay.config
+    commands = described([*more, *own], tokens=bool(config.tenants))
+    app = Starlette(
+        routes=[route(one, relay.usage, relay.traffic) for one in commands],
+        middleware=[
+            Middleware(Origins, config.allow_origins, local=not config.tenants and is_loopback(config.host)),
+            Middleware(Gate, config.tenants),
+        ],
+        exception_handlers={404: _unknown, 405: _unknown},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """A path that means nothing, or another method than GET."""
+    del error
+    return failure(UNKNOWN, f"Unknown command: {request.method} {request.url.path}")

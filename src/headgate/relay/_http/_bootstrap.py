@@ -1,0 +1,205 @@
+"""``/startSCN``, ``/bootstrap``, ``/targetSCN``: Databus's bootstrap server, in the relay itself
+(``StartSCNRequestProcessor.java``, ``BootstrapRequestProcessor.java``, ``TargetSCNRequestProcessor.java``).
+
+An SCN is answered as a JSON *string*. The answer of ``/bootstrap`` ends with a checkpoint event, with which the next
+request goes on; the header ``PhaseCompleted: TRUE`` says that nothing is left of the phase. All answers name the server
+in ``X-DBUS2-BS-HOSTPORT``, by the address under which the client asked for it: Databus's client goes on only with a
+server of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
+from headgate.relay._bootstrap._points import CATCHUP, BootstrapPoint, checkpoint_event
+from headgate.relay._bootstrap._suppliers import Supplier
+from headgate.relay._buffer import Batch
+from headgate.relay._events._binary import convert_to_v1
+from headgate.relay._events._choice import Choice, choice_of
+from headgate.relay._events._json import json_lines
+from headgate.relay._http._commands import HEADERS, Command, compact
+from headgate.relay._http._compiled import CompiledFilters
+from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
+from headgate.relay._http._requests import STREAM, Filters, filters_of
+from headgate.relay._relay import Relay
+from headgate.relay._sources import LogicalSource
+from headgate.relay._tenants import Client, client_of
+
+__all__ = ["commands"]
+
+_LARGEST_BATCH: Final = 16 << 20
+_MARGIN: Final = 900
+"""Bytes that Databus keeps free beside the checkpoint of the request."""
+_POINT_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"consumption_mode": {"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]}},
+    "required": ["consumption_mode"],
+}
+_SCN: Final = {"type": "string", "pattern": "^[0-9]+$"}
+_SERVER: Final = {"X-DBUS2-BS-HOSTPORT": "This server, as the client knows it."}
+
+
+def _point(about: str, *, required: bool = True) -> Parameter:
+    return replace(json_value("checkPoint", about, _POINT_SCHEMA, BootstrapPoint.from_json), required=required)
+
+
+def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> list[Command]:
+    """The three of them.
+
+    :param suppliers: of rows, by physical source; default: MySQL.
+    """
+    made = _Commands(relay, suppliers or {})
+    filters = next(one for one in STREAM if one.name == "filters")
+    return [
+        Command(
+            "/startSCN", made.start, "Begin a bootstrap: the SCN that it begins at",
+            [
+                text("sources", "Names or ids of logical sources, by comma.", required=True),
+                _point("Where the consumer is: bootstrap_since_scn, 0 if it is new."),
+            ],
+            _SCN, for_all=True, headers=_SERVER,
+        ),
+        Command(
+            "/bootstrap", made.bootstrap, "The next rows of a source, or changes since the start",
+            [
+                text("sources", "Ids of logical sources, by comma; the checkpoint says which one is read."),
+                _point("Where the bootstrap is, as the answer before had it."),
+                integer("batchSize", "The most bytes of events.", required=True),
+                choice("output", "The form of the events.", ("binary", "json", "json_plain_value"), default="binary"),
+                json_value("filter", "Which keys of this source.", {"type": "object"}),
+                filters,
+                choice("maxev", "The newest event version that is understood: 0 is version 1.", (0, 2), default=0),
+            ],
+            for_all=True, headers=_SERVER | {
+                "PhaseCompleted": "TRUE: nothing is left of the phase.",
+                "x-dbus-pending-event-size": "Bytes of the next event, if it is larger than batchSize.",
+            },
+        ),
+        Command(
+            "/targetSCN", made.target, "The SCN up to which the consumer has to follow",
+            [
+                text("source", "The name or id of the source that was read last.", required=True),
+                _point("Where the bootstrap is.", required=False),
+            ],
+            _SCN, for_all=True, headers=_SERVER,
+        ),
+    ]  # fmt: skip
+
+
+class _Commands:
+    def __init__(self, relay: Relay, suppliers: Mapping[int, Supplier]) -> None:
+        self._relay, self._filters = relay, CompiledFilters(relay)
+        self._made = {
+            number: Bootstrap.of(relay, partition, suppliers.get(number))
+            for number, partition in relay.partitions.items()
+        }
+
+    def _source(self, client: Client, command: str, parameter: str, given: str) -> LogicalSource:
+        """By name, or by id.
+
+        :raises NotAllowedError: the client may not read it.
+        """
+        wanted = given.strip()
+        found = next((one for one in self._relay.names.all() if wanted in (one.name, str(one.id))), None)
+        if found is None:
+            raise InvalidParameterError(command, parameter, given)
+        client.check([found.name])
+        return found
+
+    def _of(self, source: LogicalSource) -> Bootstrap:
+        number = self._relay.names.physical_of(source.id)
+        assert number is not None
+        return self._made[number]
+
+    async def start(self, request: Request, given: Mapping[str, Any]) -> Response:
+        """``/startSCN``"""
+        sources = [self._source(client_of(request), "startSCN", "sources", one) for one in given["sources"].split(",")]
+        made = {id(one): one for one in map(self._of, sources)}
+        if len(made) > 1:
+            raise InvalidParameterError("startSCN", "sources", "sources of different physical sources")
+        (one,) = made.values()
+        found = await run_in_threadpool(one.start, given["checkPoint"].since)
+        return _scn(request, found)
+
+    async def target(self, request: Request, given: Mapping[str, Any]) -> Response:
+        """``/targetSCN``"""
+        point = given["checkPoint"] or BootstrapPoint()
+        made = self._of(self._source(client_of(request), "targetSCN", "source", given["source"]))
+        return _scn(request, await run_in_threadpool(made.target, point.start, point.window))
+
+    async def bootstrap(self, request: Request, given: Mapping[str, Any]) -> Response:
+        """``/bootstrap``"""
+        point: BootstrapPoint = given["checkPoint"]
+        size = min(given["batchSize"], _LARGEST_BATCH) - len(compact(point.to_json())) - _MARGIN
+        answer = self._changes if point.mode == CATCHUP else self._rows
+        source, piece, after = await run_in_threadpool(answer, client_of(request), point, max(size, 0), given)
+        headers = _headers(request)
+        if piece.done:
+            headers["PhaseCompleted"] = "TRUE"
+        if not piece.batch.size and piece.batch.pending:
+            headers["x-dbus-pending-event-size"] = str(piece.batch.pending + given["batchSize"] - size)
+        body = await run_in_threadpool(self._body, source, piece, after, given)
+        return Response(body, headers=headers)
+
+    def _choice(self, source: LogicalSource, given: Mapping[str, Any]) -> Choice:
+        found: Filters = given["filters"] or Filters([], {})
+        if given["filter"] is not None:
+            try:
+                found = filters_of({str(source.id): given["filter"]})
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise InvalidParameterError("bootstrap", "filter", given["filter"]) from None
+        self._filters.check_keys("bootstrap", found.rules, [source.id])
+        own = {number: one for number, one in found.rows.items() if number == source.id}
+        return choice_of([source.id], found.rules, self._filters.rows("bootstrap", own))
+
+    def _rows(
+        self, client: Client, point: BootstrapPoint, size: int, given: Mapping[str, Any]
+    ) -> tuple[LogicalSource, Piece, BootstrapPoint]:
+        source = self._source(client, "bootstrap", "checkPoint", point.snapshot_source)
+        if point.start < 0 or point.offset < 0:
+            raise InvalidParameterError("bootstrap", "checkPoint", "it has no start, or its rows are complete")
+        if point.since > 0 and point.start <= point.since:  # changes alone will do
+            return source, Piece(Batch([]), -1, done=True), replace(point, offset=-1)
+        piece = self._of(source).rows(
+            point.start, source, point.offset, size, at_least=point.window, choice=self._choice(source, given)
+        )
+        return source, piece, replace(point, offset=piece.offset)
+
+    def _changes(
+        self, client: Client, point: BootstrapPoint, size: int, given: Mapping[str, Any]
+    ) -> tuple[LogicalSource, Piece, BootstrapPoint]:
+        source = self._source(client, "bootstrap", "checkPoint", point.catchup_source)
+        if point.start < 0 or point.target < 0:
+            raise InvalidParameterError("bootstrap", "checkPoint", "it has no start or no target")
+        piece = self._of(source).changes(point.start, point.place, point.target, size, self._choice(source, given))
+        return source, piece, replace(point, window=piece.scn, window_offset=piece.offset)
+
+    def _body(self, source: LogicalSource, piece: Piece, after: BootstrapPoint, given: Mapping[str, Any]) -> bytes:
+        version = self._relay.config.event_version
+        partition = self._relay.names.physical_of(source.id) or 0
+        parts = list(piece.batch.parts)
+        if not piece.done and not piece.batch.pending:
+            parts.append(checkpoint_event(after, version, partition))
+        data = np.concatenate([np.zeros(0, np.uint8), *parts])
+        if max(given["maxev"], 1) < version:
+            data = convert_to_v1(data)
+        if given["output"] == "binary":
+            return bytes(data)
+        return json_lines(data, plain=given["output"] == "json_plain_value")
+
+
+def _headers(request: Request) -> dict[str, str]:
+    server = request.headers.get("host") or ":".join(str(one) for one in request.scope["server"])
+    return {**HEADERS, "X-DBUS2-BS-HOSTPORT": server}
+
+
+def _scn(request: Request, scn: int) -> Response:
+    return Response(compact(str(scn)), headers=_headers(request))

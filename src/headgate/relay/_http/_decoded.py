@@ -1,0 +1,248 @@
+"""Events with their rows decoded: as Arrow tables, or as JSON lines for people and browsers.
+
+Events of one answer are taken apart once, into arrays (``_events._fields``); the rows of each schema among
+them become columns together (``_events._decode``). A line is put together column by column with Arrow, too,
+so an answer costs no Python object per row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._arrow_text import base64_text, escaped, fixed_point, quoted
+from headgate.errors import DecodeError
+from headgate.relay._buffer import Place
+from headgate.relay._events._binary import EOP_SOURCE
+from headgate.relay._events._decode import RowDecoder
+from headgate.relay._events._fields import EventFields
+from headgate.relay._events._schemas import Registry, Schema
+from headgate.relay._sources import SourceNames
+
+__all__ = ["DecodedRows", "Decoders", "arrow_streams", "decoded", "places_after", "row_lines", "window_offsets"]
+
+_DIGEST_BYTES: Final = 16
+_DELETE: Final = 2
+
+
+@dataclass(frozen=True)
+class DecodedRows:
+    """The rows of one schema among the events of an answer."""
+
+    source: int
+    schema: Schema
+    events: npt.NDArray[np.int64]
+    """Which of the answer's events they are, from 0."""
+    meta: Sequence[pa.Array]
+    """See :data:`META`, and the key."""
+    fields: Sequence[pa.Field]
+    columns: Sequence[pa.Array]
+    before: pa.StructArray | None = None
+    """The rows before updates; null for other events. None: nobody asked for them."""
+
+
+META: Final = (
+    pa.field("_scn", pa.int64(), nullable=False),
+    pa.field("_event", pa.int64(), nullable=False),
+    pa.field("_op", pa.string(), nullable=False),
+    pa.field("_ts", pa.timestamp("ns", tz="UTC"), nullable=False),
+)
+"""Before the rows' own columns and the key: the transaction; the event's place in the answer, which is the order of the
+log over all sources; ``UPSERT`` or ``DELETE``; the commit's time."""
+
+
+class Decoders:
+    """How the rows of each schema are read; made once for each."""
+
+    def __init__(self, names: SourceNames, registry: Registry) -> None:
+        self._names, self._registry = names, registry
+        self._known: dict[tuple[int, bytes], tuple[Schema, RowDecoder]] = {}
+
+    def of(self, source: int, digest: bytes) -> tuple[Schema, RowDecoder]:
+        """Of a source's events with this schema id.
+
+        :raises DecodeError: the registry has no such schema.
+        :raises UnsupportedError: a type that has no column type.
+        """
+        found = self._known.get((source, digest))
+        if found is None:
+            named = self._names.by_id(source)
+            versions = () if named is None else self._registry.versions(named.name)
+            schema = next((one for one in versions if one.digest == digest), None)
+            if schema is None:
+                raise DecodeError(f"the registry has no schema {digest.hex()} of source {source}")
+            found = self._known[source, digest] = (schema, RowDecoder(schema.value))
+        return found
+
+
+def decoded(data: Any, fields: EventFields, decoders: Decoders, *, befores: bool = False) -> list[DecodedRows]:
+    """The rows of whole events (uint8[]), by schema, each in the order of the events.
+
+    :param befores: those before updates, too, which have the schema of those after them.
+    :raises DecodeError: a row does not fit its schema, or nobody knows that.
+    :raises UnsupportedError: a type that has no column type.
+    """
+    events = np.flatnonzero((fields.source >= 0) & (fields.digest >= 0))
+    if not len(events):
+        return []
+    found = []
+    while len(events):
+        first = int(events[0])
+        source, digest = int(fields.source[first]), data[fields.digest[first] :][:_DIGEST_BYTES]
+        ids = data[fields.digest[events, None] + np.arange(_DIGEST_BYTES)]
+        same = (fields.source[events] == source) & (ids == digest).all(axis=1)
+        chosen, events = events[same], events[~same]
+        schema, decoder = decoders.of(source, digest.tobytes())
+        columns = decoder.decode(data, fields.value[chosen], fields.value_size[chosen])
+        before = _before(data, fields, chosen, decoder) if befores else None
+        found.append(DecodedRows(source, schema, chosen, _meta(data, fields, chosen), decoder.fields, columns, before))
+    return found
+
+
+def _before(data: Any, fields: EventFields, events: npt.NDArray[np.int64], decoder: RowDecoder) -> pa.StructArray:
+    has = fields.before[events] >= 0
+    those = events[has]
+    columns = decoder.decode(data, fields.before[those], fields.before_size[those])
+    rows = pa.StructArray.from_arrays(columns, fields=list(decoder.fields))
+    return rows.take(pa.array(np.cumsum(has) - 1, mask=~has))
+
+
+def _meta(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> list[pa.Array]:
+    return [
+        pa.array(fields.scn[events]), pa.array(events),
+        pa.array(["UPSERT", "DELETE"]).take(pa.array((fields.attributes[events] & 3) // _DELETE)),
+        pa.array(fields.stamp[events]).cast(pa.timestamp("ns", tz="UTC")), _keys(data, fields, events),
+    ]  # fmt: skip
+
+
+def _keys(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> pa.Array:
+    """int64, or bytes; the events of one schema have keys of one kind."""
+    if fields.key[events[0]] < 0:
+        return pa.array(fields.long_key[events])
+    starts, sizes = fields.key[events], fields.key_size[events]
+    offsets = np.zeros(len(events) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    places = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data[places]))]
+    return pa.Array.from_buffers(pa.binary(), len(events), buffers)
+
+
+# --- Arrow ------------------------------------------------------------------------------------------------------------
+
+
+def arrow_streams(found: Sequence[DecodedRows]) -> bytes:
+    """Arrow IPC streams behind each other, one for each schema, of one record batch."""
+    out = pa.BufferOutputStream()
+    for one in found:
+        about = {"source": one.schema.source, "source_id": str(one.source), "version": str(one.schema.version)}
+        key = pa.field("_key", one.meta[-1].type, nullable=False)
+        schema, columns = pa.schema([*META, key, *one.fields], metadata=about), [*one.meta, *one.columns]
+        if one.before is not None:
+            schema, columns = schema.append(pa.field("_before", one.before.type)), [*columns, one.before]
+        with pa.ipc.new_stream(out, schema) as stream:
+            stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    return bytes(out.getvalue())
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def row_lines(found: Sequence[DecodedRows]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """JSON objects, as ``headgate consume`` prints them, in the order of the events; and which events they are."""
+    if not found:
+        return pa.array([], pa.string()), np.zeros(0, np.int64)
+    lines, events = pa.concat_arrays([_lines(one) for one in found]), np.concatenate([one.events for one in found])
+    order = np.argsort(events)
+    return lines.take(pa.array(order)), events[order]
+
+
+def _lines(rows: DecodedRows) -> pa.Array:
+    scn, _, op, stamp, key = rows.meta
+    time = pc.replace_substring(stamp.cast(pa.timestamp("us"), safe=False).cast(pa.string()), " ", "T")
+    texts = _values(key) if pa.types.is_integer(key.type) else quoted(escaped(_text(key)))
+    parts: list[Any] = [
+        f'{{"source":{_string(rows.schema.source)},"scn":', scn.cast(pa.string()), ',"opcode":"', op, '","key":', texts,
+        ',"ts":"', time, 'Z","row":{',
+    ]  # fmt: skip
+    for order, (field, column) in enumerate(zip(rows.fields, rows.columns, strict=True)):
+        parts += [f"{',' if order else ''}{_string(field.name)}:", _values(column)]
+    parts += ["}}"] if rows.before is None else ['},"before":', _values(rows.before), "}"]
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _text(key: pa.Array) -> pa.Array:
+    """Bytes as text; what is none, one value at a time."""
+    try:
+        return key.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([one.decode("utf-8", "replace") for one in key.to_pylist()], pa.string())
+
+
+def _values(array: pa.Array) -> pa.Array:
+    """A column's values as JSON; what JSON lacks as in docs/json-lines.md."""
+    kind = array.type
+    if pa.types.is_string(kind):
+        text = quoted(escaped(array))
+    elif pa.types.is_decimal(kind):
+        text = quoted(fixed_point(array))
+    elif pa.types.is_binary(kind):
+        text = quoted(base64_text(array))
+    elif pa.types.is_timestamp(kind):
+        text = quoted(array.cast(pa.timestamp("us")).cast(pa.string()))
+    elif pa.types.is_date(kind):
+        text = quoted(array.cast(pa.string()))
+    elif pa.types.is_struct(kind):
+        parts: list[Any] = []
+        for order, field in enumerate(kind):
+            parts += [f"{',' if order else '{'}{_string(field.name)}:", _values(array.field(order))]
+        text = pc.if_else(array.is_valid(), pc.binary_join_element_wise(*parts, "}", ""), None)
+    elif pa.types.is_list(kind):
+        numbers = pa.ListArray.from_arrays(array.offsets, _values(array.values))
+        text = pc.binary_join_element_wise("[", pc.binary_join(numbers, ","), "]", "")
+        text = pc.if_else(array.is_valid(), text, None)
+    elif pa.types.is_floating(kind):
+        text = pc.if_else(pc.is_finite(array), array, None).cast(pa.string())
+    else:
+        text = array.cast(pa.string())
+    return text.fill_null("null")
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def window_offsets(fields: EventFields, place: Place) -> npt.NDArray[np.int64]:
+    """How many events of its window a reader has had after each event, counted as a checkpoint does; the events are of
+    one physical source and begin at ``place``. After a window's end it is −1.
+    """
+    ends = fields.source == EOP_SOURCE
+    numbers = np.arange(len(ends))
+    begins = np.zeros(len(ends), np.int64)
+    begins[1:] = np.where(ends[:-1], numbers[1:], 0)
+    offsets = numbers - np.maximum.accumulate(begins) + 1
+    if len(ends) and place.offset > 0 and place.scn == fields.scn[0]:
+        first = int(np.argmax(ends)) + 1 if ends.any() else len(ends)
+        offsets[:first] += place.offset
+    offsets[ends] = -1
+    return offsets
+
+
+def places_after(fields: EventFields, places: Mapping[int, Place]) -> dict[int, Place]:
+    """Where each physical source's reader is after these events, which began at ``places``."""
+    found = dict(places)
+    for number, place in places.items():
+        own = np.flatnonzero(fields.physical == number)
+        if len(own):
+            part = EventFields(*(column[own] for column in fields))
+            found[number] = Place(int(part.scn[-1]), int(window_offsets(part, place)[-1]))
+    return found

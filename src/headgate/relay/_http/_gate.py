@@ -1,0 +1,137 @@
+"""Who asks the relay over HTTP, and whether not too often.
+
+Where there are tenants, every request needs the token of one of them, as Bearer, from wherever it comes; all tokens are
+compared, each in constant time. Where there are none, whoever reaches the port may ask. A tenant's limits are its own:
+
+* so many requests at a time;
+* so many requests a second: up to a second's worth of them (at least one) at once;
+* so many bytes of answers a second: an answer is never cut, so a large one is paid for afterwards, by the next request;
+  an answer without an end goes on no faster.
+
+Whoever is over a limit gets status 429 with ``Retry-After`` in seconds. The limits count in the server's one thread, so
+they need no locks; a restart forgets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate.relay._http._commands import failure
+from headgate.relay._tenants import Client, Tenant
+
+__all__ = ["Gate"]
+
+_BUSY_SECONDS: Final = 1
+_pause = asyncio.sleep
+
+
+class _Allowance:
+    """So much a second; what was not used lasts for a second."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate, self._most, self._left, self._at = rate, max(rate, 1.0), max(rate, 1.0), now
+
+    def seconds_until(self, least: float, now: float) -> float:
+        """How long until ``least`` is left; 0: it is."""
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        return max(0.0, (least - self._left) / self._rate)
+
+    def take(self, amount: float) -> None:
+        """May be more than is left."""
+        self._left -= amount
+
+
+class _Limits:
+    """What one tenant has used."""
+
+    def __init__(self, tenant: Tenant, clock: Callable[[], float]) -> None:
+        self.tenant, self._clock = tenant, clock
+        self.running = 0
+        now = clock()
+        self._requests = None if tenant.requests_per_second is None else _Allowance(tenant.requests_per_second, now)
+        self._bytes = None if tenant.bytes_per_second is None else _Allowance(tenant.bytes_per_second, now)
+
+    def refusal(self) -> Response | None:
+        """What a request that is one too many gets; else it counts."""
+        tenant, now = self.tenant, self._clock()
+        if tenant.concurrent is not None and self.running >= tenant.concurrent:
+            return _too_many(f"{tenant.name} has {self.running} requests under way, as many as it may", _BUSY_SECONDS)
+        if self._bytes is not None and (wait := self._bytes.seconds_until(0, now)):
+            return _too_many(f"{tenant.name} may read {tenant.bytes_per_second:g} bytes a second", wait)
+        if self._requests is not None:
+            if wait := self._requests.seconds_until(1, now):
+                return _too_many(f"{tenant.name} may ask {tenant.requests_per_second:g} times a second", wait)
+            self._requests.take(1)
+        return None
+
+    def sent(self, size: int) -> float:
+        """A body's bytes went out; how many seconds the next ones should wait."""
+        if self._bytes is None:
+            return 0.0
+        self._bytes.take(size)
+        return self._bytes.seconds_until(0, self._clock())
+
+
+class Gate:
+    """Lets requests through that may ask, with the :class:`Client` in their state."""
+
+    def __init__(self, app: ASGIApp, tenants: Sequence[Tenant], clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._limits: Mapping[str, _Limits] = {one.name: _Limits(one, clock) for one in tenants}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif not self._limits:
+            host = scope["client"][0] if scope.get("client") else "unknown"
+            await self._answer(Client(host), scope, receive, send)
+        else:
+            await self._answer_tenant(scope, receive, send)
+
+    async def _answer(self, client: Client, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["client"] = client
+        await self._app(scope, receive, send)
+
+    async def _answer_tenant(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._tenant(Headers(scope=scope))
+        refusal = _unknown() if limits is None else limits.refusal()
+        if limits is None or refusal is not None:
+            assert refusal is not None
+            await refusal(scope, receive, send)
+            return
+
+        async def count(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body":
+                pause = limits.sent(len(message.get("body", b"")))
+                if pause and message.get("more_body"):
+                    await _pause(pause)
+
+        limits.running += 1
+        try:
+            await self._answer(Client(limits.tenant.name, limits.tenant), scope, receive, count)
+        finally:
+            limits.running -= 1
+
+    def _tenant(self, headers: Headers) -> _Limits | None:
+        found = [one for one in self._limits.values() if one.tenant.token.bearer(headers)]
+        return found[0] if found else None
+
+
+def _unknown() -> Response:
+    message = "a token is needed: Authorization: Bearer, and the token of a tenant"
+    return failure("Unauthorized", message, status=401, more={"www-authenticate": 'Bearer realm="headgate"'})
+
+
+def _too_many(message: str, seconds: float) -> Response:
+    return failure("TooManyRequests", message, status=429, more={"retry-after": str(math.ceil(seconds))})

@@ -1,0 +1,175 @@
+"""The log itself over HTTP, for readers that would otherwise dump it from the server: ``POST /log``, ``/log/head``,
+``/log/files``.
+
+They are headgate's own and none of Databus's, but fail in its form: the cause is the name of an error of ours, by which
+clients tell what is not there yet (ServerBehindError) from what is not kept any more (BinlogPurgedError), and the
+header ``x-headgate-fields`` has its fields in JSON.
+
+A request waits in threads of its own until what it needs has come, so that it holds up nobody else's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from anyio import CapacityLimiter, to_thread
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from headgate.errors import ConfigError, HeadgateError
+from headgate.gtid import GtidSet
+from headgate.mysql import LogRequest
+from headgate.relay._http._commands import PROCESSING, Command, failure, object_of
+from headgate.relay._http._openapi import JSON
+from headgate.relay._http._parameters import text
+from headgate.relay._relay import Partition, Relay
+from headgate.relay._spool._reader import LogReader
+from headgate.relay._spool._spool import LogSpool
+
+__all__ = ["commands"]
+
+_CHUNK: Final = 1 << 20
+_THREADS: Final = 64
+"""Requests that are answered at a time; more wait for their turn."""
+_BINARY: Final = "application/octet-stream"
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_SOURCE: Final = text("source", "The physical source's name; needed where the relay has several.")
+
+
+class _Asked(BaseModel):
+    """The body of a request: see :class:`headgate.mysql.LogRequest`; sets are text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    source: str | None = None
+    had: str | None = None
+    wanted: str | None = None
+    executed: str | None = None
+    server_uuid: str | None = None
+    until: tuple[str, int] | None = None
+
+    def request(self) -> LogRequest:
+        """:raises ConfigError: a set is none."""
+        had, wanted, executed = (
+            None if one is None else GtidSet.parse(one) for one in (self.had, self.wanted, self.executed)
+        )
+        return LogRequest(had, wanted, executed, self.server_uuid, self.until)
+
+
+def commands(relay: Relay) -> list[Command]:
+    """Those about the log itself."""
+    log = _Log(relay)
+    series = {"type": "array", "items": object_of(server_uuid=_TEXT, begin=_TEXT, end=_TEXT)}
+    head = object_of(
+        server_uuid=_TEXT, gtid=_TEXT, begin=_TEXT, file=_TEXT, pos=_NUMBER, series=series, failed={"type": "boolean"}
+    )
+    return [
+        Command("/log/head", log.head, "What is kept of a server's log, as GTID sets", [_SOURCE], head, [JSON]),
+        Command(
+            "/log/files", log.files, "The servers' log files that are kept, oldest first", [_SOURCE],
+            {"type": "array", "items": object_of(server_uuid=_TEXT, name=_TEXT, bytes=_NUMBER, before=_TEXT)}, [JSON],
+        ),
+        Command(
+            "/log", log.stretch, "A stretch of the log, as the server would send it", media=[_BINARY],
+            body=_Asked.model_json_schema(), headers={"x-headgate-server-uuid": "Whose log it is."},
+        ),
+    ]  # fmt: skip
+
+
+class _Log:
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._limiter: CapacityLimiter | None = None
+
+    async def head(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del request
+        try:
+            partition, spool = self._spool(given["source"])
+        except ConfigError as error:
+            return _failed(error)
+        return JSONResponse(await self._in_thread(_head, partition, spool))
+
+    async def files(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del request
+        try:
+            _, spool = self._spool(given["source"])
+        except ConfigError as error:
+            return _failed(error)
+        found = await self._in_thread(spool.files)
+        return JSONResponse(
+            [
+                {"server_uuid": uuid, "name": name, "bytes": size, "before": str(before)}
+                for uuid, name, size, before in found
+            ]
+        )
+
+    async def stretch(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del given
+        try:
+            asked = _Asked.model_validate_json(await request.body())
+            _, spool = self._spool(asked.source)
+            reader = await self._in_thread(spool.reader, asked.request())
+        except ValidationError as error:
+            return _failed(ConfigError(f"the request is wrong: {error.errors()[0]['msg']}"))
+        except HeadgateError as error:
+            return _failed(error)
+        headers = {"x-headgate-server-uuid": reader.server_uuid}
+        return StreamingResponse(self._chunks(reader), headers=headers, media_type=_BINARY)
+
+    async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
+        """An error in the middle ends the answer before its end, which its reader sees."""
+        try:
+            while True:
+                chunk = await self._in_thread(reader.read, _CHUNK)
+                if not chunk:
+                    return
+                yield chunk
+        finally:
+            reader.close()
+
+    async def _in_thread(self, work: Any, *given: Any) -> Any:
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(_THREADS)  # needs a running loop
+        return await to_thread.run_sync(work, *given, limiter=self._limiter)
+
+    def _spool(self, name: str | None) -> tuple[Partition, LogSpool]:
+        """:raises ConfigError: there is none of this name, or none is named and there are several."""
+        found = [one for one in self._relay.partitions.values() if name in (None, one.source.name)]
+        names = ", ".join(sorted(one.source.name for one in self._relay.partitions.values()))
+        if not found:
+            raise ConfigError(f"the relay has no physical source {name}; it has {names}")
+        if len(found) > 1:
+            raise ConfigError(f"the relay has several physical sources, name one (relay_source): {names}")
+        if found[0].spool is None:
+            raise ConfigError("the relay does not keep the log: give it [log] disk_bytes, or --log-disk-bytes")
+        return found[0], found[0].spool
+
+
+def _head(partition: Partition, spool: LogSpool) -> dict[str, Any]:
+    reached = spool.reached
+    feeder = partition.log_feeder
+    return {
+        "server_uuid": reached.server_uuid if reached is not None else "",
+        "gtid": str(spool.gtid),
+        "begin": str(spool.begin),
+        "file": reached.file if reached is not None else "",
+        "pos": reached.pos if reached is not None else 0,
+        "series": [
+            {"server_uuid": one.server_uuid, "begin": str(one.begin), "end": str(one.end)} for one in spool.series()
+        ],
+        "failed": feeder is not None and feeder.failed,
+        "problem": None if feeder is None else feeder.problem,
+        "error": _told(feeder.error) if feeder is not None and feeder.error is not None else None,
+    }
+
+
+def _told(error: HeadgateError) -> dict[str, Any]:
+    return {"name": type(error).__name__, "message": error.message, "fields": error.fields}
+
+
+def _failed(error: HeadgateError) -> Response:
+    more = {"x-headgate-fields": json.dumps(error.fields)}
+    return failure(PROCESSING, error.message, type(error).__name__, more=more)

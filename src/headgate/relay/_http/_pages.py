@@ -1,0 +1,112 @@
+"""Which web pages may read the relay through somebody's browser.
+
+A browser on a machine reaches what listens on its loopback addresses, whatever page it shows. Databus answers
+``Access-Control-Allow-Origin: *`` to everything, so any page may read it; here only pages of the origins that are
+listed (Fetch Standard, "CORS protocol"; RFC 6454). What keeps the others out:
+
+* no answer names an origin that is not listed, so a browser does not show it to the page;
+* a relay on a loopback address without tokens answers to ``Host``s of this machine only, so that a name that somebody
+  points at 127.0.0.1 does not make its page one of ours (DNS rebinding);
+* what changes something is not taken from a page of another origin, which needs no answer to do harm.
+
+Programs send no ``Origin`` and notice nothing of it. Whoever lists ``*`` has Databus's behaviour, without any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate._tokens import is_loopback
+from headgate.relay._http._commands import failure
+from headgate.relay._origins import ANY
+
+__all__ = ["Origins"]
+
+_PREFLIGHT: Final = {
+    "access-control-allow-methods": "GET",
+    "access-control-allow-headers": "authorization, last-event-id",
+    "access-control-max-age": "3600",
+}
+_EXPOSED: Final = (
+    "retry-after, x-dbus-error, x-dbus-error-message, x-dbus-error-cause, x-dbus-error-cause-message, "
+    "x-dbus-pending-event-size, x-dbus-protocol-version, x-headgate-checkpoint"
+)
+"""What a page may read beside the body."""
+
+
+class Origins:
+    """The layer that knows browsers.
+
+    :param allowed: origins, or ``*``.
+    :param local: only names of this machine may be asked for.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str], *, local: bool) -> None:
+        self._app, self._allowed, self._any = app, frozenset(allowed), ANY in allowed
+        self._local = local and not self._any
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        host, origin = _host_and_origin(scope)
+        answer, given = self._refusal(scope["method"], host, origin), self._headers(origin)
+        if answer is None and scope["method"] == "OPTIONS":  # before a page's token is sent
+            answer = Response(status_code=204, headers=_PREFLIGHT if "access-control-allow-origin" in given else None)
+        await (answer or self._app)(scope, receive, _with(given, send) if given else send)
+
+    def _headers(self, origin: str | None) -> dict[str, str]:
+        if self._any:
+            return {"access-control-allow-origin": ANY, "access-control-expose-headers": _EXPOSED}
+        if not self._allowed:
+            return {}
+        if origin not in self._allowed:
+            return {"vary": "Origin"}
+        return {
+            "access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin",
+        }  # fmt: skip
+
+    def _refusal(self, method: str, host: str, origin: str | None) -> Response | None:
+        if self._local and host and not _is_here(host):
+            return failure(
+                "Forbidden", "without tokens a relay on a loopback address answers to localhost only", status=421
+            )
+        if origin is None or method in ("GET", "HEAD", "OPTIONS") or self._any or origin in self._allowed:
+            return None
+        if urlsplit(origin).netloc.lower() == host.lower():
+            return None
+        return failure("Forbidden", f"this is not taken from pages of {origin}", status=403)
+
+
+def _with(given: dict[str, str], send: Send) -> Send:
+    async def send_more(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(given)
+        await send(message)
+
+    return send_more
+
+
+def _host_and_origin(scope: Scope) -> tuple[str, str | None]:
+    """Both as they were sent; ``Host`` is empty where there is none."""
+    host, origin = b"", None
+    for name, value in scope["headers"]:
+        if name == b"host":
+            host = value
+        elif name == b"origin":
+            origin = value.decode("latin-1")
+    return host.decode("latin-1"), origin
+
+
+@lru_cache(maxsize=100)
+def _is_here(host: str) -> bool:
+    """Whether a Host header, perhaps with a port, names this machine; asked of every request."""
+    return is_loopback(host[: host.index("]") + 1] if host[0] == "[" and "]" in host else host.partition(":")[0])

@@ -1,0 +1,171 @@
+"""Events for the commands that give some: read from the buffers, waited for, counted, decoded.
+
+What is in memory is read in the server's own thread, which takes microseconds; what is in files only in another one. A
+batch refers to the buffer's bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from headgate.relay._buffer import Batch, Place, Stretch
+from headgate.relay._events._binary import EOP_SIZE
+from headgate.relay._events._choice import Choice, choice_of
+from headgate.relay._events._fields import EventFields, event_fields
+from headgate.relay._http._compiled import CompiledFilters
+from headgate.relay._http._decoded import DecodedRows, Decoders, decoded
+from headgate.relay._http._news import News
+from headgate.relay._http._requests import StreamRequest
+from headgate.relay._relay import Relay
+
+__all__ = ["Streams", "joined"]
+
+_LARGEST_BATCH: Final = 16 << 20
+"""More than this is given in several answers, whatever ``size`` says, unless it is one event."""
+
+
+class _Given(NamedTuple):
+    """What a partition gave, to be counted in the server's thread."""
+
+    partition: int
+    events: int
+    control: int
+    size: int
+
+
+class Streams:
+    """Reads for ``/stream`` and for what else gives events."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._filters = CompiledFilters(relay)
+        self._news = News(one.buffer for one in relay.partitions.values())
+        self._decoders = Decoders(relay.names, relay.registry)
+
+    def begin(self, asked: StreamRequest) -> StreamRequest:
+        """With the places from which it is to be read, also where that is the newest window."""
+        if not asked.latest:
+            return asked
+        places = {number: self._relay.partitions[number].buffer.last_place() for number in asked.places}
+        return replace(asked, places=places, latest=False)
+
+    async def read(self, asked: StreamRequest) -> Batch:
+        """The next events; waits for them as long as asked.
+
+        :raises UnfitFilterError: a filter does not fit a source.
+        :raises KeyIsNoNumberError: a filter cannot be asked about a key.
+        """
+        if asked.rules or asked.rows:
+            self._check(asked)
+        batch = await self._read(asked)
+        if not batch.size and not batch.pending and asked.wait_ms:
+            batch = await self._await_events(asked, asked.wait_ms / 1000)
+        return batch
+
+    def decode(self, asked: StreamRequest, batch: Batch) -> tuple[Any, EventFields, list[DecodedRows]]:
+        """A batch's bytes, its events as arrays and their rows as columns; with the rows before updates where events of
+        version 2 are understood and the relay has them.
+
+        :raises DecodeError: a row does not fit its schema.
+        :raises UnsupportedError: a type that has no column type.
+        """
+        data = joined(batch)
+        fields = event_fields(data)
+        befores = asked.version > 1 and self._relay.config.before_images
+        return data, fields, decoded(data, fields, self._decoders, befores=befores)
+
+    async def _read(self, asked: StreamRequest) -> Batch:
+        places = asked.places
+        given: list[_Given] = []
+        if all(self._relay.partitions[number].buffer.in_memory(place) for number, place in places.items()):
+            batch = self._read_now(asked, places, given)
+        else:
+            batch = await run_in_threadpool(self._read_now, asked, places, given)
+        for one in given:
+            self._count(asked, one)
+        return batch
+
+    def _read_now(self, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
+        batch = self._read_up_to(min(asked.size, _LARGEST_BATCH), asked, places, given)
+        if not batch.size and 0 < batch.pending <= asked.size:
+            batch = self._read_up_to(batch.pending, asked, places, given)
+        return batch
+
+    def _read_up_to(self, size: int, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
+        batch = Batch([])
+        for partition, stretch in self._turns(places):
+            events, control, before = batch.events, batch.control, batch.size
+            more = batch.add(stretch, size, self._choice(asked, partition))
+            given.append(_Given(partition, batch.events - events, batch.control - control, batch.size - before))
+            if not more:
+                break
+        for partition, place in places.items():
+            self._relay.partitions[partition].buffer.release(place.scn if place.offset < 0 else place.scn - 1)
+        return batch
+
+    def _turns(self, places: Mapping[int, Place]) -> Iterator[tuple[int, Stretch]]:
+        """Of one partition all there is; of several a window of each by turns."""
+        several = len(places) > 1
+        waiting = [
+            (number, self._relay.partitions[number].buffer.stretches(place, each=several))
+            for number, place in places.items()
+        ]
+        while waiting:
+            left = []
+            for partition, stretches in waiting:
+                for stretch in stretches:
+                    yield partition, stretch
+                    if several:
+                        left.append((partition, stretches))
+                        break
+            waiting = left
+
+    def _check(self, asked: StreamRequest) -> None:
+        """Whether filters fit, also where there is nothing to be chosen from yet."""
+        everything = [one.id for one in self._relay.names.all()] if asked.sources is None else asked.sources
+        self._filters.check_keys("stream", asked.rules, everything)
+        self._filters.rows("stream", asked.rows)
+
+    def _choice(self, asked: StreamRequest, partition: int) -> Choice | None:
+        """What to choose; None where that is all that the partition has."""
+        names = self._relay.names
+        there = [one.id for one in names.all() if names.physical_of(one.id) == partition]
+        wanted = there if asked.sources is None else asked.sources
+        if set(there) <= set(wanted) and not asked.rules and not asked.rows:
+            return None
+        return choice_of(wanted, asked.rules, self._filters.rows("stream", asked.rows))
+
+    def _count(self, asked: StreamRequest, given: _Given) -> None:
+        of_control = given.control * EOP_SIZE[self._relay.config.event_version]
+        counts = (given.events, given.size - of_control, given.control, of_control)
+        stats = self._relay.partitions[given.partition].outbound
+        stats.gave(*counts)
+        stats.peers = self._relay.usage.total.peers
+        self._relay.usage.gave(asked.client.name, *counts)
+
+    async def _await_events(self, asked: StreamRequest, seconds: float) -> Batch:
+        """Read again whenever something was put in, until there are events or the time is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while True:
+            news = self._news.listen()
+            try:
+                batch = await self._read(asked)
+            except BaseException:
+                self._news.forget(news)
+                raise
+            if batch.size or batch.pending or loop.time() >= end:
+                self._news.forget(news)
+                return batch
+            await self._news.wait(news, end - loop.time())
+
+
+def joined(batch: Batch) -> Any:
+    """A batch's events behind each other, uint8[]."""
+    return batch.parts[0] if len(batch.parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *batch.parts])

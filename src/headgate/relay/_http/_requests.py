@@ -1,0 +1,277 @@
+"""What a consumer asks for: the parameters of ``/stream`` and ``/register``, checked.
+
+Parameters and their forms are Databus's (``ReadEventsRequestProcessor.java``, ``Checkpoint.java``,
+``CheckpointMult.java``); ``wait`` is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from headgate.relay._buffer import FIRST, Place
+from headgate.relay._events._choice import filter_rules
+from headgate.relay._events._where import RowFilter, row_filter
+from headgate.relay._http._parameters import (
+    LARGEST_INT,
+    InvalidParameterError,
+    choice,
+    flag,
+    integer,
+    json_value,
+    text,
+)
+from headgate.relay._sources import LogicalSource, SourceNames
+from headgate.relay._tenants import Client
+
+__all__ = ["SOURCES", "STREAM", "Filters", "StreamRequest", "filters_of", "known_sources", "place_of", "stream_request"]
+
+_LONGEST_WAIT_MS: Final = 60_000
+_ID: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+"""Ids of sources are 16-bit numbers."""
+
+
+@dataclass(frozen=True)
+class StreamRequest:
+    """A checked ``/stream``."""
+
+    client: Client
+    size: int
+    """Most bytes of events, as they are in binary."""
+    encoding: str
+    sources: Sequence[int] | None
+    """Ids; None: all of the partitions."""
+    places: Mapping[int, Place]
+    """Physical partition → from where; in the order in which they take turns."""
+    latest: bool
+    """From the newest window on, whatever the places say."""
+    version: int
+    """The newest event version that the consumer reads."""
+    wait_ms: int
+    """How long to wait for events if there are none."""
+    rules: Sequence[Sequence[int]] = ()
+    """Of the filters, as in :class:`headgate.relay._events._choice.Choice`."""
+    rows: Mapping[int, RowFilter] = field(default_factory=dict)
+    """By source id: what is wanted of its rows."""
+
+
+def known_sources(ids: Sequence[int], client: Client, names: SourceNames, command: str) -> list[LogicalSource]:
+    """The sources with these ids.
+
+    :raises InvalidParameterError: there is none of an id.
+    :raises NotAllowedError: the client may not read one.
+    """
+    found = []
+    for one in ids:
+        source = names.by_id(one)
+        if source is None:
+            raise InvalidParameterError(command, "sources", one)
+        found.append(source)
+    client.check(one.name for one in found)
+    return found
+
+
+def place_of(checkpoint: Any) -> Place:
+    """The place that a checkpoint (a JSON object) means; ``windowScn`` −1, or none, is the oldest there is. After a
+    bootstrap from a relay that had no window yet it is 0, with ``bootstrap_start_scn`` 0.
+
+    :raises ValueError: it is none, or one of the bootstrap, which comes from elsewhere.
+    """
+    if not isinstance(checkpoint, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
+    mode = checkpoint.get("consumption_mode", "ONLINE_CONSUMPTION")
+    if mode not in ("INIT", "ONLINE_CONSUMPTION"):
+        raise ValueError("a checkpoint of the bootstrap")
+    scn, offset = checkpoint.get("windowScn", -1), checkpoint.get("windowOffset", -1)
+    if not all(isinstance(one, int) and not isinstance(one, bool) and -1 <= one < 2**63 for one in (scn, offset)):
+        raise ValueError("not numbers")
+    if scn == 0 and checkpoint.get("bootstrap_start_scn") == 0:
+        return FIRST
+    return Place(scn, offset)
+
+
+def _ids(listed: str) -> list[int]:
+    """``40,41``."""
+    found = [part.strip() for part in listed.split(",")]
+    if not all(_ID.fullmatch(part) for part in found):
+        raise ValueError("not ids")
+    return [int(part) for part in found]
+
+
+def _subscriptions(value: Any) -> list[tuple[int, int]]:
+    """(source, physical partition) of each; -1: any."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("not a list")
+    found = [
+        (int(one["logicalPartition"]["source"]["id"]), int(one.get("physicalPartition", {}).get("id", -1)))
+        for one in value
+    ]
+    if any(abs(number) > LARGEST_INT for pair in found for number in pair):
+        raise ValueError("not ids")
+    return found
+
+
+class Filters(NamedTuple):
+    """What a consumer wants of its sources."""
+
+    rules: list[tuple[int, int, int, int, int]]
+    rows: dict[int, RowFilter]
+
+
+def filters_of(value: Any) -> Filters:
+    """The parameter ``filters``, parsed.
+
+    :raises ValueError: it means nothing.
+    """
+    rules = filter_rules(value)
+    rows = {int(name): found for name, one in value.items() if (found := row_filter(one)) is not None}
+    if any(abs(source) > LARGEST_INT for source in [*rows, *(source for source, *_ in rules)]):
+        raise ValueError("not ids")
+    return Filters(rules, rows)
+
+
+def _several(value: Any) -> tuple[dict[int, Place], int | None]:
+    """Places by partition, and whose turn is first: an object, partition → checkpoint, perhaps with
+    ``cursorPartition``; names and values are JSON again.
+    """
+    places, first = {}, None
+    try:
+        for name, text in value.items():
+            if name == "cursorPartition":
+                first = int(json.loads(text)["id"])
+            else:
+                places[int(json.loads(name)["id"])] = place_of(json.loads(text))
+    except RecursionError:
+        raise ValueError("too deep") from None
+    return places, first
+
+
+_SCN_SCHEMA: Final = {"type": "integer", "minimum": -1, "maximum": 2**63 - 1, "default": -1}
+_CHECKPOINT: Final = {
+    "type": "object",
+    "properties": {
+        "windowScn": _SCN_SCHEMA, "windowOffset": _SCN_SCHEMA,
+        "consumption_mode": {"enum": ["INIT", "ONLINE_CONSUMPTION"]},
+    },
+}  # fmt: skip
+_SPAN: Final = {
+    "type": "object",
+    "properties": {"start": {"type": "integer"}, "end": {"type": "integer"}},
+    "required": ["start", "end"],
+}
+_FILTER: Final = {
+    "type": "object",
+    "properties": {
+        "partitionType": {"enum": ["NONE", "RANGE", "MOD", "HASH"]},
+        "where": {"type": "array", "items": {}, "minItems": 2},
+        "columns": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        "filters": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"keyRange": _SPAN, "bktRange": _SPAN, "numBuckets": {"type": "integer", "minimum": 1}},
+            },
+        },
+    },
+    "required": ["partitionType"],
+}
+_SUBSCRIPTION: Final = {
+    "type": "object",
+    "properties": {
+        "physicalPartition": {"type": "object", "properties": {"id": {"type": "integer"}}},
+        "logicalPartition": {
+            "type": "object",
+            "properties": {"source": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}},
+            "required": ["source"],
+        },
+    },
+    "required": ["logicalPartition"],
+}
+
+SOURCES: Final = replace(
+    text("sources", "Ids of logical sources, by comma.", pattern=r"^ *[0-9]{1,5} *(, *[0-9]{1,5} *)*$"), parse=_ids
+)
+STREAM: Final = (
+    integer("size", "The most bytes of events, as they are in binary.", required=True),
+    choice(
+        "output", "Databus's forms of events; or the rows decoded, as JSON lines or Arrow IPC.",
+        ("binary", "json", "json_plain_value", "rows", "arrow"), required=True,
+    ),
+    SOURCES,
+    json_value(
+        "subs", "Instead of sources: Databus's subscriptions; the id -1 is any.",
+        {"type": "array", "items": _SUBSCRIPTION, "minItems": 1}, _subscriptions,
+    ),
+    json_value("checkPoint", "From where, in Databus's form; none: from the oldest event.", _CHECKPOINT, place_of),
+    json_value(
+        "checkPointMult", 'From where in each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
+        {"type": "object", "additionalProperties": {"type": "string"}}, _several,
+    ),
+    flag("streamFromLatestScn", "true: from the newest transaction on, whatever the checkpoint is."),
+    choice(
+        "maxev",
+        "The newest event version that is understood: 0 is version 1. 2: with the rows before updates, also in rows "
+        "and arrow, if the relay has them.",
+        (0, 2), default=0,
+    ),
+    json_value(
+        "filters", "Which keys, rows and columns, by source id.",
+        {"type": "object", "propertyNames": {"pattern": "^[0-9]{1,5}$"}, "additionalProperties": _FILTER},
+        filters_of,
+    ),
+    integer("wait", "Milliseconds to wait for events if there are none; at most 60,000 count.", default=0),
+)  # fmt: skip
+
+
+def stream_request(
+    given: Mapping[str, Any], client: Client, names: SourceNames, partitions: Sequence[int]
+) -> StreamRequest:
+    """What the parameters of ``/stream``, read by :data:`STREAM`, ask for together.
+
+    :param partitions: the physical partitions there are.
+    :raises InvalidParameterError: sources are missing, or something that is not there is asked for.
+    :raises NotAllowedError: the client may not read a source.
+    """
+    sources, wanted = _subscribed(given, client, names, partitions)
+    rules, rows = given["filters"] or Filters([], {})
+    return StreamRequest(
+        client, given["size"], given["output"], sources, _places(given, wanted), latest=given["streamFromLatestScn"],
+        version=max(given["maxev"], 1), wait_ms=min(given["wait"], _LONGEST_WAIT_MS), rules=rules,
+        rows=rows,
+    )  # fmt: skip
+
+
+def _subscribed(
+    given: Mapping[str, Any], client: Client, names: SourceNames, partitions: Sequence[int]
+) -> tuple[list[int] | None, list[int]]:
+    """Ids of sources (None: all), and the physical partitions that they are in."""
+    subscriptions, listed = given["subs"], given["sources"]
+    if listed is None and subscriptions is None:
+        raise InvalidParameterError("stream", "sources|subs", None)
+    if subscriptions is None:
+        ids = [one.id for one in known_sources(listed, client, names, "stream")]
+        return ids, sorted({partition for one in ids if (partition := names.physical_of(one)) is not None})
+    wanted: set[int] = set()
+    found: set[int] | None = set()
+    for source, partition in subscriptions:
+        wanted |= set(partitions) if partition < 0 else {partition}
+        found = None if source < 0 or found is None else found | {source}
+    if not wanted <= set(partitions):
+        raise InvalidParameterError("stream", "subs", f"physical partition {min(wanted - set(partitions))}")
+    if found is None:
+        return ([one.id for one in names.all() if client.may_read(one.name)] if client.is_restricted else None), sorted(
+            wanted
+        )
+    client.check(source.name for one in found if (source := names.by_id(one)) is not None)
+    return sorted(found), sorted(wanted)
+
+
+def _places(given: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, Place]:
+    if given["checkPointMult"] is None:
+        return dict.fromkeys(wanted, given["checkPoint"] or Place(-1))
+    places, first = given["checkPointMult"]
+    order = sorted(wanted, key=lambda one: (first is not None and one < first, one))
+    return {one: places.get(one, Place(-1)) for one in order}

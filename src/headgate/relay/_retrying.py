@@ -1,0 +1,72 @@
+"""A thread that does one thing until it is stopped: what a reader of a log is, whatever it makes of it.
+
+An error that may pass is told, and the thing tried again after a while, for ever; any other one ends the thread, which
+says why. Nothing is raised: who depends on it looks at :attr:`Retrying.problem`.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import threading
+from typing import Final
+
+from headgate.errors import HeadgateError, Transient
+
+__all__ = ["Retrying"]
+
+log = logging.getLogger("headgate")
+
+_STOP_SECONDS: Final = 5.0
+"""A log's reader hears of the stop with its next heartbeat, each second."""
+
+
+class Retrying(abc.ABC):
+    """Begins with :meth:`_begin`.
+
+    :param thread: the thread's name.
+    :param about: what messages in the log begin with.
+    :param retry_seconds: after an error that may pass.
+    """
+
+    def __init__(self, thread: str, about: str, retry_seconds: float) -> None:
+        self._about, self._retry_seconds = about, retry_seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
+        self.problem: str | None = None
+        """Why it stands still; None: it runs."""
+        self.failed = False
+        """Whether that will not go away by itself."""
+        self.error: HeadgateError | None = None
+        """What it failed with, if that is known."""
+
+    @abc.abstractmethod
+    def _work(self) -> None:
+        """Do it, until ``_stop`` is set; called again when it comes back."""
+
+    def _begin(self) -> None:
+        self._thread.start()
+
+    def _end(self) -> None:
+        """Stop and wait, but not for ever."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._work()
+            except HeadgateError as error:
+                if self._stop.is_set():  # a server that is away while the relay ends is no news
+                    return
+                self.problem = str(error)
+                log.warning("%s: %s", self._about, error)
+                if not isinstance(error, Transient):
+                    self.error, self.failed = error, True
+                    return
+                self._stop.wait(self._retry_seconds)
+            except Exception as error:
+                self.problem, self.failed = f"unexpected {type(error).__name__}: {error}", True
+                log.exception("%s: the reader ended", self._about)
+                return

@@ -1,0 +1,75 @@
+"""Who asks: a tenant of the relay, known by a token, or, where there are none, an address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from starlette.requests import Request
+
+from headgate._tokens import Token
+from headgate.errors import ConfigError
+
+__all__ = ["Client", "NotAllowedError", "Tenant", "client_of"]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Somebody who may ask.
+
+    :raises ConfigError: a limit that lets nothing through, or a name that could be two.
+    """
+
+    name: str
+    token: Token
+    sources: tuple[str, ...] | None = None
+    """Names of logical sources, or patterns of them; None: all, and every command."""
+    concurrent: int | None = None
+    """Most requests at a time; None: any number."""
+    requests_per_second: float | None = None
+    """On average over a second."""
+    bytes_per_second: float | None = None
+    """Of answers' bodies: after more than that the next request waits its turn."""
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name:
+            raise ConfigError(f"{self.name!r} is no name of a tenant")
+        for limit in (self.concurrent, self.requests_per_second, self.bytes_per_second):
+            if limit is not None and limit <= 0:
+                raise ConfigError(f"a limit of the tenant {self.name} is {limit}")
+
+
+class NotAllowedError(Exception):
+    """A tenant asks for what it may not have."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """Whoever sent a request."""
+
+    name: str
+    tenant: Tenant | None = None
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether only some sources may be read."""
+        return self.tenant is not None and self.tenant.sources is not None
+
+    def may_read(self, source: str) -> bool:
+        """Whether events of the logical source of this name may be given."""
+        if self.tenant is None or self.tenant.sources is None:
+            return True
+        return any(fnmatchcase(source, pattern) for pattern in self.tenant.sources)
+
+    def check(self, sources: Iterable[str]) -> None:
+        """:raises NotAllowedError: one of these logical sources may not be read."""
+        for one in sources:
+            if not self.may_read(one):
+                raise NotAllowedError(f"the tenant {self.name} may not read {one}")
+
+
+def client_of(request: Request) -> Client:
+    """Who sent it."""
+    found: Client = request.state.client
+    return found

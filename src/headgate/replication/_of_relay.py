@@ -1,0 +1,270 @@
+"""A server's log out of a relay that keeps it (``headgate relay`` with ``[log]``), over HTTP.
+
+``POST /log`` asks for a stretch and answers with what the server itself would have sent, ending in an EOF packet; see
+docs/relay.md, "The log itself". What goes wrong is told as the relay's other errors are, by the header
+``x-dbus-error-cause``, which has the name of an error of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+from headgate import errors
+from headgate.errors import (
+    AccessError,
+    BinlogPurgedError,
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    HeadgateError,
+    ServerBehindError,
+)
+from headgate.gtid import GtidSet
+from headgate.mysql import ByteStream, Connection, KeptLog, LogRequest, Prerequisite
+
+__all__ = ["LogHead", "LogOfRelay", "relay_prerequisite"]
+
+_TIMEOUT_SECONDS: Final = 60.0
+"""Longer than a relay lets a request wait."""
+_LATER: Final = (408, 425, 429)
+"""Of the statuses below 500 those that another try may cure."""
+_CAUSES: Final[Mapping[str, type[HeadgateError]]] = {
+    one.__name__: one for one in (BinlogPurgedError, ConfigError, ServerBehindError)
+}
+"""What a relay may tell; anything else is worth another try."""
+
+_ENDS: Final[Mapping[str, type[HeadgateError]]] = {
+    name: one
+    for name, one in vars(errors).items()
+    if isinstance(one, type) and issubclass(one, HeadgateError) and issubclass(one, errors.Definite)
+}
+"""What a relay's reader may have ended with."""
+
+
+@dataclass(frozen=True)
+class LogHead:
+    """What a relay keeps of a server's log."""
+
+    server_uuid: str
+    """Of the server whose log it reads now; empty: it has read nothing yet."""
+    gtid: GtidSet
+    """Everything that is kept, and what came before."""
+    begin: GtidSet
+    """What came before the oldest transaction that is kept."""
+    file: str
+    pos: int
+    """Everything before this place of that server's log is kept."""
+    series: tuple[tuple[str, GtidSet, GtidSet], ...]
+    """Stretches of one server's log each, oldest first: its UUID, what is before it, everything up to its end."""
+
+    def series_of(self, wanted: GtidSet) -> tuple[str, GtidSet, GtidSet] | None:
+        """The stretch that holds all of these transactions."""
+        return next((one for one in self.series if wanted <= one[2] and not wanted & one[1]), None)
+
+
+@dataclass(frozen=True)
+class LogOfRelay:
+    """The log of one physical source of a relay.
+
+    :raises ConfigError: the URL is none of a relay.
+    """
+
+    url: str
+    source: str | None = None
+    """The physical source's name; None: the relay has but one."""
+    token_file: str | None = None
+    """Holds the token that the relay asks for."""
+    ca_file: str | None = None
+    """PEM file with the certificates to trust; None: the system's."""
+    falls_back: bool = False
+    """Whether the server itself is read where the relay's log does not reach back."""
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            good = False
+        if not good or parts.username or parts.path.strip("/") or parts.query:
+            raise ConfigError("that is no relay; it should look like http://host:11115")
+
+    @contextmanager
+    def open(self, asked: LogRequest) -> Iterator[KeptLog]:
+        """The stretch that was asked for.
+
+        :raises HeadgateError: as :class:`headgate.mysql.LogKeeper` says.
+        """
+        if asked.endless:
+            raise ConfigError("a relay's log is read up to its end, again and again")
+        body: dict[str, Any] = {
+            "source": self.source, "server_uuid": asked.server_uuid, "until": asked.until,
+            **{name: None if one is None else str(one) for name, one in _sets(asked).items()},
+        }  # fmt: skip
+        with self._asked("POST", "/log", body) as answer:
+            uuid = answer.getheader("x-headgate-server-uuid") or ""
+            yield KeptLog(ByteStream(_Body(answer, self)), uuid)
+
+    def head(self) -> LogHead:
+        """What is kept now.
+
+        :raises HeadgateError: the relay cannot be asked, or cannot go on reading the log.
+        """
+        value = self._json("/log/head")
+        if value["failed"]:
+            raise _stopped(value)
+        series = tuple(
+            (str(one["server_uuid"]), GtidSet.parse(one["begin"]), GtidSet.parse(one["end"])) for one in value["series"]
+        )
+        return LogHead(
+            value["server_uuid"], GtidSet.parse(value["gtid"]), GtidSet.parse(value["begin"]), value["file"],
+            int(value["pos"]), series,
+        )  # fmt: skip
+
+    def files(self) -> list[tuple[str, str, int, GtidSet]]:
+        """The servers' files that are kept, oldest first: server UUID, name, bytes, transactions before.
+
+        :raises HeadgateError: as :meth:`head`.
+        """
+        return [
+            (str(one["server_uuid"]), str(one["name"]), int(one["bytes"]), GtidSet.parse(one["before"]))
+            for one in self._json("/log/files")
+        ]
+
+    def _json(self, path: str) -> Any:
+        query = "" if self.source is None else f"?source={quote(self.source, safe='')}"
+        with self._asked("GET", path + query) as answer:
+            try:
+                return json.loads(answer.read())
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise self._lost(error) from None
+
+    @contextmanager
+    def _asked(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
+        parts = urlsplit(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        host = str(parts.hostname)
+        if parts.scheme == "https":
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=_TIMEOUT_SECONDS, context=self._context()
+            )
+        else:
+            connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+        headers = {"content-type": "application/json", **self._authorization()}
+        with contextlib.closing(connection):
+            try:
+                connection.request(method, target, None if body is None else json.dumps(body), headers)
+                answer = connection.getresponse()
+                problem = None if answer.status == http.HTTPStatus.OK else self._problem(answer)
+            except ssl.SSLCertVerificationError as error:
+                raise ConfigError(
+                    f"the certificate of the relay at {self.url} cannot be verified ({error.verify_message}):"
+                    " relay_ca_file names the certificates to trust"
+                ) from None
+            except (OSError, http.client.HTTPException) as error:
+                raise ConnectError(
+                    f"the relay at {self.url} does not answer: {_text(error)}", host=host, port=port
+                ) from None
+            if problem is not None:
+                raise problem
+            yield answer
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except OSError:
+            raise ConfigError(f"{self.ca_file} holds no certificates for the relay") from None
+
+    def _authorization(self) -> dict[str, str]:
+        if self.token_file is None:
+            return {}
+        try:
+            token = Path(self.token_file).expanduser().read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"cannot read the relay's token in {self.token_file}") from None
+        return {"authorization": f"Bearer {token}"}
+
+    def _problem(self, answer: http.client.HTTPResponse) -> HeadgateError:
+        answer.read()
+        status, error = answer.status, answer.getheader("x-dbus-error") or ""
+        text = f"{answer.getheader('x-dbus-error-message') or f'HTTP status {status}'} (relay {self.url})"
+        if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            return AccessError(f"{text}: relay_token_file names a file with the token")
+        if error.endswith("UnknownCommandException"):
+            return ConfigError(f"the relay at {self.url} cannot give the log: it is of an older version")
+        if status < http.HTTPStatus.INTERNAL_SERVER_ERROR and status not in _LATER:
+            return ConfigError(text)
+        kind = _CAUSES.get(answer.getheader("x-dbus-error-cause") or "", ConnectError)
+        return kind(text, **_fields(answer.getheader("x-headgate-fields")))
+
+    def _lost(self, error: Exception) -> HeadgateError:
+        return ConnectionLostError(f"the answer of the relay at {self.url} broke off: {_text(error)}")
+
+
+def _stopped(head: Mapping[str, Any]) -> HeadgateError:
+    """Why a relay does not read its server's log any more: the error that it ended with, if it is one of ours."""
+    told = head.get("error") or {}
+    kind = _ENDS.get(str(told.get("name")), ConfigError)
+    about = told.get("message") or head["problem"]
+    return kind(f"the relay does not read the log any more: {about}", **told.get("fields", {}))
+
+
+def _fields(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def relay_prerequisite(connection: Connection, relay: LogOfRelay) -> Prerequisite:
+    """Whether a relay keeps the log of the server that is connected, as a row of the report on it."""
+    (uuid,) = connection.query("SELECT @@global.server_uuid")[0]
+    expected = f"keeps the log of server {uuid}"
+    try:
+        head = relay.head()
+    except HeadgateError as error:
+        remedy = "start it with [log] disk_bytes, and give its address and, if it asks for one, its token"
+        return Prerequisite("relay", expected, error.message, "fail", remedy)
+    if not head.server_uuid:
+        return Prerequisite("relay", expected, "has read nothing yet", "warn", "wait until it has")
+    if head.server_uuid != uuid:
+        actual = f"reads the log of server {head.server_uuid}"
+        return Prerequisite("relay", expected, actual, "fail", "let both addresses lead to one server")
+    return Prerequisite("relay", expected, expected, "ok")
+
+
+def _sets(asked: LogRequest) -> dict[str, GtidSet | None]:
+    return {"had": asked.had, "wanted": asked.wanted, "executed": asked.executed}
+
+
+class _Body:
+    """An answer's body as a socket."""
+
+    def __init__(self, answer: http.client.HTTPResponse, relay: LogOfRelay) -> None:
+        self._answer, self._relay = answer, relay
+
+    def recv_into(self, view: memoryview) -> int:
+        """As ``socket.recv_into``.
+
+        :raises ConnectionLostError: the answer ended before its end.
+        """
+        try:
+            count = self._answer.readinto(view)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._relay._lost(error) from None
+        if not count:
+            raise self._relay._lost(EOFError("it has no end"))
+        return count

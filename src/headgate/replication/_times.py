@@ -1,0 +1,101 @@
+"""Where a log was at a time: the transactions before the first one that was committed then or later.
+
+The times are those that events carry, the *original* commit times (GTID events have them in microseconds), and "before"
+is the log's order. Servers take the time shortly before they give a transaction its place, so neighbours may be some
+microseconds out of order: then more comes than was asked for, never less of what lies behind the first one that counts.
+
+No more is read than is needed: a bisection over the log's files looks at the first transaction of some of them (on a
+replica times grow along the log as they did on its source), and one file is read from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Final
+
+import numpy as np
+
+from headgate.binlog import Segment, codes, parse_tagged_gtid
+from headgate.errors import BinlogPurgedError, ServerSettingError
+from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.mysql import Connection, ConnectionSettings
+from headgate.replication._dump import open_file_dump
+from headgate.replication._probe import original_commit_us
+from headgate.replication._readers import previous_gtids
+
+__all__ = ["gtids_before"]
+
+_UUID: Final = slice(1, 17)
+_NUMBER: Final = slice(17, 25)
+"""In a GTID event's body (MySQL source libs/mysql/binlog/event/control_events.h, ``Gtid_event``)."""
+
+
+def gtids_before(settings: ConnectionSettings, at_us: int) -> GtidSet:
+    """All transactions in front of the first one whose commit time is ``at_us`` or later.
+
+    :param at_us: microseconds since 1970-01-01 UTC.
+    :raises BinlogPurgedError: the log begins after that time, so the first one may be gone.
+    :raises ServerSettingError: the log has no GTIDs.
+    """
+    with Connection.open(settings) as connection:
+        files = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
+        purged = str(connection.query("SELECT @@global.gtid_purged")[0][0])
+    low, high = 0, len(files)  # files before ``low`` begin in front of the time, those from ``high`` on behind it
+    begins: int | None = None
+    while low < high:
+        middle = (low + high) // 2
+        first = _first_time(settings, files[middle])
+        if first is not None and first < at_us:
+            low = middle + 1
+        else:
+            high = middle
+            begins = first if middle == 0 else begins
+    if low == 0:
+        if purged:
+            raise BinlogPurgedError(
+                f"the log begins at {_text(begins)}; what was committed between {_text(at_us)} and then may be purged:"
+                " begin with --from earliest", purged=purged,
+            )  # fmt: skip
+        return GtidSet()
+    file = files[low - 1]
+    builder = GtidSetBuilder(previous_gtids(settings, file))
+    for gtid, time_us in _transactions(settings, file):
+        if time_us >= at_us:
+            break
+        builder.add(gtid)
+    return builder.build()
+
+
+def _first_time(settings: ConnectionSettings, file: str) -> int | None:
+    """Of the first transaction in the file or those behind it; None: there is none."""
+    return next((time_us for _, time_us in _transactions(settings, file)), None)
+
+
+def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gtid, int]]:
+    """GTIDs and original commit times, from the beginning of a file to the log's end."""
+    with Connection.open(settings) as connection, open_file_dump(connection, file) as dump:
+        for item in dump.items():
+            if not isinstance(item, Segment):
+                continue
+            kinds = item.buf[np.asarray(item.start) + codes.TYPE_OFFSET]
+            for place in np.flatnonzero(np.isin(kinds, (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID))).tolist():
+                start, end = int(item.start[place]), int(item.end[place])
+                body = item.buf[start + codes.HEADER_SIZE : end].tobytes()
+                if kinds[place] == codes.ANONYMOUS_GTID:
+                    raise ServerSettingError(
+                        "a transaction in the log has no GTID, so there is no position at a time", setting="gtid_mode",
+                        expected="ON",
+                    )  # fmt: skip
+                if kinds[place] == codes.GTID_TAGGED:
+                    tagged = parse_tagged_gtid(body)
+                    yield Gtid(tagged.sid, tagged.tag, tagged.number), int(tagged.original_commit_us)
+                else:
+                    gtid = Gtid(body[_UUID], "", int.from_bytes(body[_NUMBER], "little"))
+                    yield gtid, original_commit_us(body)
+
+
+def _text(time_us: int | None) -> str:
+    if time_us is None:
+        return "its end"
+    return datetime.fromtimestamp(time_us / 1e6, timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,59 @@
+"""Which rows a table may hold, as the writer itself knows it: so that appending a chunk asks nothing of the table.
+
+A span is true of one version of the table. It begins with a table that was just made, grows by the ranges of what each
+batch brings, and ends when the table is at a version that the writer did not leave: somebody else wrote. A run knows
+nothing of the tables it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.sinks._carrier import Part, sortable
+
+__all__ = ["KeySpan"]
+
+
+@dataclass
+class KeySpan:
+    """At ``version`` (−1: nothing is known) every row's first key column lies between ``low`` and ``high``, which are
+    None in an empty table, and no row is of an epoch before ``since``.
+    """
+
+    version: int = -1
+    low: str | None = None
+    high: str | None = None
+    since: int = 0
+
+    def begin(self, version: int, epoch: int) -> None:
+        """The table is empty at this version, which the batch of this epoch made."""
+        self.version, self.low, self.high, self.since = version, None, None, epoch
+
+    def excludes(self, version: int, parts: Sequence[Part]) -> bool:
+        """Whether the table cannot hold any key of these parts, each of whose record batches has known bounds."""
+        if not self._knows(version):
+            return False
+        if self.low is None or self.high is None:
+            return True
+        low, high = sortable(self.low), sortable(self.high)
+        bounds = [(sortable(first), sortable(last)) for part in parts for first, last in part.bounds]
+        return all(last < low or high < first for first, last in bounds)
+
+    def all_since(self, version: int, epoch: int) -> bool:
+        """Whether the table cannot hold a row of an epoch before this one."""
+        return self._knows(version) and self.since >= epoch
+
+    def _knows(self, version: int) -> bool:
+        return 0 <= version == self.version
+
+    def grow(self, before: int, after: int, parts: Sequence[Part]) -> None:
+        """A batch with these parts took the table from one version to another; ``after`` −1: others wrote meanwhile."""
+        if before != self.version or after < 0 or any(part.unbounded or part.partial for part in parts):
+            self.version = -1
+            return
+        lows = [part.low for part in parts if part.low is not None]
+        highs = [part.high for part in parts if part.high is not None]
+        self.low = min([*lows, *([self.low] if self.low is not None else [])], key=sortable, default=None)
+        self.high = max([*highs, *([self.high] if self.high is not None else [])], key=sortable, default=None)
+        self.version = after

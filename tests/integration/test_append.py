@@ -1,0 +1,195 @@
+"""Files that the tasks write themselves and Delta commits: what Spark reads of them, and when it is left to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from headgate.errors import CommitConflictError
+from headgate.lake import DeltaPath, Marker, _append, append, append_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEQ = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
+COLUMNS = (
+    "i8 tinyint, i16 smallint, i32 int, i64 bigint, f32 float, f64 double, flag boolean, small decimal(7,2), "
+    "large decimal(38,10), day date, plain timestamp_ntz, zoned timestamp, text string, bytes binary, "
+    f"names array<string>, _seq {SEQ}"
+)
+ROWS: list[tuple[Any, ...]] = [
+    (
+        1, 2, 3, 4, 1.5, -0.1, True, Decimal("12345.67"), Decimal("1234567890123456789012345678.0123456789"),
+        date(1, 1, 1), datetime(1000, 1, 1, 0, 0, 0, 1), datetime(1582, 10, 4, 23, 59, 59, 999_999, timezone.utc),
+        "a", b"\x00\xff", ["x", None], (1, 2, 3, 4),
+    ),
+    (
+        -128, -32768, -(2**31), -(2**63), -3.0e38, 1e308, False, Decimal("-99999.99"),
+        Decimal("-9999999999999999999999999999.9999999999"), date(9999, 12, 31),
+        datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(2038, 1, 19, 3, 14, 7, 999_999, timezone.utc),
+        "\U0001f600" * 40, b"", [], (9, 2, 3, 2**60),
+    ),
+    (None,) * 16,
+]  # fmt: skip
+
+
+def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def table_at(spark: SparkSession, path: Path, ddl: str, **properties: str) -> DeltaPath:
+    from pyspark.sql.types import _parse_datatype_string
+
+    delta = DeltaPath(spark, str(path))
+    schema: Any = _parse_datatype_string(ddl)
+    delta.create(schema, {"headgate.pipeline": "p", **properties})
+    return delta
+
+
+def test_spark_reads_every_type_as_if_it_had_written_it(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame(ROWS, COLUMNS).coalesce(1)
+    ours = table_at(spark, tmp_path / "ours", COLUMNS, **{"delta.enableDeletionVectors": "true"})
+    theirs = table_at(spark, tmp_path / "theirs", COLUMNS)
+    assert append(ours, rows, same, COLUMNS, rows.columns, Marker("p/t", 1))
+    rows.write.format("delta").mode("append").save(theirs.path)
+    expected = theirs.read().orderBy("i64").collect()
+    assert ours.read().orderBy("i64").collect() == expected
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+    try:
+        assert ours.read().orderBy("i64").collect() == expected
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+
+
+def test_statistics_hide_no_row_and_skip_files(spark: SparkSession, tmp_path: Path) -> None:
+    ours = table_at(spark, tmp_path / "ours", COLUMNS)
+    for version, row in enumerate(ROWS):
+        rows = spark.createDataFrame([row], COLUMNS).coalesce(1)
+        assert append(ours, rows, same, COLUMNS, rows.columns, Marker("p/t", version))
+    frame = ours.read()
+    for row in ROWS[:2]:
+        literals = _literals(spark.createDataFrame([row], COLUMNS))
+        found = [frame.where(f"{name} = {value}").selectExpr(f"'{name}'", "i64") for name, value in literals.items()]
+        assert {tuple(one) for one in reduce(DataFrame.union, found).collect()} == {(name, row[3]) for name in literals}
+    assert frame.where("small IS NULL AND _seq.epoch IS NULL").count() == 1
+    assert len(frame.where("_seq.epoch > 5").inputFiles()) == 1
+
+
+def _literals(row: DataFrame) -> dict[str, str]:
+    """The values as SQL literals of their own types, so that Delta may compare them with statistics."""
+    types = {field.name: field.dataType.simpleString() for field in row.schema if field.name != "_seq"}
+    texts = [f"hex({name})" if kind == "binary" else f"CAST({name} AS STRING)" for name, kind in types.items()]
+    values = dict(zip(types, row.selectExpr(*texts).collect()[0], strict=True))
+    literals = {name: f"CAST('{values[name]}' AS {kind})" for name, kind in types.items()}
+    literals["bytes"] = f"unhex('{values['bytes']}')"
+    literals["names"] = "array('x', CAST(NULL AS STRING))" if "x" in values["names"] else "array()"
+    seq = row.selectExpr("_seq.*").collect()[0]
+    return {**literals, **{f"_seq.{name}": f"{seq[name]}L" for name in ("epoch", "ordinal")}}
+
+
+def test_a_marker_that_is_there_appends_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    delta = table_at(spark, tmp_path / "t", "id bigint, more string", **{"delta.checkpointInterval": "3"})
+    rows = spark.range(10)
+    for version in (1, 1, 2, 1, 2):
+        assert append(delta, rows, same, "id bigint", ["id"], Marker("p/t", version))
+    append_rows(delta, [(10, "x")], "id bigint, more string", Marker("p/t", 2))
+    append_rows(delta, [(11, "y")], "id bigint, more string", Marker("p/t", 3, absent_at=2))
+    append_rows(delta, [(12, None)], "id bigint, more string")
+    assert delta.read().count() == 22
+    assert {row.more for row in delta.read().collect()} == {None, "y"}
+    assert delta.version() == 4
+    spark.sql(f"DESCRIBE HISTORY {delta.sql}").createOrReplaceTempView("history")
+    operations = spark.sql("SELECT operation FROM history WHERE version > 0").collect()
+    assert [row.operation for row in operations] == ["WRITE"] * 4
+    assert list((tmp_path / "t" / "_delta_log").glob("*3.checkpoint*.parquet"))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_who_appends_under_a_marker_while_another_does_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Whether the rows' absence was known or looked up, and although rows that are only appended never conflict."""
+    delta = table_at(spark, tmp_path / "t", "id bigint")
+    marker, commit = Marker("p/t", 7, absent_at=0 if known else None), _append._commit
+
+    def meanwhile(*args: Any) -> None:
+        monkeypatch.undo()
+        append_rows(delta, [(1,)], "id bigint", marker)
+        append_rows(delta, [(2,)], "id bigint", Marker("p/another", 7))
+        commit(*args)
+
+    monkeypatch.setattr(_append, "_commit", meanwhile)
+    with pytest.raises(CommitConflictError):
+        append(delta, spark.range(3), same, "id bigint", ["id"], marker)
+    assert {row.id for row in delta.read().collect()} == {1, 2}
+
+
+def test_what_is_known_of_a_version_is_not_believed_of_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    delta = table_at(spark, tmp_path / "t", "id bigint")
+    for _ in range(2):
+        append_rows(delta, [(1,)], "id bigint", Marker("p/t", 1, absent_at=0))
+    assert delta.read().count() == 1
+
+
+def test_spark_appends_under_the_same_marker(spark: SparkSession, tmp_path: Path) -> None:
+    delta = table_at(spark, tmp_path / "t", "id bigint")
+    assert append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 5))
+    again = spark.range(3).write.format("delta").mode("append").option("txnAppId", "p/t")
+    again.option("txnVersion", 5).save(delta.path)
+    assert delta.read().count() == 3
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.columnMapping.mode": "name"},
+        {"delta.enableChangeDataFeed": "true"},
+        {"delta.dataSkippingNumIndexedCols": "1"},
+        {"delta.enableRowTracking": "true"},
+    ],
+)
+def test_a_table_that_asks_for_more_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, properties: dict[str, str]
+) -> None:
+    delta = table_at(spark, tmp_path / "t", "id bigint", **properties)
+    assert not append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 1))
+    append_rows(delta, [(1,)], "id bigint", Marker("p/t", 1))
+    assert delta.read().count() == 1
+
+
+def test_a_constraint_is_sparks_to_check(spark: SparkSession, tmp_path: Path) -> None:
+    delta = table_at(spark, tmp_path / "t", "id bigint")
+    spark.sql(f"ALTER TABLE {delta.sql} ADD CONSTRAINT positive CHECK (id > 0)")
+    assert not append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 1))
+
+
+def test_other_types_and_places_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    delta = table_at(spark, tmp_path / "t", "id int")
+    assert not append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 1))
+    elsewhere = DeltaPath(spark, f"file:{tmp_path}/t")
+    assert not append(elsewhere, spark.range(3), same, "id int", ["id"], Marker("p/t", 1))
+    append_rows(delta, [(1, "x")], "id int, more string")
+    assert [tuple(row) for row in delta.read().collect()] == [(1, "x")]
+
+
+def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    delta = table_at(spark, tmp_path / "t", "id bigint")
+
+    def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise ValueError("the task ends here")
+
+    with pytest.raises(PySparkException, match="the task ends here"):
+        append(delta, spark.range(1, numPartitions=1), fails, "id bigint", ["id"], Marker("p/t", 1))
+    assert delta.version() == 0
+    assert not list((tmp_path / "t").glob("*.parquet"))

@@ -1,0 +1,288 @@
+"""The log out of a relay is the server's own: the same rows at the same places, whatever happens to the relay."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate._serving import Serving
+from headgate.catalog import TablePatterns
+from headgate.cli import app
+from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings, LogRequest, log_status
+from headgate.offsets import ChunkSpec
+from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
+from headgate.replication import (
+    Ddl,
+    LogBlock,
+    LogOfRelay,
+    RangeEnd,
+    WindowReader,
+    commit_time,
+    cut_in_order,
+    read_range,
+)
+from headgate.snapshot import read_chunks
+from headgate.testing import MySQLServer
+
+DEADLINE_SECONDS = 120
+
+
+@dataclass
+class Keeping:
+    """A relay that keeps the log, and a way to it."""
+
+    relay: Relay
+    log: LogOfRelay
+
+    def wait_for(self, gtid: str) -> None:
+        """Until it reads the log, and has all of this."""
+        end, wanted = time.monotonic() + DEADLINE_SECONDS, GtidSet.parse(gtid)
+        while not ((head := self.log.head()).server_uuid and wanted <= head.gtid):
+            assert time.monotonic() < end, head
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def keeping(
+    server: MySQLServer, folder: Path, *, had: str | None = None, disk_bytes: int = 1 << 28, port: int = 0,
+    falls_back: bool = False, anew: bool = False, url: str | None = None, **config: Any,
+) -> Iterator[Keeping]:  # fmt: skip
+    """A relay in this process that keeps the log from ``had`` on (by default from now)."""
+    settings = ConnectionSettings.from_url(url or server.url)
+    source = PhysicalSource(1, "test", settings, (LogicalSource(1, "test.None", "nobody.has_this"),))
+    start = GtidSet.parse(server.gtid_executed if had is None else had)
+    relay = Relay(RelayConfig((source,), state=folder, log_disk_bytes=disk_bytes, **config), lambda _: start, anew=anew)
+    with relay, Serving(create_app(relay), "127.0.0.1", port) as serving:
+        yield Keeping(relay, LogOfRelay(serving.url.rstrip("/"), falls_back=falls_back))
+
+
+def do(server: MySQLServer, db: str, *statements: str) -> None:
+    with server.connect(database=db, autocommit=True) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def read(settings: ConnectionSettings, server: MySQLServer, db: str, wanted: GtidSet, **more: Any) -> list[Any]:
+    """What a range gives: statements, and rows with all their places."""
+    executed = GtidSet.parse(server.gtid_executed)
+    items = list(
+        read_range(
+            settings, wanted, executed=executed, server_uuid=server.server_uuid, tables=TablePatterns([f"{db}.*"]),
+            epoch=3, **more,
+        )
+    )  # fmt: skip
+    assert isinstance(items[-1], RangeEnd)
+    return [*rows_of(items), items[-1]]
+
+
+def rows_of(items: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for item in items:
+        if isinstance(item, LogBlock):
+            for image in item.images:
+                batch = image.batch
+                found += zip(
+                    [image.table.full_name] * batch.num_rows, [item.file] * batch.num_rows, batch.to_pylist(),
+                    strict=True,
+                )  # fmt: skip
+        elif isinstance(item, Ddl):
+            found.append(item)
+    return found
+
+
+def much_happens(server: MySQLServer, db: str) -> None:
+    """Transactions of every form: of several tables, large ones, compressed, XA, statements, over several files."""
+    xid = f"'{db}','x'"
+    do(
+        server, db,
+        "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)", "CREATE TABLE u (a INT, b DECIMAL(9,2))",
+        "INSERT INTO t (v) VALUES ('a'), ('b')",
+        "BEGIN", "INSERT INTO u VALUES (1, 1.5)", "UPDATE t SET v = 'c' WHERE id = 1", "SAVEPOINT s",
+        "DELETE FROM u", "ROLLBACK TO s", "COMMIT",
+        f"XA START {xid}", "INSERT INTO t (v) VALUES ('xa')", f"XA END {xid}", f"XA PREPARE {xid}",
+    )  # fmt: skip
+    do(
+        server, db, "INSERT INTO t (v) VALUES ('between')", f"XA COMMIT {xid}", "FLUSH BINARY LOGS",
+        "INSERT INTO t (v) VALUES (REPEAT('x', 17000000))", "SET binlog_transaction_compression = ON",
+        "INSERT INTO t (v) SELECT CONCAT('z', id) FROM t", "UPDATE t SET v = 'y' WHERE id < 3",
+        "SET binlog_transaction_compression = OFF", "ALTER TABLE t ADD COLUMN w INT DEFAULT 4", "FLUSH BINARY LOGS",
+        "TRUNCATE TABLE u", "CREATE TABLE w (id INT PRIMARY KEY)", "RENAME TABLE w TO x", "INSERT INTO x VALUES (1)",
+        "DELETE FROM t WHERE id = 2", "DROP TABLE x",
+    )  # fmt: skip
+    for n in range(30):
+        do(server, db, f"INSERT INTO u VALUES ({n}, {n}.25), ({n}, NULL)")
+
+
+def test_both_roads_give_the_same_rows_at_the_same_places(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
+) -> None:
+    server, db = mysql_server, mysql_db
+    direct = ConnectionSettings.from_url(server.url)
+    start = GtidSet.parse(server.gtid_executed)
+    with keeping(server, tmp_path) as kept:
+        much_happens(server, db)
+        kept.wait_for(server.gtid_executed)
+        relayed = replace(direct, log=kept.log)
+        all_of_it = GtidSet.parse(server.gtid_executed) - start
+        expected = read(direct, server, db, all_of_it)
+        assert len(expected) > 80
+        assert read(relayed, server, db, all_of_it) == expected
+        assert read(relayed, server, db, all_of_it, images="keys") == read(direct, server, db, all_of_it, images="keys")
+        numbers, rng = [str(one) for one in all_of_it], random.Random(5)
+        for _ in range(6):  # any set: with holes, within files and over them
+            some = GtidSet.parse(",".join(rng.sample(numbers, rng.randint(1, len(numbers)))))
+            assert read(relayed, server, db, some) == read(direct, server, db, some)
+        with Connection.open(direct) as connection:
+            place = log_status(connection)
+        windows = [
+            rows_of(
+                list(
+                    WindowReader(
+                        settings, start, server_uuid=server.server_uuid, tables=TablePatterns([f"{db}.*"])
+                    ).read_to(*place)
+                )
+            )
+            for settings in (relayed, direct)
+        ]
+        assert windows[0] == windows[1]
+        executed = GtidSet.parse(server.gtid_executed)
+        for rows in (1, 5, 40):
+            cuts = [cut_in_order(one, start, executed, limit_rows=rows) for one in (direct, relayed)]
+            assert start < cuts[1] <= executed
+            assert cuts[1] <= cuts[0] or cuts[0] <= cuts[1]  # the pieces that bytes arrive in decide how far it goes
+        one = GtidSet.parse(numbers[7])
+        assert commit_time(relayed, one) == commit_time(direct, one)
+        (*_, last) = [(name, before) for _, name, _, before in kept.log.files()]
+        assert last[0] == place[0]
+
+
+def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
+    """A chunk's window ends where the server's log did, however far the relay is behind."""
+    server, db = mysql_server, mysql_db
+    do(server, db, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    executed = GtidSet.parse(server.gtid_executed)
+    direct = ConnectionSettings.from_url(server.url)
+    with keeping(server, tmp_path) as kept:
+        kept.wait_for(server.gtid_executed)
+        spool = kept.relay.partitions[1].spool
+        assert spool is not None
+        take, asked = spool.take, threading.Event()
+        held = threading.Event()
+
+        def slowly(item: Any) -> None:
+            held.wait(DEADLINE_SECONDS)
+            take(item)
+
+        spool.take = slowly  # type: ignore[method-assign]
+        do(server, db, "UPDATE t SET v = 20 WHERE id = 2", "DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (4, 4)")
+        has_reached = spool._has_reached
+
+        def told(request: LogRequest) -> bool:
+            found = has_reached(request)
+            if not found:
+                asked.set()
+            return found
+
+        spool._has_reached = told  # type: ignore[assignment, method-assign]
+        found: list[Any] = []
+        reader = threading.Thread(
+            target=lambda: found.extend(
+                read_chunks(
+                    replace(direct, log=kept.log), [ChunkSpec(f"{db}.t", 0, None, None)], executed=executed,
+                    server_uuid=server.server_uuid, epoch=1, planned_us=0,
+                )
+            )
+        )  # fmt: skip
+        reader.start()
+        assert asked.wait(DEADLINE_SECONDS)
+        assert not found
+        held.set()
+        reader.join(DEADLINE_SECONDS)
+    (chunk,) = found
+    rows = chunk.batch.to_pylist()
+    assert sorted((row["id"], row["v"]) for row in rows) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_restart_goes_on_without_gap_or_repeat(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
+    server, db = mysql_server, mysql_db
+    start = GtidSet.parse(server.gtid_executed)
+    do(server, db, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(9))")
+    direct = ConnectionSettings.from_url(server.url)
+    for n in range(2):
+        with keeping(server, tmp_path, had=str(start)) as kept:
+            do(server, db, f"INSERT INTO t (v) VALUES ('{n}')", "FLUSH BINARY LOGS", "INSERT INTO t (v) VALUES ('x')")
+            kept.wait_for(server.gtid_executed)
+        do(server, db, f"INSERT INTO t (v) VALUES ('off {n}')")
+        (*_, last) = sorted((tmp_path / "log-1").glob("*.packets"))
+        with last.open("ab") as file:  # a transaction that was not over when the relay was killed
+            file.write((tmp_path / "log-1" / last.name).read_bytes()[:300])
+    with keeping(server, tmp_path) as kept:
+        kept.wait_for(server.gtid_executed)
+        everything = GtidSet.parse(server.gtid_executed) - start
+        assert read(replace(direct, log=kept.log), server, db, everything) == read(direct, server, db, everything)
+        assert kept.log.head().begin == start
+
+
+def test_what_is_not_kept(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
+    """A log in so many bytes lets go of the oldest: an error, or the server is read."""
+    server, db = mysql_server, mysql_db
+    do(server, db, "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v LONGTEXT)")
+    start = GtidSet.parse(server.gtid_executed)
+    direct = ConnectionSettings.from_url(server.url)
+    with keeping(server, tmp_path, disk_bytes=1 << 20) as kept:
+        for _ in range(30):
+            do(server, db, "INSERT INTO t (v) VALUES (REPEAT('x', 100000))")
+        kept.wait_for(server.gtid_executed)
+        head = kept.log.head()
+        assert start < head.begin < head.gtid
+        assert sum(file.stat().st_size for file in (tmp_path / "log-1").glob("*.packets")) < 1_300_000
+        newest = head.gtid - head.begin
+        everything = GtidSet.parse(server.gtid_executed) - start
+        assert read(replace(direct, log=kept.log), server, db, newest) == read(direct, server, db, newest)
+        with pytest.raises(BinlogPurgedError, match="does not reach back so far") as raised:
+            read(replace(direct, log=kept.log), server, db, everything)
+        assert GtidSet.parse(raised.value.needed) == everything - newest
+        falls_back = replace(kept.log, falls_back=True)
+        assert len(read(replace(direct, log=falls_back), server, db, everything)) == 31
+        with pytest.raises(ConfigError, match="no physical source other; it has test"):
+            replace(kept.log, source="other").head()
+        missing = GtidSet.parse(f"{server.server_uuid}:999999")
+        with pytest.raises(ServerBehindError):
+            _soon(kept, missing)
+
+
+def test_check(mysql_server: MySQLServer, tmp_path: Path) -> None:
+    def row(*more: str) -> dict[str, str]:
+        out = CliRunner().invoke(app, ["check", mysql_server.url, "--format", "json", *more]).stdout
+        (found,) = [one for one in json.loads(out) if one["name"] == "relay"]
+        return dict(found)
+
+    with keeping(mysql_server, tmp_path) as kept:
+        kept.wait_for(mysql_server.gtid_executed)
+        assert row("--relay", kept.log.url)["status"] == "ok"
+        found = row("--relay", kept.log.url, "--relay-source", "other")
+        assert found["status"] == "fail"
+        assert "no physical source other" in found["actual"]
+    assert "does not answer" in row("--relay", kept.log.url)["actual"]
+
+
+def _soon(kept: Keeping, missing: GtidSet) -> None:
+    """Ask for what is not there, without the time that a request may wait."""
+    from headgate.relay._spool import _spool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_spool, "_WAIT_SECONDS", 0.01)
+        with kept.log.open(LogRequest(had=GtidSet(), executed=missing)):
+            pass

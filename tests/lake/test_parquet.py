@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.lake import _parquet
+from headgate.lake._parquet import FileStatistics, is_plain, write_files
+
+SEQ = pa.struct([("epoch", pa.int64()), ("pos", pa.int64())])
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(20, 4)), ("_seq", SEQ)])
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    values = [{"id": n, "name": f"name {n}", "price": Decimal(n) / 4, "_seq": {"epoch": 3, "pos": n}} for n in numbers]
+    return pa.RecordBatch.from_pylist(values, schema=SCHEMA)
+
+
+def added(texts: Iterator[str]) -> list[dict[str, Any]]:
+    return [json.loads(text)["add"] for text in texts]
+
+
+def stats(table: pa.Table) -> dict[str, Any]:
+    found = FileStatistics(table.schema)
+    found.add(table)
+    value: dict[str, Any] = json.loads(found.to_json(), parse_float=Decimal)
+    return value
+
+
+def test_a_file_holds_all_rows_and_its_action_describes_it(tmp_path: Path) -> None:
+    (add,) = added(write_files([rows(0, 5), rows(5, 0), rows(5, 7)], str(tmp_path / "t"), SCHEMA, "zstd"))
+    path = tmp_path / "t" / add["path"]
+    assert path.name.endswith("-c000.zstd.parquet")
+    assert add["size"] == path.stat().st_size
+    assert add["dataChange"] is True
+    assert add["partitionValues"] == {}
+    read = pq.read_table(path)
+    assert read.to_pylist() == pa.Table.from_batches([rows(0, 12)]).to_pylist()
+    assert pq.ParquetFile(path).num_row_groups == 1
+    assert json.loads(add["stats"], parse_float=Decimal) == {
+        "numRecords": 12,
+        "tightBounds": True,
+        "minValues": {"id": 0, "name": "name 0", "price": Decimal("0.0000"), "_seq": {"epoch": 3, "pos": 0}},
+        "maxValues": {"id": 11, "name": "name 9", "price": Decimal("2.7500"), "_seq": {"epoch": 3, "pos": 11}},
+        "nullCount": {"id": 0, "name": 0, "price": 0, "_seq": {"epoch": 0, "pos": 0}},
+    }
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    assert not list(write_files([rows(0, 0)], str(tmp_path), SCHEMA, "snappy"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_large_data_becomes_row_groups_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_parquet, "_GROUP_BYTES", 4000)
+    monkeypatch.setattr(_parquet, "_FILE_BYTES", 9000)
+    batches = [rows(n * 50, 50) for n in range(20)]
+    adds = added(write_files(batches, str(tmp_path), SCHEMA, "none"))
+    files = [pq.ParquetFile(tmp_path / add["path"]) for add in adds]
+    assert len(files) > 1
+    assert all(file.num_row_groups > 1 for file in files[:-1])
+    ids = [n for file in files for n in file.read(["id"])["id"].to_pylist()]
+    assert ids == list(range(1000))
+    for add, file in zip(adds, files, strict=True):
+        found, own = json.loads(add["stats"]), file.read(["id"])["id"].to_pylist()
+        assert (found["numRecords"], found["minValues"]["id"], found["maxValues"]["id"]) == (len(own), own[0], own[-1])
+
+
+def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_parquet, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(_parquet, "_FILE_BYTES", 1)
+
+    def fails() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 3)
+        yield rows(3, 3)
+        raise ValueError("the source is gone")
+
+    with pytest.raises(ValueError, match="the source is gone"):
+        list(write_files(fails(), str(tmp_path), SCHEMA, "snappy"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_times_are_cut_to_milliseconds() -> None:
+    moment = datetime(2026, 3, 1, 1, 2, 3, 456789)
+    table = pa.table(
+        {
+            "plain": pa.array([moment], pa.timestamp("us")),
+            "zoned": pa.array([moment.replace(tzinfo=timezone.utc)], pa.timestamp("us", "UTC")),
+            "day": pa.array([date(7, 1, 2)], pa.date32()),
+        }
+    )
+    assert stats(table)["minValues"] == {
+        "plain": "2026-03-01T01:02:03.456",
+        "zoned": "2026-03-01T01:02:03.456Z",
+        "day": "0007-01-02",
+    }
+
+
+def test_what_has_no_order_has_only_its_nulls() -> None:
+    table = pa.table(
+        {
+            "flag": pa.array([True, None]),
+            "bytes": pa.array([b"x", b"y"]),
+            "names": pa.array([["a"], None], pa.list_(pa.string())),
+            "none": pa.nulls(2, pa.int32()),
+            "huge": pa.array([float("inf"), 1.0]),
+        }
+    )
+    found = stats(table)
+    assert found["minValues"] == found["maxValues"] == {}
+    assert found["nullCount"] == {"flag": 1, "bytes": 0, "names": 1, "none": 2, "huge": 0}
+
+
+def test_only_the_first_leaves_have_statistics() -> None:
+    table = pa.table({f"c{n}": pa.array([n]) for n in range(40)})
+    assert list(stats(table)["minValues"]) == [f"c{n}" for n in range(32)]
+
+
+@given(st.lists(st.text(alphabet="ab\uffff\U0010ffff", max_size=40) | st.none(), min_size=1, max_size=5))
+def test_bounds_of_texts_are_bounds(texts: list[str | None]) -> None:
+    found = stats(pa.table({"t": pa.array(texts, pa.string())}))
+    given_texts = [text for text in texts if text is not None]
+    assert found["nullCount"]["t"] == len(texts) - len(given_texts)
+    if "t" in found["minValues"]:
+        low, high = found["minValues"]["t"], found["maxValues"]["t"]
+        assert all(low.encode() <= text.encode() <= high.encode() for text in given_texts)
+        assert max(len(low), len(high)) <= 33
+    else:
+        assert not given_texts or max(given_texts)[:33].endswith("\U0010ffff")
+
+
+@given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=10, min_value=-(10**27), max_value=10**27)))
+def test_decimals_keep_their_digits(values: list[Decimal]) -> None:
+    found = stats(pa.table({"d": pa.array(values, pa.decimal128(38, 10))}))
+    expected = ({"d": min(values)}, {"d": max(values)}) if values else ({}, {})
+    assert (found["minValues"], found["maxValues"]) == expected
+
+
+def test_only_types_that_spark_writes_the_same_are_plain() -> None:
+    plain = [pa.int8(), pa.string(), pa.binary(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"),
+             pa.decimal128(38, 5), pa.list_(pa.string()), SEQ, pa.float32(), pa.bool_()]  # fmt: skip
+    other = [pa.uint64(), pa.duration("us"), pa.timestamp("ns"), pa.timestamp("us", "Europe/Rome"), pa.large_string(),
+             pa.map_(pa.string(), pa.string()), pa.struct([("a", pa.time64("us"))]), pa.decimal256(50, 2)]  # fmt: skip
+    assert all(is_plain(kind) for kind in plain)
+    assert not any(is_plain(kind) for kind in other)

@@ -1,0 +1,83 @@
+"""Rows back from Avro: what the relay wrote, and what it did not write."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.columns import TableCodec
+from headgate.errors import DecodeError, UnsupportedError
+from headgate.relay._events._avro import RowEncoder
+from headgate.relay._events._decode import RowDecoder
+from headgate.relay._events._schemas import Schema, generate
+from tests.relay.test_avro import ROWS, TABLE, written
+
+SCHEMA = generate("a.b.T", 1, TABLE, "exact")
+
+
+def encoded(rows: list[dict[str, Any]]) -> tuple[list[pa.Array], Any, Any, Any]:
+    """The columns, and their rows in Avro: bytes, places and sizes."""
+    fields = TableCodec(TABLE).fields
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in fields]
+    found = RowEncoder(Schema("s", 1, json.dumps(SCHEMA), SCHEMA), TABLE, fields).encode(columns)
+    places = 3 + (np.cumsum(found.sizes[::-1]) - found.sizes[::-1])[::-1].copy()
+    out = np.full(int(found.sizes.sum()) + 3, 0xEE, np.uint8)
+    found.put(places, out)
+    return columns, out, places, found.sizes
+
+
+@settings(max_examples=30)
+@given(ROWS)
+def test_every_type_comes_back(rows: list[dict[str, Any]]) -> None:
+    columns, data, places, sizes = encoded(rows)
+    decoder = RowDecoder(SCHEMA)
+    found = decoder.decode(data, places, sizes)
+    for field, given_column, column in zip(decoder.fields, columns, found, strict=True):
+        column.validate(full=True)
+        assert column.type == field.type
+        assert [str(one) for one in column.to_pylist()] == [str(one) for one in given_column.to_pylist()], field
+
+
+@settings(max_examples=60)
+@given(ROWS, st.data())
+def test_damaged_rows_are_told(rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Any byte changed, any end cut off: an error, or values, but nothing beyond the row is ever read."""
+    _, out, places, sizes = encoded(rows)
+    decoder = RowDecoder(SCHEMA)
+    short = sizes.copy()
+    row = data.draw(st.integers(0, len(rows) - 1))
+    short[row] -= data.draw(st.integers(1, int(sizes[row])))
+    with pytest.raises(DecodeError, match="does not fit its schema"):
+        decoder.decode(out, places, short)
+    out[places[row] + data.draw(st.integers(0, int(sizes[row]) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        found = decoder.decode(out, places, sizes)
+    except DecodeError:
+        return
+    assert {len(column) for column in found} == {len(rows)}
+
+
+def test_types_of_others_schemas() -> None:
+    record: dict[str, Any] = {
+        "type": "record", "name": "T",
+        "fields": [
+            {"name": "a", "type": ["string", "null"]}, {"name": "b", "type": "boolean"},
+            {"name": "c", "type": [{"type": "long", "logicalType": "timestamp-millis"}, "null"]},
+        ],
+    }  # fmt: skip
+    rows: list[dict[str, Any]] = [{"a": None, "b": True, "c": 5}, {"a": "ü", "b": False, "c": None}]
+    values = [written(record, dict(row)) for row in rows]
+    data = np.frombuffer(b"".join(values), np.uint8)
+    sizes = np.array([len(one) for one in values])
+    found = RowDecoder(record).decode(data, np.cumsum(sizes) - sizes, sizes)
+    assert [column.to_pylist() for column in found[:2]] == [[None, "ü"], [True, False]]
+    assert found[2].cast(pa.int64()).to_pylist() == [5, None]
+    for odd in (["int", "string"], {"type": "map", "values": "int"}, {"type": "enum", "symbols": ["A"]}):
+        with pytest.raises(UnsupportedError):
+            RowDecoder({"fields": [{"name": "a", "type": odd}]})

@@ -1,0 +1,64 @@
+"""The reader's thread: what it loads before it begins, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headgate._policies import Policies
+from headgate.relay import LogicalSource
+from headgate.relay._buffer import Batch, EventBuffer
+from headgate.relay._relay import Relay
+from headgate.relay._warm import warm
+from headgate.replication import _readers
+from tests.relay.serving import served
+from tests.relay.test_avro import TABLE
+
+
+@pytest.fixture
+def relay() -> Relay:
+    with served() as found:
+        return found.relay
+
+
+class Anywhere:
+    def source_of(self, db: str, table: str) -> LogicalSource:
+        return LogicalSource(1, "a.b.T", f"{db}.{table}")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    events = []
+    really = EventBuffer.read
+
+    def noted(self: EventBuffer, *given: Any) -> Batch:
+        batch = really(self, *given)
+        events.append((batch.events, batch.control))
+        return batch
+
+    monkeypatch.setattr(EventBuffer, "read", noted)
+    other = replace(TABLE, name="like_it")
+    warm([TABLE, other], Policies(), Anywhere(), "exact", version=version)
+    assert events == [(1, 1)]
+
+
+def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    feeder = relay.partitions[1].feeder
+    monkeypatch.setattr(_readers, "_FIRST_PAUSE_SECONDS", 1000.0)
+    monkeypatch.setattr(_readers, "_LONGEST_PAUSE_SECONDS", 1000.0)
+    waits, really = threading.Event(), feeder._pause
+
+    def noticed(seconds: float) -> None:
+        waits.set()
+        really(seconds)
+
+    monkeypatch.setattr(feeder, "_pause", noticed)
+    feeder._stop.clear()
+    feeder.start()
+    assert waits.wait(60)
+    feeder.stop()
+    assert not feeder._thread.is_alive()
+    assert feeder.problem is None

@@ -1,0 +1,363 @@
+"""Members of a group over HTTP: partitions move while events come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.errors import ConfigError, RelayConsumerError, TargetError
+from headgate.relay import Consumer, Event, GroupMember, Result
+from headgate.relay._client._member import _Kept
+from tests.relay.rows import UUID, block, people
+from tests.relay.serving import PERSON, Served, served
+from tests.relay.test_bootstrap import Shelf
+from tests.relay.test_bootstrap import serving as bootstrapping
+
+DEADLINE_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.relay._client._member._SYNC_SECONDS", 0.1)
+
+
+PARTITIONS = 4
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class Log:
+    """What was delivered, by whom."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int, int, int, int]] = []
+        """Member, partition, generation, SCN, key; in the order of delivery."""
+        self.dropped: list[tuple[str, int]] = []
+
+    def of(self, partition: int) -> list[tuple[int, int]]:
+        return [(scn, key) for _, one, _, scn, key in self.events if one == partition]
+
+    @property
+    def keys(self) -> list[int]:
+        return sorted(key for *_, key in self.events)
+
+    def check_order(self) -> None:
+        """Of each partition's transactions: each generation's are in order, and none begins behind a gap."""
+        for partition in range(PARTITIONS):
+            log = sorted({scn for scn, _ in self.of(partition)})
+            place, next_place, newest = {scn: n for n, scn in enumerate(log)}, 0, dict[int, int]()
+            for _, one, generation, scn, _ in self.events:
+                if one == partition:
+                    assert scn >= newest.get(generation, 0)
+                    assert place[scn] <= next_place
+                    next_place, newest[generation] = max(next_place, place[scn] + 1), scn
+
+
+class Noting(Consumer):
+    def __init__(self, log: Log, member: str, partition: int, generation: int, hook: Callable[[Event], Any]) -> None:
+        self._log, self._where, self._hook = log, (member, partition, generation), hook
+
+    def on_data_event(self, event: Event) -> Result | None:
+        assert isinstance(event.key, int)
+        found = self._hook(event)
+        self._log.events.append((*self._where, event.scn, event.key))
+        return found if isinstance(found, Result) else None
+
+
+class Running:
+    """A member in a thread."""
+
+    def __init__(
+        self, relay: Served, log: Log, name: str, hook: Callable[[Event], Any] = lambda _: None, **more: Any
+    ) -> None:
+        def consumer_of(partition: int, generation: int) -> Consumer:
+            return Noting(log, name, partition, generation, hook)
+
+        given = {"partitions": PARTITIONS, "lease_seconds": 1.0, **more}
+        self.member = GroupMember(
+            f"http://127.0.0.1:{relay.port}", "g", given.pop("partitions"), [PERSON.name], consumer_of,
+            dropped=lambda number: log.dropped.append((name, number)), **given,
+        )  # fmt: skip
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.member.run()
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(DEADLINE_SECONDS)
+        assert not self._thread.is_alive()
+
+    def stop(self) -> None:
+        self.member.stop()
+        self.join()
+
+    def crash(self) -> None:
+        """Nothing more is heard of it, as after a kill; nothing that it had not reported counts."""
+        self.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
+        self.stop()
+
+    @property
+    def owned(self) -> set[int]:
+        return set(self.member._workers)
+
+
+@contextlib.contextmanager
+def running(*members: Running) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for one in members:
+            one.member.stop()
+        for one in members:
+            one.join()
+
+
+def put(relay: Served, *numbers: int) -> None:
+    """A transaction of each number n, that inserts the persons 10 n to 10 n + 7."""
+    for n in numbers:
+        keys = list(range(10 * n, 10 * n + 8))
+        relay.put(block(people(keys, gtids=[f"{UUID}:{n}"] * 8, pos=[n * 100] * 8)))
+
+
+def keys_of(*numbers: int) -> list[int]:
+    return [key for n in numbers for key in range(10 * n, 10 * n + 8)]
+
+
+def group_of(relay: Served) -> Any:
+    return relay.get("groups/g").json
+
+
+def test_members_join_and_leave(tmp_path: Path) -> None:
+    log = Log()
+    with served(state=tmp_path) as relay:
+        put(relay, 1)
+        first = Running(relay, log, "a", lease_seconds=DEADLINE_SECONDS)
+        with running(first):
+            wait_until(lambda: len(log.events) == 8)
+            second = Running(relay, log, "b", lease_seconds=DEADLINE_SECONDS)
+            with running(second):
+                wait_until(lambda: len(first.owned) == len(second.owned) == 2)
+                put(relay, 2)
+                wait_until(lambda: len(log.events) == 16)
+                assert {member for member, *_, scn, _ in log.events if scn & 0xFFFF == 2} == {"a", "b"}
+            put(relay, 3)
+            wait_until(lambda: len(log.events) == 24)
+        group = group_of(relay)
+    # Nothing was repeated, because every move was one that the owner knew of; each key is where it belongs.
+    assert log.keys == keys_of(1, 2, 3)
+    log.check_order()
+    assert group["members"] == {}
+    assert {one["checkpoint"]["windowScn"] & 0xFFFF for one in group["partitions"]} == {3}
+    assert sorted(log.dropped)[-2:] == [("b", 2), ("b", 3)]
+
+
+def test_a_member_that_crashed_is_replaced(tmp_path: Path) -> None:
+    log = Log()
+    with served(state=tmp_path) as relay:
+        first, second = Running(relay, log, "a"), Running(relay, log, "b")
+        with running(second):
+            with running(first):
+                wait_until(lambda: len(first.owned) == len(second.owned) == 2)
+                put(relay, 1)
+                wait_until(lambda: len(log.events) == 8)
+                first.crash()
+            put(relay, 2)
+            wait_until(lambda: set(log.keys) == set(keys_of(1, 2)) and len(second.owned) == PARTITIONS)
+    log.check_order()
+
+
+def test_a_zombie_delivers_nothing_more_and_counts_for_nothing(tmp_path: Path) -> None:
+    """A member whose callback outlives its lease: another takes over, and its reports are of an old generation."""
+    log, held, release = Log(), threading.Event(), threading.Event()
+
+    def hook(event: Event) -> None:
+        if event.key == 15:
+            held.set()
+            release.wait(DEADLINE_SECONDS)
+
+    with served(state=tmp_path) as relay:
+        first = Running(relay, log, "a", hook, partitions=1)
+        ask = first.member._ask
+        with running(first):
+            put(relay, 1)
+            assert held.wait(DEADLINE_SECONDS)
+            frozen = threading.Event()
+
+            def silent(*_: Any, **__: Any) -> Any:
+                frozen.wait(DEADLINE_SECONDS)
+                return ask(*_, **__)
+
+            first.member._ask = silent  # type: ignore[method-assign]
+            second = Running(relay, log, "b", partitions=1, lease_seconds=DEADLINE_SECONDS)
+            with running(second):
+                wait_until(lambda: len([one for one in log.events if one[0] == "b"]) == 8)
+                # The zombie's callback ends, but its lease is over: it begins no other.
+                before = list(log.events)
+                worker = next(iter(first.member._workers.values()))
+                release.set()
+                wait_until(lambda: len(log.events) > len(before))
+                put(relay, 2)
+                wait_until(lambda: len([one for one in log.events if one[0] == "b"]) == 16)
+                worker.kept.value = {"windowScn": 1, "windowOffset": -1}  # what it would like to report
+                worker.client.stop()
+                wait_until(lambda: worker.ended)
+                worker.error = TargetError("a store refused it, because the partition is another's")
+                frozen.set()
+                wait_until(lambda: worker.lost)
+                assert [one for one in log.events if one[0] == "a"][5:] == [("a", 0, 1, log.events[0][3], 15)]
+                assert group_of(relay)["partitions"][0]["generation"] == 2
+        (partition,) = group_of(relay)["partitions"]
+    assert partition["checkpoint"]["windowScn"] & 0xFFFF == 2
+    assert first.error is second.error is None
+    assert [key for member, *_, key in log.events if member == "b"] == keys_of(1, 2)
+
+
+def test_a_new_owner_begins_where_the_group_began(tmp_path: Path) -> None:
+    """A first owner that died before its first report is not the beginning."""
+    log = Log()
+    with served(state=tmp_path, memory_bytes=1 << 18) as relay:
+        put(relay, 1)
+        begin = relay.relay.partitions[1].buffer.prev_scn
+        first = Running(relay, log, "a", lambda _: Result.ERROR_FATAL, partitions=1)
+        first.join()
+        assert isinstance(first.error, RelayConsumerError)
+        assert group_of(relay)["partitions"][0]["checkpoint"]["windowScn"] == begin
+        second = Running(relay, log, "b", partitions=1)
+        with running(second):
+            wait_until(lambda: [key for member, *_, key in log.events if member == "b"] == keys_of(1))
+
+
+def test_a_relay_that_restarts(tmp_path: Path) -> None:
+    log = Log()
+    with served(state=tmp_path) as relay:
+        port = relay.port
+        put(relay, 1)
+        member = Running(relay, log, "a", lease_seconds=DEADLINE_SECONDS)
+        wait_until(lambda: len(log.events) == 8)
+        generations = [one["generation"] for one in group_of(relay)["partitions"]]
+    with running(member):
+        wait_until(lambda: not member.member._answered)
+        with served(state=tmp_path, port_to_serve=port) as relay:
+            wait_until(lambda: member.member._answered)
+            put(relay, 1, 2)
+            wait_until(lambda: len(log.events) == 16)
+            assert [one["generation"] for one in group_of(relay)["partitions"]] == generations
+            member.stop()
+    assert log.keys == keys_of(1, 2)
+
+
+def test_what_ends_a_member(tmp_path: Path) -> None:
+    log = Log()
+    with served(state=tmp_path) as relay:
+        first = Running(relay, log, "a")
+        with running(first):
+            wait_until(lambda: len(first.owned) == PARTITIONS)
+            other = Running(relay, log, "b", partitions=3)
+            other.join()
+            assert isinstance(other.error, ConfigError)
+            assert "has 4 partitions, not 3" in str(other.error)
+    with served() as relay:
+        nowhere = Running(relay, log, "c")
+        nowhere.join()
+        assert isinstance(nowhere.error, ConfigError)
+        assert "give it a state folder" in str(nowhere.error)
+    for partitions, lease in ((0, 10.0), (1025, 10.0), (4, 0.01), (4, 1000.0)):
+        with pytest.raises(ConfigError, match="a group has"):
+            GroupMember("http://127.0.0.1:1", "g", partitions, [], lambda *_: Consumer(), lease_seconds=lease)
+
+
+def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.relay._client._bootstrap._FIRST_SIZE", 2_000)
+    log, held, release = Log(), threading.Event(), threading.Event()
+    parts = [list(range(n, n + 20)) for n in range(1000, 1200, 20)]
+    rows = {key for part in parts for key in part}
+
+    def hold(_: Event) -> None:
+        if len([one for one in log.events if one[0] == "a" and one[1] == 0]) == 20:
+            held.set()
+            release.wait(DEADLINE_SECONDS)
+
+    def bootstraps(relay: Served) -> list[Any]:
+        return [one["checkpoint"] or {} for one in group_of(relay)["partitions"]]
+
+    with bootstrapping(Shelf(*parts), state=tmp_path) as relay:
+        put(relay, 1)
+        first = Running(relay, log, "a", hold, bootstrap=True)
+        with running(first):
+            assert held.wait(DEADLINE_SECONDS)  # in the middle of a bootstrap; its stream has had nothing yet
+            wait_until(lambda: bootstraps(relay)[0].get("snapshot_offset", 0) > 0)
+            before = [one for one in log.events if one[1] == 0]
+            first.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
+            put(relay, 100, 101)  # rows that are there are changed
+            second = Running(relay, log, "b")  # the group knows that it bootstraps
+            with running(second):
+                wait_until(lambda: second.owned == set(range(PARTITIONS)))
+                release.set()
+                wait_until(
+                    lambda: (
+                        [one.get("consumption_mode") for one in bootstraps(relay)]
+                        == ["ONLINE_CONSUMPTION"] * PARTITIONS
+                    )
+                )
+                put(relay, 102)
+                wait_until(lambda: len([scn for *_, scn, _ in log.events if scn & 0xFFFF == 102]) == 8)
+                own = [one for one in log.events if one[:2] == ("b", 0)]
+    assert set(log.keys) == rows
+    assert len({key for *_, key in before} - {key for *_, key in own}) > 0  # it went on, and did not begin again
+    last = {key: scn & 0xFFFF for *_, scn, key in log.events}
+    for n in (100, 101, 102):
+        assert {last[key] for key in keys_of(n)} == {n}
+
+
+def test_reports_that_make_no_sense(tmp_path: Path) -> None:
+    import http.client
+
+    good = {"member": "m", "partitions": 2, "sources": [PERSON.name]}
+    with served(state=tmp_path) as relay:
+
+        def post(body: bytes, kind: str = "application/json", name: str = "g") -> tuple[int, str]:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", relay.port, timeout=60)) as connection:
+                connection.request("POST", f"/groups/{name}", body, {"content-type": kind})
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+
+        status, text = post(json.dumps(good).encode())
+        assert status == 200
+        assert sorted(json.loads(text)["partitions"]) == ["0", "1"]
+        for body, kind, name, why in (
+            (json.dumps(good).encode(), "text/plain", "g", "content-type"),
+            (b"{", "application/json", "g", "body"),
+            (json.dumps({**good, "partitions": 0}).encode(), "application/json", "g", "partitions"),
+            (json.dumps({**good, "sources": ["none"]}).encode(), "application/json", "g", "has no source none"),
+            (json.dumps(good).encode(), "application/json", ".g", "no name of a group"),
+        ):
+            status, text = post(body, kind, name)
+            assert status == 500
+            assert why in text
+        assert relay.get("groups/none").status == 500
+
+
+def test_a_checkpoint_between_client_and_report() -> None:
+    kept = _Kept(None)
+    assert kept.load() is None
+    kept.store({"windowScn": 1})
+    assert kept.load() == {"windowScn": 1}

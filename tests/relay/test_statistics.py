@@ -1,0 +1,232 @@
+"""Counters that are reset, stopped and set going again, as Databus's operators do it: by POST or PUT."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headgate.relay import Tenant, Token
+from headgate.relay._stats import EventStats
+from headgate.relay._traffic import Traffic
+from tests.relay.rows import UUID, block, people
+from tests.relay.serving import PERSON, PET, Served, physical, served
+from tests.relay.test_app import pets
+
+ALL, PETS = "0123456789-operator", "0123456789-kennel"
+EVENTS = {"sources": "40", "size": "100000", "output": "binary"}
+INBOUND = [
+    "containerStats/inbound/events/total", "containerStats/inbound/events/source/40",
+    "containerStats/inbound/events/psource/person", "containerStats/inbound/events/psource/person:1",
+    "containerStats/inbound/events/psource/person/1",
+]  # fmt: skip
+OUTBOUND = [
+    "containerStats/outbound/events/total", "containerStats/outbound/events/psource/person/1",
+    "containerStats/outbound/events/client/127.0.0.1",
+]  # fmt: skip
+HTTP = [
+    "relayStats/outbound/http/total",
+    "relayStats/outbound/http/source/40",
+    "relayStats/outbound/http/client/127.0.0.1",
+]
+
+
+@pytest.fixture
+def relay() -> Iterator[Served]:
+    with served() as one:
+        change(one, 1)
+        yield one
+
+
+def change(relay: Served, number: int) -> None:
+    """One person in, and all that there are out."""
+    relay.put(block(people([number], gtids=[f"{UUID}:{number}"], pos=[number * 100])))
+    assert relay.get("stream", **EVENTS).status == 200
+
+
+def counted(relay: Served, path: str, **given: Any) -> int:
+    """Events, or calls for them."""
+    answer = relay.get(path, **given)
+    assert answer.status == 200, answer
+    value = answer.json
+    return int(value["numStreamCalls"] if "numStreamCalls" in value else value["numDataEvents"])
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("path", [*INBOUND, *OUTBOUND, *HTTP])
+def test_reset(relay: Served, path: str, method: str) -> None:
+    before = relay.get(path).json
+    reset = relay.get(path, method=method, reset="").json
+    for clock in ("timeSinceLastResetMs", "timeSinceCreation", "timeSinceLastAccess", "timeSinceLastEvent"):
+        before.pop(clock, None)
+        reset.pop(clock, None)
+    assert reset == before  # what it was
+    assert counted(relay, path) == 0
+    assert relay.get(path).json["numPeers"] == before["numPeers"]
+    change(relay, 2)
+    found = relay.get(path).json
+    assert counted(relay, path) == (1 if path in INBOUND or path in HTTP else 2)
+    assert list(found) == list(relay.get(path).json)
+    if path in INBOUND:
+        assert found["minSeenWinScn"] == found["maxSeenWinScn"] == (1 << 48) + 2
+
+
+@pytest.mark.parametrize("path", [INBOUND[0], INBOUND[1], *OUTBOUND, *HTTP])
+def test_stopped_and_set_going(relay: Served, path: str) -> None:
+    assert counted(relay, path, method="POST", enabled="false") == 1
+    change(relay, 2)
+    assert counted(relay, path) == 1
+    assert counted(relay, path, method="PUT", enabled="TRUE") == 1
+    change(relay, 3)
+    assert counted(relay, path) == (4 if path in OUTBOUND else 2)
+    assert counted(relay, path, method="POST", enabled="false", reset="yes") == (4 if path in OUTBOUND else 2)
+    change(relay, 4)
+    assert counted(relay, path) == 0
+
+
+def test_a_get_changes_nothing(relay: Served) -> None:
+    for path in (INBOUND[0], HTTP[0]):
+        assert counted(relay, path, reset="true", enabled="false") == 1
+    change(relay, 2)
+    assert counted(relay, INBOUND[0]) == 2
+    # What is no counter is not for POST at all.
+    for path in ("containerStats/inbound/events/sources", "sources", "containerStats/x"):
+        answer = relay.get(path, method="POST", reset="")
+        assert (answer.status, answer.headers["x-dbus-error"].rpartition(".")[2]) == (500, "UnknownCommandException")
+
+
+def test_others_keep_what_they_have() -> None:
+    with served(physical(1, "person", PERSON), physical(2, "pet", PET)) as relay:
+        change(relay, 1)
+        relay.put(block(pets([1])), partition=2)
+        assert counted(relay, "containerStats/inbound/events/total", method="POST", reset="") == 2
+        assert counted(relay, "containerStats/inbound/events/total") == 0
+        assert counted(relay, "containerStats/inbound/events/source/40") == 1
+        assert counted(relay, "containerStats/inbound/events/psource/pet/2") == 0
+        change(relay, 2)
+        assert counted(relay, "containerStats/inbound/events/psource/person/1", method="POST", reset="") == 1
+        assert counted(relay, "containerStats/inbound/events/total") == 0
+
+
+def test_who_may(relay: Served) -> None:
+    page = {"origin": "https://other.example"}
+    assert relay.get(INBOUND[0], method="POST", reset="", headers=page).status == 403
+    assert counted(relay, INBOUND[0]) == 1
+    tenants = [Tenant("operator", Token(ALL)), Tenant("kennel", Token(PETS), sources=("com.example.*",))]
+    with served(tenants=tenants) as closed:
+        closed.put(block(people([1])))
+        assert closed.get(INBOUND[0], method="POST", reset="").status == 401
+        assert closed.get(INBOUND[0], method="POST", reset="", token=PETS).status == 403
+        assert counted(closed, INBOUND[0], method="POST", reset="", token=ALL) == 1
+        assert counted(closed, INBOUND[0], token=ALL) == 0
+
+
+def test_no_count_is_lost_or_half_reset() -> None:
+    """While one thread counts, another one resets: all counters are of the same events."""
+    stats, rounds = EventStats("x"), 20_000
+    ready = threading.Barrier(2)
+
+    def count() -> None:
+        ready.wait()
+        for _ in range(rounds):
+            stats.came(1, 10, 5, 1, 61)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    ready.wait()
+    while thread.is_alive():
+        stats.reset()
+        with stats._lock:
+            assert (stats.bytes, stats.payload, stats.control_bytes) == (
+                10 * stats.events, 5 * stats.events, 61 * stats.control,
+            )  # fmt: skip
+    thread.join()
+    assert stats.bytes == 10 * stats.events
+
+
+# --- connections
+
+
+class Connection:
+    """One that is kept."""
+
+    def __init__(self, relay: Served) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=60)
+
+    def get(self, path: str) -> Any:
+        """The answer's value, and its size."""
+        self._connection.request("GET", f"/{path}")
+        body = self._connection.getresponse().read()
+        return json.loads(body), len(body)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+TOTAL, OWN = "containerStats/outbound/total", "containerStats/outbound/client/127.0.0.1"
+
+
+@pytest.mark.parametrize("path", [TOTAL, OWN])
+def test_connections(path: str) -> None:
+    with served() as relay:
+        assert relay.relay.traffic.clients() == []
+        first, second = Connection(relay), Connection(relay)
+        with contextlib.closing(first), contextlib.closing(second):
+            found, size = first.get(path)
+            assert (found["numOpenConns"], found["numClosedConns"], found["numClients"]) == (1, 0, 1)
+            assert found["numBytes"] == 0
+            _, more = second.get("containerStats/outbound/clients")
+            found, _ = first.get(path)
+            assert (found["numOpenConns"], found["numBytes"]) == (2, size + more)
+            assert found["dimension"] == ("outbound.total" if path == TOTAL else "127.0.0.1")
+        third = Connection(relay)
+        with contextlib.closing(third):
+            while (found := third.get(path)[0])["numClosedConns"] < 2:
+                pass
+            assert (found["numOpenConns"], found["errorTotalCount"], found["numClients"]) == (1, 0, 1)
+            assert found["timeClosedConnLifeMs"] >= 0
+            assert third.get("containerStats/outbound/clients")[0] == ["127.0.0.1"]
+            relay.get(path, method="POST", reset="")
+            while (found := third.get(path)[0])["numClosedConns"] != 1:  # the one that did it
+                pass
+            assert found["numOpenConns"] == 1
+            relay.get(path, method="POST", reset="", enabled="false")
+            found, _ = third.get(path)
+            assert (found["numClosedConns"], found["numBytes"], found["numClients"]) == (0, 0, 0)
+            assert relay.get("containerStats/outbound/client/10.0.0.1").status == 500
+
+
+def test_bytes_of_answers_without_an_end_are_counted_as_they_go(relay: Served) -> None:
+    before = relay.get(TOTAL).json["numBytes"] + len(relay.get(TOTAL).body)
+    size = len(relay.get("events", seconds="0").body)
+    assert size > 100
+    assert relay.get(TOTAL).json["numBytes"] >= before + size
+
+
+def test_an_error_of_a_connection() -> None:
+    traffic = Traffic()
+    for number, error in enumerate([None, ConnectionResetError(), TimeoutError()]):
+        traffic.opened(number, "a")
+        traffic.lost(number, "a", error)
+    for stats in (traffic.total, traffic.of("a")):
+        assert stats is not None
+        found = stats.to_json()
+        assert (found["numClosedConns"], found["errorTotalCount"], found["errorTimeoutCount"]) == (3, 2, 1)
+
+
+def test_addresses_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.relay._traffic._CLIENTS", 2)
+    traffic = Traffic()
+    for number, client in enumerate("abcb"):
+        traffic.opened(number, client)
+    assert traffic.clients() == ["b", "c"]
+    for number, client in enumerate("abcb"):
+        traffic.sent(client, 10)
+        traffic.lost(number, client, None)
+    assert (traffic.total.closed, traffic.total.open, traffic.total.bytes) == (4, {}, 40)
+    assert len(traffic.total.clients) == 3

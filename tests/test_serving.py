@@ -1,0 +1,93 @@
+"""Answers over the web server: what goes out in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from headgate._serving import Serving, _Joining
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+class Wire:
+    """Stands for asyncio's transport: what was sent, piece by piece."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(bytes(data))
+
+    def close(self) -> None:
+        self.sent.append(b"closed")
+
+
+def sent(*steps: bytes | memoryview | None) -> list[bytes]:
+    """The pieces that these writes become; None: a turn of the loop."""
+
+    async def run() -> list[bytes]:
+        wire: Any = Wire()
+        joining = _Joining(wire, asyncio.get_running_loop())
+        for step in steps:
+            if step is None:
+                await asyncio.sleep(0)
+            else:
+                joining.write(step)
+        joining.close()
+        return list(wire.sent)
+
+    return asyncio.run(run())
+
+
+def test_a_short_answer_is_one_piece() -> None:
+    assert sent(HEAD, b"body", HEAD, memoryview(b"next")) == [HEAD + b"body", HEAD + b"next", b"closed"]
+
+
+def test_a_head_does_not_wait_for_its_body() -> None:
+    assert sent(HEAD, None, b"body", b"more") == [HEAD, b"body", b"more", b"closed"]
+    assert sent(HEAD) == [HEAD, b"closed"]
+
+
+@pytest.mark.parametrize("kind", [bytes, memoryview])
+def test_a_large_body_is_not_copied(kind: Any) -> None:
+    large = bytes(70_000)
+    assert sent(HEAD, kind(large)) == [HEAD, large, b"closed"]
+
+
+@given(st.lists(st.sampled_from([HEAD, b"", b"x", b"HTTP/1.1", bytes(70_000), None]), max_size=8))
+def test_nothing_is_lost_and_the_order_kept(steps: list[bytes | None]) -> None:
+    assert b"".join(sent(*steps)) == b"".join(step for step in steps if step is not None) + b"closed"
+
+
+async def _app(scope: Scope, receive: Receive, send: Send) -> None:
+    bodies = {"/short": Response("short"), "/large": Response(bytes(1_000_000)), "/none": Response(status_code=204)}
+    if scope["path"] == "/stream":
+
+        async def parts() -> Any:
+            for number in range(3):
+                await asyncio.sleep(0)
+                yield f"HTTP/1.1 {number}"
+
+        bodies["/stream"] = StreamingResponse(parts())
+    await bodies[scope["path"]](scope, receive, send)
+
+
+def test_answers_over_one_connection() -> None:
+    with Serving(_app, "127.0.0.1", 0) as serving:
+        connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=30)
+        found = []
+        for path in ("/short", "/large", "/none", "/stream", "/short"):
+            connection.request("GET", path)
+            found.append(connection.getresponse().read())
+        connection.request("GET", "/short", headers={"Connection": "close"})
+        found.append(connection.getresponse().read())
+        connection.close()
+    assert found == [b"short", bytes(1_000_000), b"", b"HTTP/1.1 0HTTP/1.1 1HTTP/1.1 2", b"short", b"short"]
