@@ -1,0 +1,254 @@
+"""Server-sent events: the messages, going on from the last one, and a page in a real browser."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+
+from headgate._serving import Serving
+from headgate.relay import Tenant, Token
+from tests.browser import Browser, find_chromium
+from tests.relay.rows import UUID, block, people
+from tests.relay.serving import Answer, Served, served
+from tests.relay.test_app import GENERATION, INVALID, PROCESSING, checkpoint, pets, refused
+
+PAGE = Path(__file__).parents[2] / "examples" / "changes.html"
+ROWS = "document.getElementById('rows').rows"
+
+
+@pytest.fixture
+def relay() -> Iterator[Served]:
+    with served() as one:
+        fill(one)
+        yield one
+
+
+def fill(relay: Served) -> None:
+    """Two persons; a pet."""
+    put(relay, 1, [1, 2])
+    relay.put(block(pets([7], gtids=[f"{UUID}:2"], pos=[200])))
+
+
+def put(relay: Served, number: int, ids: list[int]) -> None:
+    relay.put(block(people(ids, gtids=[f"{UUID}:{number}"] * len(ids), pos=[number * 100] * len(ids))))
+
+
+def messages(body: bytes) -> list[dict[str, str]]:
+    """As a browser takes them apart; comments and ``retry`` have no data."""
+    found = []
+    for text in body.decode().split("\n\n"):
+        lines = [line.partition(": ") for line in text.splitlines() if not line.startswith(":")]
+        message = {name: value for name, _, value in lines}
+        if "data" in message:
+            found.append(message)
+    return found
+
+
+def ask(relay: Served, last: str | None = None, **more: Any) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=60)
+    with contextlib.closing(connection):
+        headers = {} if last is None else {"last-event-id": last}
+        connection.request("GET", f"/events?{urlencode({'seconds': 0, **more})}", headers=headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, {name.lower(): one for name, one in answer.getheaders()}, answer.read())
+
+
+def ids(answer: Answer) -> list[str]:
+    assert answer.status == 200, answer
+    return [message["id"] for message in messages(answer.body)]
+
+
+FIRST, SECOND = str(GENERATION + 1), str(GENERATION + 2)
+
+
+def test_messages(relay: Served) -> None:
+    answer = ask(relay)
+    assert answer.headers["content-type"] == "text/event-stream"
+    assert answer.body.startswith(b"retry: 1000\n\nid: ")
+    found = messages(answer.body)
+    assert [one["id"] for one in found] == [f"{FIRST}:1", f"{FIRST}:2", FIRST, f"{SECOND}:1", SECOND]
+    assert [one.get("event") for one in found] == [None, None, "end", None, "end"]
+    assert json.loads(found[2]["data"]) == {"scn": GENERATION + 1}
+    lines = relay.get("stream", sources="40,41", size="100000", output="rows").body.decode().splitlines()
+    assert [one["data"] for one in found if "event" not in one] == lines
+    assert ids(ask(relay, sources="41")) == [FIRST, f"{SECOND}:1", SECOND]
+    assert ids(ask(relay, streamFromLatestScn="true")) == [f"{SECOND}:1", SECOND]
+    assert ids(ask(relay, checkPoint=json.dumps(checkpoint(GENERATION + 1)))) == [f"{SECOND}:1", SECOND]
+
+
+def test_going_on_after_any_message(relay: Served) -> None:
+    everything = ids(ask(relay))
+    for place, last in enumerate(everything):
+        # The browser's own place is newer than what the page's address says.
+        assert ids(ask(relay, last, streamFromLatestScn="true")) == everything[place + 1 :], last
+    for wrong in ("x", "1:2:3", "-1", "9" * 30):
+        refused(ask(relay, wrong), INVALID)
+    refused(ask(relay, str(GENERATION - 5)), PROCESSING, "com.linkedin.databus.core.ScnNotFoundException")
+    refused(ask(relay, sources="42"), INVALID)
+    refused(ask(relay, seconds="x"), INVALID)
+
+
+def test_a_large_transaction_comes_in_pieces(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = ids(ask(relay))
+    for size in (150, 1):
+        monkeypatch.setattr("headgate.relay._http._live._PIECE", size)
+        with contextlib.closing(Listening(relay.port, "/events")) as listening:
+            body = listening.until(f'data: {{"scn":{SECOND}}}\n\n'.encode())
+        assert [one["id"] for one in messages(body)] == everything, size
+
+
+class Listening:
+    """A connection that stays open."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._connection.request("GET", path)
+        self._answer = self._connection.getresponse()
+
+    def until(self, text: bytes) -> bytes:
+        """What comes up to and with ``text``."""
+        found = b""
+        while text not in found:
+            line = self._answer.readline()
+            assert line, found
+            found += line
+        return found
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
+
+
+def test_changes_come_as_they_happen(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.relay._http._live._HEARTBEAT_SECONDS", 0.05)
+    listening = Listening(relay.port, "/events?sources=40,41")
+    with contextlib.closing(listening):
+        listening.until(f"id: {SECOND}\n".encode())
+        listening.until(b"\n:\n")  # a sign of life
+        put(relay, 3, [5])
+        assert b'"key":5' in listening.until(f"id: {GENERATION + 3}\n".encode())
+        # What is gone before it could be sent is told, and the answer ends.
+        monkeypatch.setattr(relay.relay.partitions[1].buffer, "prev_scn", GENERATION + 50)
+        relay.relay.partitions[1].buffer._live.clear()
+        put(relay, 99, [6])
+        listening.until(b"event: failure\n")
+        assert b"ScnNotFoundError" in listening.until(b"data: ")
+
+
+def test_the_server_ends_while_somebody_listens(capfd: pytest.CaptureFixture[str]) -> None:
+    with served() as relay:
+        put(relay, 1, [1])
+        listening = Listening(relay.port, "/events")
+        listening.until(f"id: {FIRST}\n".encode())
+    with contextlib.closing(listening):
+        pass
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_tenant_sees_its_changes() -> None:
+    token = "0123456789-kennel"
+    with served(tenants=[Tenant("kennel", Token(token), sources=("com.example.*",))]) as relay:
+        relay.put(block(people([1], ordinals=[0]), pets([7], ordinals=[1])))
+        answer = relay.get("events", token=token, seconds="0")
+        assert [json.loads(one["data"])["key"] for one in messages(answer.body) if "event" not in one] == ["7\tpet7"]
+        assert relay.get("events", token=token, sources="40").status == 403
+        head = relay.get("events", token=token, method="HEAD")
+        assert (head.status, head.headers["content-type"], head.body) == (200, "text/event-stream", b"")
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    program = find_chromium()
+    if program is None:
+        if os.environ.get("CI") and os.geteuid() == 0:
+            pytest.fail("there is no Chromium, which scripts/test installs as root: apt-get install chromium")
+        pytest.skip("there is no Chromium (Debian: sudo apt-get install chromium; scripts/test installs it as root)")
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    with Browser(program, profile) as found:
+        yield found
+
+
+SHOWN = """new Promise((resolve) => {
+  const rows = document.getElementById("rows");
+  const look = () => rows.rows.length >= COUNT && resolve([...rows.rows].map((row) => row.cells[4].textContent));
+  new MutationObserver(look).observe(rows, {childList: true});
+  look();
+})"""
+SAID = """new Promise((resolve) => {
+  const state = document.getElementById("state");
+  const look = () => state.textContent.startsWith("TEXT") && resolve(state.textContent);
+  new MutationObserver(look).observe(state, {childList: true, characterData: true, subtree: true});
+  look();
+})"""
+
+
+@pytest.fixture
+def pages() -> Iterator[str]:
+    """An origin that serves the example."""
+
+    async def page(request: Request) -> Response:
+        del request
+        return FileResponse(PAGE)
+
+    with Serving(Starlette(routes=[Route("/changes.html", page)]), "127.0.0.1", 0) as serving:
+        yield serving.url.rstrip("/")
+
+
+def test_a_page_in_a_browser(browser: Browser, pages: str) -> None:
+    """Changes appear as they come; a relay that was away and is back gives what was missed, and nothing twice."""
+    with served(allow_origins=[pages]) as relay:
+        fill(relay)
+        shows_changes(browser, pages, relay)
+
+
+def test_a_page_of_an_origin_that_is_not_allowed_sees_nothing(browser: Browser, pages: str, relay: Served) -> None:
+    for page in (f"{pages}/changes.html", PAGE.as_uri()):
+        browser.open(f"{page}?{urlencode({'relay': f'http://127.0.0.1:{relay.port}'})}")
+        assert browser.run(SAID.replace("TEXT", "refused")).startswith("refused"), page
+        assert browser.run(f"{ROWS}.length") == 0
+
+
+def test_a_page_of_the_relays_own_origin_needs_no_leave(browser: Browser, relay: Served) -> None:
+    """As behind a proxy that serves both."""
+
+    async def page(request: Request) -> Response:
+        del request
+        return FileResponse(PAGE)
+
+    both = Starlette(routes=[Route("/changes.html", page), Mount("/", relay.app)])
+    with Serving(both, "127.0.0.1", 0) as serving:
+        browser.open(f"{serving.url}changes.html?{urlencode({'relay': serving.url, 'sources': '40'})}")
+        assert browser.run(SAID.replace("TEXT", "connected")) == "connected"
+        put(relay, 3, [3])
+        assert browser.run(SHOWN.replace("COUNT", "1")) == ["3"]
+
+
+def shows_changes(browser: Browser, pages: str, relay: Served) -> None:
+    with Serving(relay.app, "127.0.0.1", 0) as serving:
+        browser.open(f"{pages}/changes.html?{urlencode({'relay': serving.url, 'sources': '40'})}")
+        assert browser.run(SAID.replace("TEXT", "connected")) == "connected"
+        put(relay, 3, [3])
+        assert browser.run(SHOWN.replace("COUNT", "1")) == ["3"]
+        cells = browser.run(f"[...{ROWS}[0].cells].map((cell) => cell.textContent)")
+        assert (cells[0], cells[3], json.loads(cells[5])["firstName"]) == (str(GENERATION + 3), "UPSERT", "first3")
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        browser.look(width=375, height=800, dark=True)
+        assert browser.run(overflow) == 0
+    assert browser.run(SAID.replace("TEXT", "connecting")) == "connecting again"
+    put(relay, 4, [4])
+    with Serving(relay.app, "127.0.0.1", serving.port):
+        put(relay, 5, [5])
+        assert browser.run(SHOWN.replace("COUNT", "3")) == ["5", "4", "3"]
