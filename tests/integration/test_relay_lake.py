@@ -9,10 +9,20 @@ import pytest
 
 from headgate._policies import Policies
 from headgate._serving import Serving
-from headgate.errors import TargetError, UnsupportedError
+from headgate.errors import ChunkRetryError, TargetError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake, LakeSupplier
-from headgate.relay import Consumer, Event, LogicalSource, Relay, RelayClient, RelayConfig, Supplier, create_app
+from headgate.relay import (
+    Consumer,
+    Event,
+    LogicalSource,
+    PlanGoneError,
+    Relay,
+    RelayClient,
+    RelayConfig,
+    Supplier,
+    create_app,
+)
 from headgate.testing import MySQLServer
 from tests.integration.test_copies import Copy
 from tests.integration.test_relay import do, physical
@@ -99,5 +109,19 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
         assert found == bootstrapped(relay, {})
         assert len(found) == 900 - 12 + 1 + 3 + 3
         server.execute(f"ALTER TABLE {db}.b ADD COLUMN more INT")
-        with pytest.raises(UnsupportedError, match="other columns"):
+        with pytest.raises(ChunkRetryError, match="columns more"):
             lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
+        do(server, db, "UPDATE b SET more = 20240102 WHERE x = 9")
+        copy.run()
+        with pytest.raises(PlanGoneError, match="new columns since"):
+            lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
+        executed = GtidSet.parse(server.gtid_executed)
+        assert feeder.await_position(lambda state: state.gtid >= executed, 60) is not None
+        found = bootstrapped(relay, {1: lake})
+        assert found == bootstrapped(relay, {})
+        assert sorted(str(row.get("more")) for (source, _), row in found.items() if source.endswith(".b")) == [
+            "20240102", "None", "None",
+        ]  # fmt: skip
+        server.execute(f"ALTER TABLE {db}.b MODIFY more DATE")
+        with pytest.raises(ChunkRetryError, match="columns more"):
+            lake.read(LogicalSource(1, "b", f"{db}.b"), lake.begin().token, {"part": 0}, executed, None)

@@ -27,10 +27,48 @@ def test_a_table_of_any_name(tmp_path: Path, table: str) -> None:
     made.rename(path)
     old, new = _opened(str(path), 0), _opened(str(path), 1)
     assert len(old.parts) == 1
-    assert old.read(0, ["v", "id"]).equals(ROWS.select(["v", "id"]))
+    assert old.read(0, pa.schema([ROWS.schema.field("v"), ROWS.schema.field("id")])).equals(ROWS.select(["v", "id"]))
     assert len(new.parts) == 2
     with pytest.raises(TargetError, match="cannot be read"):
         _opened(str(path), 2)
+
+
+def test_a_column_that_was_added(tmp_path: Path) -> None:
+    """Delta has it as NULL where a file is older than it."""
+    more = pa.array([4, None], pa.int16())
+    write_deltalake(str(tmp_path), ROWS)
+    write_deltalake(str(tmp_path), ROWS[:2].append_column("more", more), mode="append", schema_mode="merge")
+    old, new = _opened(str(tmp_path), 0), _opened(str(tmp_path), 1)
+    schema = ROWS.schema.append(pa.field("more", pa.int16()))
+    assert (old.lacks(schema), new.lacks(schema)) == (["more"], [])
+    found = [new.read(number, schema) for number in range(2)]
+    assert all(one.schema == schema for one in found)
+    assert sorted((one["more"].to_pylist() for one in found), key=len) == [[4, None], [None] * 10]
+    with pytest.raises(ValueError, match="more"):
+        new.read(min(range(2), key=lambda number: found[number].num_rows), _strict(schema))
+
+
+def _strict(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(False) for field in schema])
+
+
+def test_a_column_of_another_type_is_lacking(tmp_path: Path) -> None:
+    """Arrow would make a date of any INT, and a text that need not be MySQL's."""
+    fields = [
+        pa.field(f"c{number}", kind)
+        for number, kind in enumerate([
+            pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
+            pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(20),
+            pa.decimal128(20, 2),
+        ])
+    ]  # fmt: skip
+    schema = pa.schema(fields)
+    write_deltalake(str(tmp_path), schema.empty_table())
+    version = _opened(str(tmp_path), 0)
+    assert version.lacks(schema) == []
+    others = fields[1:] + fields[:1]
+    wrong = pa.schema([pa.field(field.name, other.type) for field, other in zip(fields, others, strict=True)])
+    assert version.lacks(wrong) == schema.names
 
 
 def test_partitions_are_not_a_pipelines(tmp_path: Path) -> None:
@@ -48,8 +86,8 @@ def test_rows_that_a_deletion_vector_takes_away(tmp_path: Path, length: int) -> 
         {"filepath": ["file:///x%20y/one.parquet"], "selection_vector": [[n not in (0, 2, 3) for n in range(length)]]}
     )
     kept = _kept("t", frozenset({"one.parquet", "two.parquet"}), vectors)
-    version = _Version(str(tmp_path), [("one.parquet", number, 4 * number) for number in range(3)], kept)
-    found = [version.read(number, ["id"])["id"].to_pylist() for number in range(3)]
+    version = _Version(str(tmp_path), {}, [("one.parquet", number, 4 * number) for number in range(3)], kept)
+    found = [version.read(number, ROWS.schema)["id"].to_pylist() for number in range(3)]
     assert found == [[1], [4, 5, 6, 7], [8, 9]]
 
 

@@ -21,18 +21,19 @@ from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
-from headgate.errors import SnapshotRefusedError, TargetError, UnsupportedError
+from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.lake._layout import Lake
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from deltalake.schema import DataType
 
     from headgate._policies import Policies
     from headgate.mysql import ConnectionSettings
@@ -48,7 +49,7 @@ class LakeSupplier:
     """A :class:`headgate.relay.Supplier` of the tables in one lake.
 
     :param settings: of the server that the lake is a copy of, which is asked for the tables' definitions.
-    :param policies: as the relay has them; a pipeline with others has other types, and is refused.
+    :param policies: as the relay has them; columns of other types are not taken.
     """
 
     def __init__(self, lake: Lake, settings: ConnectionSettings, policies: Policies) -> None:
@@ -89,10 +90,11 @@ class LakeSupplier:
     def read(
         self, source: LogicalSource, token: Mapping[str, Any], part: Mapping[str, Any], executed: GtidSet, hint: Any
     ) -> Rows | None:
-        """Its rows.
+        """Its rows. A column that was added without a default is NULL in files that are older than it.
 
-        :raises PlanGoneError: the files are gone.
-        :raises UnsupportedError: the copy's columns are not those of the table.
+        :raises PlanGoneError: the files are gone, or the copy has got columns since that it had not.
+        :raises ChunkRetryError: the table has columns that the copy has not, or not of that type.
+        :raises UnsupportedError: the copy has NULL where the table cannot.
         """
         from headgate.columns import TableCodec
         from headgate.mysql import Connection
@@ -101,13 +103,27 @@ class LakeSupplier:
         del executed, hint
         with Connection.open(self._settings) as connection:
             table = keyed_table(connection, source)
-        fields = TableCodec(table, self._policies).fields
+        schema = pa.schema(TableCodec(table, self._policies).fields)
+        copy = self._version(source, token)
+        if copy.lacks(schema):
+            self._wait(source, schema)
         try:
-            found = self._version(source, token).read(part["part"], [field.name for field in fields])
-            columns = found.cast(pa.schema(fields))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError) as error:
-            raise UnsupportedError(f"the copy has other columns than the table: {error}", table=source.table) from None
+            columns = copy.read(part["part"], schema)
+        except ValueError as error:
+            raise UnsupportedError(f"the copy cannot be read as the table: {error}", table=source.table) from None
         return Rows(table, columns) if columns.num_rows else None
+
+    def _wait(self, source: LogicalSource, schema: pa.Schema) -> NoReturn:
+        """A copy follows its table: what it has not now it may have in the next batch, or have already."""
+        from headgate.relay import PlanGoneError
+
+        lacking = self._version(source, self.begin().token).lacks(schema)
+        if not lacking:
+            raise PlanGoneError(f"the copy of {source.table} has got new columns since its bootstrap began")
+        raise ChunkRetryError(
+            f"the copy in the lake does not have the table's columns {', '.join(lacking)}: either its pipeline has not "
+            "come to an ALTER TABLE yet, or it has other policies than this relay", table=source.table,
+        )  # fmt: skip
 
     def _version(self, source: LogicalSource, token: Mapping[str, Any]) -> _Version:
         version = token["versions"].get(source.table)
@@ -124,16 +140,25 @@ class _Version:
     """A version of a table."""
 
     path: str
+    columns: Mapping[str, DataType]
     parts: list[tuple[str, int, int]]
     """Row groups: the file's name, the group's number, the file's rows before it."""
     kept: Mapping[str, pa.BooleanArray]
     """Of files with deletion vectors, by name: which of their rows are there."""
 
-    def read(self, number: int, columns: list[str]) -> pa.Table:
+    def lacks(self, schema: pa.Schema) -> list[str]:
+        """Names of columns that are not here, or are of another type."""
+        from deltalake import Schema
+
+        wanted = Schema.from_arrow(schema).fields
+        return [field.name for field in wanted if self.columns.get(field.name) != field.type]
+
+    def read(self, number: int, schema: pa.Schema) -> pa.Table:
         """The rows of a part.
 
+        :param schema: columns that the version does not lack; its files may.
         :raises PlanGoneError: its file is gone.
-        :raises KeyError: there is no such column.
+        :raises ValueError: a column holds NULL and must not.
         """
         from headgate.relay import PlanGoneError
 
@@ -141,10 +166,10 @@ class _Version:
             raise PlanGoneError("the copy has not the parts that it had")
         name, group, before = self.parts[number]
         with _parquet(f"{self.path}/{name}") as file:
-            missing = {*columns} - {*file.schema_arrow.names}
-            if missing:
-                raise KeyError(", ".join(sorted(missing)))
-            rows = file.read_row_group(group, columns=columns).select(columns)
+            there = {*file.schema_arrow.names}
+            found = file.read_row_group(group, columns=[one for one in schema.names if one in there])
+        columns = [found[one.name] if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]
+        rows = pa.table(columns, names=schema.names).cast(schema)
         kept = self.kept.get(name)
         if kept is None:
             return rows
@@ -208,6 +233,7 @@ def _opened(path: str, version: int) -> _Version:
             raise TargetError(f"{path} asks its readers for {', '.join(sorted(unknown))}")
         names = sorted(pa.table(table.get_add_actions())["path"].to_pylist())
         vectors = pa.table(table.deletion_vectors())
+        columns = {field.name: field.type for field in table.schema().fields}
     if any("/" in name or "%" in name for name in names):
         raise TargetError(f"{path} has files elsewhere than in its folder, as no table of a pipeline has")
     kept = _kept(path, frozenset(names), vectors)
@@ -217,7 +243,7 @@ def _opened(path: str, version: int) -> _Version:
             counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         befores = accumulate(counts, initial=0)
         parts += [(name, number, before) for number, before in zip(range(len(counts)), befores, strict=False)]
-    return _Version(path, parts, kept)
+    return _Version(path, columns, parts, kept)
 
 
 def _kept(path: str, names: frozenset[str], vectors: pa.Table) -> dict[str, pa.BooleanArray]:
