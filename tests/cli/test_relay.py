@@ -102,6 +102,20 @@ def test_a_consumer_prints_whole_transactions_and_goes_on(tmp_path: Path) -> Non
         assert "has no source x" in error
 
 
+def test_a_consumer_prints_the_rows_before_updates() -> None:
+    rows = people([1, 1, 1], ops="cbu", ordinals=[0, 1, 1], columns={"first_name": ["a", "a", "b"]})
+    with served(event_version=2, before_images=True) as relay:
+        relay.put(block(rows))
+        words = ["consume", f"http://127.0.0.1:{relay.port}", "--windows", "1"]
+        code, out, error = run(*words, "--before-images")
+        assert (code, error) == (0, "")
+        insert, update = (json.loads(line) for line in out.splitlines())
+        assert (insert["row"]["firstName"], "before" in insert) == ("a", False)
+        assert (update["row"]["firstName"], update["before"]) == ("b", insert["row"])
+        _, out, _ = run(*words)
+        assert not [line for line in out.splitlines() if "before" in json.loads(line)]
+
+
 def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

@@ -89,13 +89,18 @@ def command(
             " group all members do so from then on.",
         ),
     ] = False,
+    before_images: Annotated[
+        bool,
+        typer.Option("--before-images", help="With each update the row before it, from a relay that keeps it."),
+    ] = False,
     windows: Annotated[
         int | None, typer.Option("--windows", min=1, help="End after so many transactions, instead of following.")
     ] = None,
 ) -> None:
     """Print the changes that a relay serves: one JSON object a line, in the order of the log.
 
-    Each line has the source, the SCN, UPSERT or DELETE, the key, the time of the commit and the row. A transaction is
+    Each line has the source, the SCN, UPSERT or DELETE, the key, the time of the commit and the row; with
+    --before-images those of updates also have the row "before". A transaction is
     printed when all of it is there. With --checkpoints it goes on where it was; what it had printed since the last
     checkpoint may come again. Ctrl-C ends it.
 
@@ -122,15 +127,16 @@ def command(
                 "with --group the relay keeps the checkpoints: leave --checkpoints DIR and --windows away"
             )
         _consume_in_group(
-            urls, group, partitions, sources or (), lease, access, retry, table, seconds, bootstrap=bootstrap
-        )
+            urls, group, partitions, sources or (), lease, access, retry, table, seconds,
+            before_images=before_images, bootstrap=bootstrap,
+        )  # fmt: skip
         return
     kept = _kept(checkpoints, table, name)
     client: RelayClient
     printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it comes later
     client = RelayClient(
         urls, sources or (), printer, kept, access=access, retry=retry, checkpoint_seconds=seconds,
-        bootstrap=bootstrap,
+        before_images=before_images, bootstrap=bootstrap,
     )  # fmt: skip
     with _pipe(printer), on_interrupt(client.stop):
         client.run()
@@ -138,7 +144,7 @@ def command(
 
 def _consume_in_group(
     urls: list[str], group: str, partitions: int, sources: Any, lease: float, access: Access, retry: Any,
-    table: CheckpointTable | None, seconds: float, *, bootstrap: bool,
+    table: CheckpointTable | None, seconds: float, *, before_images: bool, bootstrap: bool,
 ) -> None:  # fmt: skip
     from headgate.relay import GroupMember
 
@@ -146,7 +152,8 @@ def _consume_in_group(
     stores = None if table is None else lambda number, generation: table.of(group, number, generation)
     member = GroupMember(
         urls, group, partitions, sources, lambda number, _: lines.printer(number), access=access, retry=retry,
-        lease_seconds=lease, stores=stores, checkpoint_seconds=seconds, bootstrap=bootstrap,
+        lease_seconds=lease, stores=stores, checkpoint_seconds=seconds, before_images=before_images,
+        bootstrap=bootstrap,
     )  # fmt: skip
     with _pipe(lines), on_interrupt(member.stop):
         member.run()
@@ -268,6 +275,8 @@ def _line(event: Event, partition: int | None) -> str:
         "source": event.source, "scn": event.scn, "opcode": event.opcode, "key": key,
         "ts": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "row": event.row,
     }  # fmt: skip
+    if event.before is not None:
+        value["before"] = event.row_before
     if partition is not None:
         value = {"partition": partition, **value}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)

@@ -117,6 +117,7 @@ class GroupMember:
     :param checkpoint_seconds: how often at most; the relay hears of them every second.
     :param dropped: told the number of each partition that ended here, after its last callback.
     :param retry: of each partition's requests.
+    :param before_images: as of :class:`RelayClient`.
     :param bootstrap: from now on the group gives the rows there are first, to all of its members, where a partition has
         no checkpoint, or no relay holds what comes after it.
     :raises ConfigError: a URL, or a number that makes no sense.
@@ -137,6 +138,7 @@ class GroupMember:
         stores: Callable[[int, int], CheckpointStore] | None = None,
         checkpoint_seconds: float = 0.0,
         dropped: Callable[[int], None] = lambda _: None,
+        before_images: bool = False,
         bootstrap: bool = False,
     ) -> None:
         if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
@@ -145,6 +147,7 @@ class GroupMember:
         self._consumer_of, self._access, self._retry, self._dropped = consumer_of, access, retry, dropped
         self._stores, self._checkpoint_seconds, self._bootstrap = stores, checkpoint_seconds, bootstrap
         self._lease_seconds, self._callback_seconds = lease_seconds, callback_seconds
+        self._before_images = before_images
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
         self._lease, self._answered, self._leaving = _Lease(), True, False
         self._error: BaseException | None = None
@@ -178,6 +181,8 @@ class GroupMember:
         pause = min(_SYNC_SECONDS, self._lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
             pause = min(pause, _AFTER_FAILURE_SECONDS)
+            if not self._leaving:
+                pause = max(pause, self._transport.seconds_until_asked())
         if self._leaving or (self._error is None and not self._stop.is_set()):
             self._news.wait(pause)
 
@@ -254,7 +259,8 @@ class GroupMember:
         client = RelayClient(
             self._urls, self._sources, self._consumer_of(number, generation), kept, access=self._access,
             retry=self._retry, share=Share(number, self._partitions), callback_seconds=self._callback_seconds,
-            may_deliver=self._lease.holds, checkpoint_seconds=self._checkpoint_seconds, bootstrap=owned["bootstrap"],
+            may_deliver=self._lease.holds, checkpoint_seconds=self._checkpoint_seconds,
+            before_images=self._before_images, bootstrap=owned["bootstrap"],
         )  # fmt: skip
         if owned["back"]:  # before it was heard of
             client.stop()
