@@ -132,6 +132,26 @@ def test_who_appends_under_a_marker_while_another_does_is_refused(
     assert {row.id for row in delta.read().collect()} == {1, 2}
 
 
+def test_of_two_appends_to_one_version_one_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta = table_at(spark, tmp_path / "t", "id bigint")
+    commit = _append._commit
+
+    def meanwhile(*args: Any) -> None:
+        monkeypatch.undo()
+        append_rows(delta, [(1,)], "id bigint", at=0)
+        commit(*args)
+
+    monkeypatch.setattr(_append, "_commit", meanwhile)
+    with pytest.raises(CommitConflictError):
+        append_rows(delta, [(2,)], "id bigint", at=0)
+    with pytest.raises(CommitConflictError, match="after version 0"):
+        append_rows(delta, [(3,)], "id bigint", at=0)
+    append_rows(delta, [(4,)], "id bigint", at=1)
+    assert sorted(row.id for row in delta.read().collect()) == [1, 4]
+
+
 def test_what_is_known_of_a_version_is_not_believed_of_the_next(spark: SparkSession, tmp_path: Path) -> None:
     delta = table_at(spark, tmp_path / "t", "id bigint")
     for _ in range(2):

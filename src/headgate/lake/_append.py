@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._parquet import CODECS, is_plain, write_files
 
@@ -84,12 +85,22 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
     return True
 
 
-def append_rows(delta: DeltaPath, rows: Sequence[Sequence[Any]], ddl: str, marker: Marker | None = None) -> None:
+def append_rows(
+    delta: DeltaPath,
+    rows: Sequence[Sequence[Any]],
+    ddl: str,
+    marker: Marker | None = None,
+    *,
+    at: int | None = None,
+) -> None:
     """Append a few rows that the driver has: without a Spark job where that can be, else by one that adds what columns
     the table lacks.
 
     :param rows: values as ``createDataFrame`` takes them; structs as dictionaries.
     :param marker: None: the rows are appended each time.
+    :param at: append to this version of the table only; of two programs that do so at the same time one is refused. By
+        Spark's writer neither is, so the caller has to look at the version afterwards.
+    :raises CommitConflictError: another program changed the table at the same time, or since ``at``.
     """
     names = spark_schema(ddl).fieldNames()
     begun = _begin(delta, ddl, names)
@@ -97,6 +108,10 @@ def append_rows(delta: DeltaPath, rows: Sequence[Sequence[Any]], ddl: str, marke
         append_frame(delta, delta.spark.createDataFrame(rows, ddl).coalesce(1), marker, mergeSchema="true")
         return
     transaction, schema, codec = begun
+    if at is not None:
+        if int(transaction.readVersion()) != at:
+            raise CommitConflictError(f"another program wrote {delta.path} after version {at}")
+        transaction.readWholeTable()
     if not _has(transaction, marker):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
         batches = pa.Table.from_pylist(lines, schema=schema).to_batches()

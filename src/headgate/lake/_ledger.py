@@ -11,7 +11,8 @@ state as of the row's GTID set. A batch counts when its row is there, never earl
 
 **One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw; before a batch
 and at its own append the version must be exactly the expected one. Whoever finds another stops with an error: the
-program that commits first wins, the other one never commits a batch after it.
+program that commits first wins, the other one never commits a batch after it. Of two appends to one version of a local
+lake Delta refuses one; on an object store both may come about, and whoever was second stops then.
 
 **Notifications** are in the row of the batch that they speak of, with the snapshots that are open after it. So they
 exist exactly if the batch does; whoever delivers them finds here what is still to be delivered.
@@ -139,7 +140,11 @@ class Ledger:
             self._create()
             self._expect(0)
             self._version = 0
-        append_rows(self._delta, values, _DDL)
+        try:
+            append_rows(self._delta, values, _DDL, at=self._version)
+        except CommitConflictError:
+            self.fence()  # whose message says what to do
+            raise
         self._expect(self._version + 1)
         self._version += 1
         self.last = row
