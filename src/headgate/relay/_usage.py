@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -94,6 +94,8 @@ class OfClient:
 
     http: HttpStats
     events: EventStats
+    asked: dict[int, int] = field(default_factory=dict)
+    """Number of a physical source → the SCN from which it last asked for its stream."""
 
 
 class Usage:
@@ -127,13 +129,15 @@ class Usage:
         for one in (self.total, self._client(client).http):
             one.count(command, outcome, seconds)
 
-    def asked(self, client: str, sources: Iterable[int], scns: Iterable[int]) -> None:
-        """A ``/stream`` of these sources (ids) begins after these SCNs."""
+    def asked(self, client: str, sources: Iterable[int], scns: Mapping[int, int]) -> None:
+        """A ``/stream`` of these sources (ids) begins after these SCNs, by the numbers of their physical sources."""
         of_sources = [self.by_source.setdefault(one, HttpStats(str(one))) for one in sources]
         for one in of_sources:
             one.calls["stream"] += one.enabled
-        for scn in scns:
-            for one in (self.total, self._client(client).http, *of_sources):
+        found = self._client(client)
+        found.asked.update(scns)
+        for scn in scns.values():
+            for one in (self.total, found.http, *of_sources):
                 one.asked(scn)
 
     def gave(self, client: str, events: int, size: int, control: int, control_size: int) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from headgate._tokens import is_loopback
 from headgate.relay._bootstrap._suppliers import Supplier
-from headgate.relay._http import _about, _log, _statistics, _stream
+from headgate.relay._http import _about, _log, _metrics, _statistics, _stream
 from headgate.relay._http import _bootstrap as _bootstrap_commands
 from headgate.relay._http import _groups as _group_commands
 from headgate.relay._http._commands import UNKNOWN, Command, failure, route
@@ -30,6 +30,7 @@ __all__ = ["create_app"]
 _MODULES: Final[Sequence[Callable[[Relay], Sequence[Command]]]] = (
     _about.commands,
     _statistics.commands,
+    _metrics.commands,
     _stream.commands,
     _group_commands.commands,
     _log.commands,

@@ -53,7 +53,8 @@ class _Stream:
 
     async def stream(self, request: Request, given: Mapping[str, Any]) -> Response:
         asked = stream_request(given, client_of(request), self._relay.names, list(self._relay.partitions))
-        self._relay.usage.asked(asked.client.name, asked.sources or (), (one.scn for one in asked.places.values()))
+        scns = {number: one.scn for number, one in asked.places.items()}
+        self._relay.usage.asked(asked.client.name, asked.sources or (), scns)
         asked = self._streams.begin(asked)
         batch = await self._streams.read(asked)
         headers = dict(HEADERS)
