@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import threading
 import time
@@ -200,7 +201,7 @@ class RelayClient:
         self._place = Place(-1)
         self._kept: Place | BootstrapPoint = self._place
         self._stored: Place | BootstrapPoint = self._place
-        self._stored_at = 0.0
+        self._stored_at = -math.inf  # the monotonic clock may begin when the machine does
         self._may_bootstrap = bootstrap
         self._bootstrapper: Bootstrapper | None = None
         self._source: tuple[str, Schema] | None = None
