@@ -60,9 +60,8 @@ class _Lane:
 
     def __init__(self, subscription: Subscription, number: int) -> None:
         self.subscription = subscription
-        self.began: float | None = None
-        """When the call that runs began (seconds of the monotonic clock)."""
-        self.name = ""
+        self.running: tuple[str, float] | None = None
+        """The call that runs, and when it began (seconds of the monotonic clock)."""
         self._waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._result = Result.SUCCESS
         self._changed = threading.Condition()
@@ -82,21 +81,22 @@ class _Lane:
         """
         with self._changed:
             while self._open:
-                left = None
-                if limit is not None and self.began is not None:
-                    left = self.began + limit - time.monotonic()
+                left, running = limit, self.running  # looked at once: the call may end at any time
+                if limit is not None and running is not None:
+                    name, began = running
+                    left = began + limit - time.monotonic()
                     if left <= 0:
-                        raise RelayConsumerError(f"{self.name} has taken longer than {limit:g} s")
-                self._changed.wait(limit if left is None else left)
+                        raise RelayConsumerError(f"{name} has taken longer than {limit:g} s")
+                self._changed.wait(left)
             result, self._result = self._result, Result.SUCCESS
             return result
 
     def _run(self) -> None:
         while (call := self._waiting.get()) is not None:
             if self._result < Result.ERROR:
-                self.name, self.began = call[0], time.monotonic()
+                self.running = call[0], time.monotonic()
                 result = _answer(self.subscription.consumer, *call)
-                self.began = None
+                self.running = None
                 self._result = max(self._result, result)
             with self._changed:
                 self._open -= 1
