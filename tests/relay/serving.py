@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 from collections.abc import Iterator
@@ -11,15 +12,20 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
+from headgate._policies import Policies
 from headgate._serving import Serving
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.relay._assemble import Assembler
+from headgate.relay._warm import warm
 from headgate.replication import LogBlock
+from tests.relay import rows
 
 PERSON = LogicalSource(40, "com.linkedin.events.example.or_test.Person", "or_test.person")
 PET = LogicalSource(41, "com.example.Pet", "or_test.pet", 2)
+PATIENCE_SECONDS = 240
+"""Ends what hangs: what nobody asked for before is compiled first, for a minute and more where others work, too."""
 
 
 class Answer(NamedTuple):
@@ -63,7 +69,7 @@ class Served:
         """Values that are no text are sent as JSON."""
         given = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
         query = "&".join(f"{name}={quote(value)}" for name, value in given.items())
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         with contextlib.closing(connection):
             sent = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}
             connection.request(method, f"/{path}?{query}" if query else f"/{path}", headers=sent)
@@ -77,11 +83,27 @@ def physical(number: int, name: str, *sources: LogicalSource) -> PhysicalSource:
     return PhysicalSource(number, name, settings, sources, {"name": name, "id": number, "sources": listed})
 
 
+class Anywhere:
+    """One source for all tables."""
+
+    def source_of(self, db: str, table: str) -> LogicalSource:
+        return LogicalSource(1, "a.b.T", f"{db}.{table}")
+
+
+@functools.cache
+def load(version: int) -> None:
+    """What a relay loads before it serves (``Feeder.prepare``), so that a client's first request does not wait until it
+    is compiled, longer than the client waits for an answer.
+    """
+    warm([rows.PERSON], Policies(), Anywhere(), "exact", version=version)
+
+
 @contextlib.contextmanager
-def served(*sources: PhysicalSource, port_to_serve: int = 0, **config: Any) -> Iterator[Served]:
+def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
     relay = Relay(RelayConfig(sources or (physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
+    load(relay.config.event_version)
     app = create_app(relay)
-    with Serving(app, "127.0.0.1", port_to_serve, connections=relay.traffic) as serving:
+    with Serving(app, "127.0.0.1", 0, connections=relay.traffic) as serving:
         yield Served(relay, app, serving.port)
     for one in relay.partitions.values():
         one.feeder.stop()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +26,10 @@ from headgate.relay import (
 )
 from headgate.relay._buffer import Place
 from headgate.relay._checkpoints import checkpoint_json
+from headgate.relay._client._callbacks import _Lane
 from headgate.relay._scn import KINDS, Kind
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PERSON, PET, Served, physical, served
+from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
 
 NUMBER = 1 << 48
@@ -93,7 +96,7 @@ def put(relay: Served, *numbers: int) -> None:
 
 def test_consumers_side_by_side() -> None:
     """Both are inside a callback at the same time; a subscription to one source gets no other."""
-    meet = threading.Barrier(2, timeout=60)
+    meet = threading.Barrier(2, timeout=PATIENCE_SECONDS)
     everything = Keys(2, lambda name, value: meet.wait() if (name, value) == ("event", 1) else None)
     some = Keys(hook=lambda name, value: meet.wait() if (name, value) == ("event", 101) else None)
     with served() as relay:
@@ -142,10 +145,18 @@ def test_an_error_at_a_checkpoint_does_not_keep_it_and_goes_on(tmp_path: Path) -
     assert checkpoints.load() == checkpoint_json(Place(NUMBER + 1))
 
 
-def test_a_callback_that_takes_too_long_ends_the_client(tmp_path: Path) -> None:
-    release = threading.Event()
+def test_a_callback_that_takes_too_long_ends_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes in that callback only, so that no other one takes long."""
+    release, now = threading.Event(), [1000.0]
+    monkeypatch.setattr("headgate.relay._client._callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
     checkpoints = CheckpointFile(tmp_path, "c")
-    slow = Keys(hook=lambda name, value: release.wait(60) if (name, value) == ("event", 2) else None)
+
+    def hook(name: str, value: Any) -> None:
+        if (name, value) == ("event", 2):
+            now[0] += 2
+            release.wait(PATIENCE_SECONDS)
+
+    slow = Keys(hook=hook)
     with served() as relay:
         put(relay, 1, 2)
         with pytest.raises(RelayConsumerError, match=r"on_data_event has taken longer than 2 s"):
@@ -155,6 +166,31 @@ def test_a_callback_that_takes_too_long_ends_the_client(tmp_path: Path) -> None:
         quick = Keys(1)
         run(url(relay), quick, checkpoints, sources=[PERSON.name], callback_seconds=60)
     assert quick.keys == [2]
+
+
+def test_a_callback_may_end_while_its_time_is_looked_at() -> None:
+    begun, looked = threading.Event(), threading.Event()
+
+    class Ending(_Lane):
+        """One whose call ends just when somebody has looked when it began."""
+
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            if name == "running" and found is not None:
+                looked.set()
+                while super().__getattribute__(name) is not None:
+                    time.sleep(0.001)
+            return found
+
+    def hook(name: str, value: Any) -> None:
+        begun.set()
+        looked.wait(PATIENCE_SECONDS)
+
+    lane = Ending(Subscription(Keys(hook=hook)), 0)
+    lane.post("on_checkpoint", (1,))
+    assert begun.wait(PATIENCE_SECONDS)
+    assert lane.finish(PATIENCE_SECONDS) is Result.SUCCESS
+    lane.end(wait=True)
 
 
 def test_on_error_may_end_it() -> None:
@@ -198,7 +234,9 @@ def test_a_share_of_the_keys() -> None:
         assert [key for key in consumer.keys if key in PETS] == list(PETS)
 
 
-def test_checkpoints_no_more_often_than_asked_for(tmp_path: Path) -> None:
+def test_checkpoints_no_more_often_than_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    since_the_machine_started = SimpleNamespace(monotonic=lambda: 5.0)
+    monkeypatch.setattr("headgate.relay._client._client.time", since_the_machine_started)
     stored: list[int] = []
 
     class Counting(CheckpointFile):
@@ -272,14 +310,14 @@ def test_a_consumer_switches_between_relays_of_one_map(tmp_path: Path) -> None:
             consumer.client = client
             thread = threading.Thread(target=client.run)
             thread.start()
-            assert first_ends.wait(60)
-        thread.join(60)
+            assert first_ends.wait(PATIENCE_SECONDS)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
     assert consumer.keys == [1, 101, 2, 102, 3, 103, 4, 104]
     assert "error" in consumer.said
 
 
-def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path) -> None:
+def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, checkpoints = tmp_path / "generations.json", CheckpointFile(tmp_path, "c")
     consumer = Keys(3)
     with served(generations=shared) as ahead, served(generations=shared) as behind:
@@ -289,11 +327,20 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path) -> None:
         def hook(name: str, value: Any) -> None:
             if (name, value) == ("checkpoint", NUMBER + 2):
                 consumer.client._switch()
-                threading.Timer(0.2, put, (behind, 2, 3)).start()
 
+        really, waits = RelayClient._confirm, iter([True])
+
+        def confirm(client: RelayClient) -> bool:
+            found = really(client)
+            if not found and next(waits, False):
+                put(behind, 2, 3)
+            return found
+
+        monkeypatch.setattr(RelayClient, "_confirm", confirm)
         consumer._hook = hook
         run([url(ahead), url(behind)], consumer, checkpoints, sources=[PERSON.name])
     assert consumer.keys == [1, 2, 3]
+    assert list(waits) == []
 
 
 def test_too_far_behind_everywhere(tmp_path: Path) -> None:
