@@ -1,8 +1,9 @@
 """Compiled loops, loaded before the first event: a row of NULLs of each kind of column goes the way that rows go.
 
 Loading what an earlier process compiled takes a second or so in all, and compiling it much longer; without this the
-first transaction would wait for it. The row has no key, in which no column may be NULL. What cannot be written is no
-matter here: it says so when it comes.
+first transaction would wait for it, and then, with all who ask in that time, the first consumer that is not for all
+events: the server's own thread chooses them. The row has no key, in which no column may be NULL. What cannot be written
+is no matter here: it says so when it comes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headgate.columns import TableCodec
 from headgate.errors import HeadgateError
 from headgate.relay._assemble import Assembler
 from headgate.relay._buffer import EventBuffer, Place
+from headgate.relay._events._choice import choice_of
 from headgate.relay._events._schemas import Registry, Types
 from headgate.relay._scn import RelayGenerated
 from headgate.relay._writers import SourceOf
@@ -66,4 +68,5 @@ def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Non
     if finished is not None:
         buffer = EventBuffer(_BUFFER_BYTES)
         buffer.append(finished.windows)
-        buffer.read(Place(-1), _BUFFER_BYTES)
+        for choice in (None, choice_of([])):  # the end of the transaction is for everybody
+            buffer.read(Place(-1), _BUFFER_BYTES, choice)
