@@ -36,7 +36,7 @@ from headgate.relay._events._binary import sound
 from headgate.relay._events._fields import event_fields
 from tests.relay.rows import PERSON as PERSON_TABLE
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PERSON, PET, Answer, Served, physical
+from tests.relay.serving import PERSON, PET, Answer, Served, load, physical
 
 GENERATION = 1 << 48
 NAME = PERSON.name
@@ -81,6 +81,7 @@ class Shelf:
 @contextlib.contextmanager
 def serving(shelf: Shelf, **config: Any) -> Iterator[Served]:
     relay = Relay(RelayConfig((physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
+    load(relay.config.event_version)
     app = create_app(relay, suppliers={1: shelf})
     with Serving(app, "127.0.0.1", 0) as found:
         yield Served(relay, app, found.port)
@@ -522,6 +523,7 @@ def test_a_client_that_may_not_deliver_for_a_moment_leaves_nothing_out() -> None
 
 
 def test_consumers_that_begin_together_read_the_same_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 3600.0)
     shelf = Shelf([1], [2])
     with serving(shelf) as relay:
         put(relay, 1)

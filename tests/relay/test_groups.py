@@ -286,13 +286,13 @@ def test_members_at_once_in_one_folder(tmp_path: Path) -> None:
         for n in range(20):
             owned = folder.sync(name, name, sources=[], partitions=1, lease_seconds=LEASE, done={0: Done(1, at(n))})
             assert list(owned) == [0]
-            folder.sync("all", name, sources=[], partitions=4, lease_seconds=100, done={})
+            folder.sync("all", name, sources=[], partitions=4, lease_seconds=3600, done={})
 
     threads = [threading.Thread(target=work, args=(f"m{n}",)) for n in range(4)]
     for one in threads:
         one.start()
     for one in threads:
-        one.join(60)
+        one.join()
     shown = GroupFolder(tmp_path).show("all")
     assert shown is not None
     assert sorted(shown["members"]) == ["m0", "m1", "m2", "m3"]

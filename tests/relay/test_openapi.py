@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headgate.relay import Tenant, Token
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import Served, served
+from tests.relay.serving import PATIENCE_SECONDS, Served, served
 from tests.relay.test_app import pets
 
 TOKEN = "0123456789abcdef-operator"
@@ -99,7 +99,7 @@ def test_any_request_of_the_description_is_answered_as_it_says(relay: Served, ex
                 case.query["wait"] = 1  # the rest of a minute tells nothing
             if case.path == "/events" and str(case.query.get("seconds", "1")).isdigit():
                 case.query["seconds"] = 0
-            response = case.call(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
+            response = case.call(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=PATIENCE_SECONDS)
             statuses.setdefault(case.path, set()).add(response.status_code)
             assert response.status_code in (200, 400, 401, 500), response.text
             assert mode is modes.NEGATIVE or response.status_code != 401

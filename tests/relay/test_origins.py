@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.relay import RelayConfig, Tenant, Token
 from tests.relay.rows import block, people
-from tests.relay.serving import PERSON, Served, physical, served
+from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, physical, served
 
 TOKEN = "0123456789-operator"
 DASH, OTHER = "https://dash.example", "https://other.example"
@@ -76,7 +76,7 @@ def test_as_databus_has_it() -> None:
 
 
 def post(relay: Served, origin: str | None, host: str | None = None) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_SECONDS)
     headers = {"content-type": "application/json", **({} if origin is None else {"origin": origin})}
     if host is not None:
         headers["host"] = host

@@ -31,6 +31,7 @@ from headgate.relay._spool import _spool
 from headgate.relay._spool._spool import LogSpool
 from headgate.replication import CopiedPlace, LogCopy
 from headgate.testing._binlog import BinlogWriter, packets
+from tests.relay.serving import PATIENCE_SECONDS
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -296,11 +297,11 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
         server.commit()
         feed(spool, A, server.dump(n - 1), 10_000)
         with came:
-            assert came.wait_for(lambda n=n: sum(found) == n, 30)  # type: ignore[misc]
+            assert came.wait_for(lambda n=n: sum(found) == n, PATIENCE_SECONDS)  # type: ignore[misc]
         if n == 3:
             server.rotate()
     spool.close()
-    reader.join(30)
+    reader.join(PATIENCE_SECONDS)
     assert not reader.is_alive()
 
 
