@@ -55,11 +55,13 @@ class Browser:
         self._number = 0
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
-        pages = self.send("Target.getTargets")["targetInfos"]
-        target = next(page["targetId"] for page in pages if page["type"] == "page")
+        self.send("Target.setDiscoverTargets", discover=True)  # the browser answers before it has a page
+        page = self.until(lambda event: event.get("params", {}).get("targetInfo", {}).get("type") == "page", 0)
+        target = page["params"]["targetInfo"]["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.send(f"{domain}.enable")
+        self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __enter__(self) -> Browser:
         return self
@@ -109,13 +111,25 @@ class Browser:
     def open(self, url: str) -> None:
         """Go to a page, and wait until it is loaded."""
         seen = len(self.events)
-        failed = self.send("Page.navigate", url=url).get("errorText")
-        assert failed is None, failed
-        self.until(lambda event: event.get("method") == "Page.loadEventFired", seen)
+        answer = self.send("Page.navigate", url=url)
+        assert "errorText" not in answer, answer
 
-    def until(self, wanted: Callable[[dict[str, Any]], bool], seen: int) -> None:
+        def is_loaded(event: dict[str, Any]) -> bool:
+            """This page, not the one before, which may be loaded meanwhile."""
+            told = event.get("params", {})
+            return event.get("method") == "Page.lifecycleEvent" and (
+                (told["name"], told["loaderId"]) == ("load", answer["loaderId"])
+            )
+
+        self.until(is_loaded, seen)
+
+    def until(self, wanted: Callable[[dict[str, Any]], bool], seen: int) -> dict[str, Any]:
         """Wait for an event, counting from the one with the number ``seen``."""
-        while not any(map(wanted, self.events[seen:])):
+        while True:
+            for event in self.events[seen:]:
+                if wanted(event):
+                    return event
+            seen = len(self.events)
             self.events.append(self._receive())
 
     def run(self, script: str) -> Any:

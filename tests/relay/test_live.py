@@ -19,9 +19,10 @@ from starlette.routing import Mount, Route
 
 from headgate._serving import Serving
 from headgate.relay import Tenant, Token
+from headgate.testing import Proxy
 from tests.browser import Browser, find_chromium
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import Answer, Served, served
+from tests.relay.serving import PATIENCE_SECONDS, Answer, Served, served
 from tests.relay.test_app import GENERATION, INVALID, PROCESSING, checkpoint, pets, refused
 
 PAGE = Path(__file__).parents[2] / "examples" / "changes.html"
@@ -57,7 +58,7 @@ def messages(body: bytes) -> list[dict[str, str]]:
 
 
 def ask(relay: Served, last: str | None = None, **more: Any) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_SECONDS)
     with contextlib.closing(connection):
         headers = {} if last is None else {"last-event-id": last}
         connection.request("GET", f"/events?{urlencode({'seconds': 0, **more})}", headers=headers)
@@ -113,7 +114,7 @@ class Listening:
     """A connection that stays open."""
 
     def __init__(self, port: int, path: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
         self._connection.request("GET", path)
         self._answer = self._connection.getresponse()
 
@@ -140,8 +141,10 @@ def test_changes_come_as_they_happen(relay: Served, monkeypatch: pytest.MonkeyPa
         put(relay, 3, [5])
         assert b'"key":5' in listening.until(f"id: {GENERATION + 3}\n".encode())
         # What is gone before it could be sent is told, and the answer ends.
-        monkeypatch.setattr(relay.relay.partitions[1].buffer, "prev_scn", GENERATION + 50)
-        relay.relay.partitions[1].buffer._live.clear()
+        buffer = relay.relay.partitions[1].buffer
+        with buffer._lock:  # whoever looks for news does so meanwhile
+            monkeypatch.setattr(buffer, "prev_scn", GENERATION + 50)
+            buffer._live.clear()
         put(relay, 99, [6])
         listening.until(b"event: failure\n")
         assert b"ScnNotFoundError" in listening.until(b"data: ")
@@ -237,18 +240,27 @@ def test_a_page_of_the_relays_own_origin_needs_no_leave(browser: Browser, relay:
 
 
 def shows_changes(browser: Browser, pages: str, relay: Served) -> None:
-    with Serving(relay.app, "127.0.0.1", 0) as serving:
-        browser.open(f"{pages}/changes.html?{urlencode({'relay': serving.url, 'sources': '40'})}")
-        assert browser.run(SAID.replace("TEXT", "connected")) == "connected"
-        put(relay, 3, [3])
-        assert browser.run(SHOWN.replace("COUNT", "1")) == ["3"]
-        cells = browser.run(f"[...{ROWS}[0].cells].map((cell) => cell.textContent)")
-        assert (cells[0], cells[3], json.loads(cells[5])["firstName"]) == (str(GENERATION + 3), "UPSERT", "first3")
-        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        browser.look(width=375, height=800, dark=True)
-        assert browser.run(overflow) == 0
-    assert browser.run(SAID.replace("TEXT", "connecting")) == "connecting again"
-    put(relay, 4, [4])
-    with Serving(relay.app, "127.0.0.1", serving.port):
-        put(relay, 5, [5])
-        assert browser.run(SHOWN.replace("COUNT", "3")) == ["5", "4", "3"]
+    """The relay's address stays; its port is another one when it is back, as somebody else may have the old one."""
+    with contextlib.ExitStack() as stack:
+        with Serving(relay.app, "127.0.0.1", 0) as serving:
+            proxy = stack.enter_context(Proxy("127.0.0.1", serving.port))
+            address = f"http://{proxy.host}:{proxy.port}"
+            browser.open(f"{pages}/changes.html?{urlencode({'relay': address, 'sources': '40'})}")
+            shows_one(browser, relay)
+        assert browser.run(SAID.replace("TEXT", "connecting")) == "connecting again"
+        put(relay, 4, [4])
+        with Serving(relay.app, "127.0.0.1", 0) as serving:
+            proxy.aim("127.0.0.1", serving.port)
+            put(relay, 5, [5])
+            assert browser.run(SHOWN.replace("COUNT", "3")) == ["5", "4", "3"]
+
+
+def shows_one(browser: Browser, relay: Served) -> None:
+    assert browser.run(SAID.replace("TEXT", "connected")) == "connected"
+    put(relay, 3, [3])
+    assert browser.run(SHOWN.replace("COUNT", "1")) == ["3"]
+    cells = browser.run(f"[...{ROWS}[0].cells].map((cell) => cell.textContent)")
+    assert (cells[0], cells[3], json.loads(cells[5])["firstName"]) == (str(GENERATION + 3), "UPSERT", "first3")
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    browser.look(width=375, height=800, dark=True)
+    assert browser.run(overflow) == 0
