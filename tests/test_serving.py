@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+from functools import partial
 from typing import Any
 
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response, StreamingResponse
@@ -80,9 +82,10 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
     await bodies[scope["path"]](scope, receive, send)
 
 
-def test_answers_over_one_connection() -> None:
+def test_answers_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
     with Serving(_app, "127.0.0.1", 0) as serving:
-        connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60)
         found = []
         for path in ("/short", "/large", "/none", "/stream", "/short"):
             connection.request("GET", path)

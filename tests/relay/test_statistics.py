@@ -7,15 +7,17 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import uvicorn
 
 from headgate.relay import Tenant, Token
 from headgate.relay._stats import EventStats
 from headgate.relay._traffic import Traffic
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PERSON, PET, Served, physical, served
+from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
 
 ALL, PETS = "0123456789-operator", "0123456789-kennel"
@@ -156,7 +158,7 @@ class Connection:
     """One that is kept."""
 
     def __init__(self, relay: Served) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=60)
+        self._connection = http.client.HTTPConnection("127.0.0.1", relay.port, timeout=PATIENCE_SECONDS)
 
     def get(self, path: str) -> Any:
         """The answer's value, and its size."""
@@ -172,7 +174,8 @@ TOTAL, OWN = "containerStats/outbound/total", "containerStats/outbound/client/12
 
 
 @pytest.mark.parametrize("path", [TOTAL, OWN])
-def test_connections(path: str) -> None:
+def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
     with served() as relay:
         assert relay.relay.traffic.clients() == []
         first, second = Connection(relay), Connection(relay)
