@@ -64,19 +64,32 @@ def test_commands_without_a_module_are_not_listed(monkeypatch: pytest.MonkeyPatc
     assert err.startswith("error: No such command 'none'")
 
 
+HELP = """
+import sys, time
+begin = time.process_time()
+sys.argv = ["headgate", "--help"]
+{program}
+try: main()
+except SystemExit as end: assert end.code == 0, end.code
+loaded = {{"numba", "pyspark", "pyarrow", "numpy", "pydantic"}} & set(sys.modules)
+print(sorted(loaded), time.process_time() - begin, file=sys.stderr)
+"""
+BARE = """
+import typer
+main = typer.Typer(add_completion=False, rich_markup_mode="rich")
+main.callback()(lambda: None)
+for name in {names}: main.command(name)(lambda: None)
+"""
+
+
 def test_help_is_fast_and_loads_neither_numba_nor_spark() -> None:
-    code = (
-        "import sys, time; begin = time.process_time(); sys.argv = ['headgate', '--help']\n"
-        "from headgate.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as end: assert end.code == 0, end.code\n"
-        "loaded = {'numba', 'pyspark', 'pyarrow', 'numpy', 'pydantic'} & set(sys.modules)\n"
-        "print(sorted(loaded), time.process_time() - begin, file=sys.stderr)"
-    )
-    runs = [python(code) for _ in range(3)]
-    results = [process.communicate(timeout=60)[1].split() for process in runs]
-    assert [result[0] for result in results] == ["[]"] * 3
-    assert min(float(result[1]) for result in results) < 0.5
+    """At most twice what typer takes for a program that does nothing: seconds would say how fast the machine is."""
+    programs = [BARE.format(names=list(_app.COMMANDS)), "from headgate.cli import main"]
+    runs = [python(HELP.format(program=program)) for _ in range(4) for program in programs]
+    results = [process.communicate(timeout=240)[1].split() for process in runs]
+    assert [result[0] for result in results] == ["[]"] * len(runs)
+    bare, ours = (min(float(result[1]) for result in results[first::2]) for first in range(2))
+    assert ours < 2 * bare
 
 
 @pytest.mark.parametrize("args", [["tail"], ["tail", "mysql://a", "--nonsense"], ["--nonsense"], ["tail", "a", "b"]])
@@ -182,7 +195,7 @@ def test_the_second_signal_ends_with_130() -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "cleaning\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(120) == 130
 
 
 def test_a_closed_pipe_ends_quietly() -> None:
@@ -193,7 +206,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
