@@ -10,6 +10,7 @@ from rich.console import Console
 from headgate.cli._live import LiveView, LogView, TableProgress
 from headgate.lake import TableState, duration
 from headgate.sinks import BatchReport
+from tests.logged import logged_here
 
 NAME = "shop.[red]orders"
 
@@ -62,5 +63,5 @@ def test_log_lines_only_where_something_happened(caplog: pytest.LogCaptureFixtur
     with LogView() as view:
         view.take(report("live", images=3, newest_us=0))
         view.take(report("live"))
-    lines = [record.getMessage() for record in caplog.records]
+    lines = [record.getMessage() for record in logged_here(caplog)]
     assert [line.startswith(NAME) for line in lines] == [True, False, False]
