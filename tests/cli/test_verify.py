@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -84,15 +83,18 @@ def row(epoch: int) -> LedgerRow:
 
 
 class Ledger:
-    """Gives one newer row at each look, as long as there are some; ``looks`` counts."""
+    """Gives one newer row at each look, as long as there are some; ``looks`` counts. Only waiting takes time."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *, alive: bool, epochs: list[int]) -> None:
-        self.looks, self.epochs = 0, epochs
+        self.looks, self.epochs, self.now = 0, epochs, 0.0
         status = SimpleNamespace(is_alive=lambda: alive)
         patch.setattr(headgate.lake, "find_row", self.find)
         patch.setattr(headgate.lake, "read_status", lambda _: status)
         patch.setattr(headgate.pipeline, "read_source", lambda *_: None)
-        patch.setattr(time, "sleep", lambda _: None)
+        patch.setattr(_verify, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
     def find(self, *_: Any) -> LedgerRow:
         self.looks += 1
@@ -112,9 +114,9 @@ def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.M
     assert _verify._newer_row(SPARK, LAKE, row(1)) is None
     Ledger(monkeypatch, alive=True, epochs=[1, 2])
     assert _verify._newer_row(SPARK, LAKE, row(1), wait=False) is None
-    monkeypatch.setattr(_verify, "_NEXT_BATCH_SECONDS", -1)
-    Ledger(monkeypatch, alive=True, epochs=[1, 2])
+    ledger = Ledger(monkeypatch, alive=True, epochs=[1])
     assert _verify._newer_row(SPARK, LAKE, row(1)) is None
+    assert _verify._NEXT_BATCH_SECONDS <= ledger.now < _verify._NEXT_BATCH_SECONDS + 2
 
 
 def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:

@@ -54,11 +54,13 @@ class Box:
             self.epochs.append(epoch)
 
     def close(self) -> None:
-        self.closed = True
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
 
     def wait(self, until: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(until, 30)
+            assert self.changed.wait_for(until, 120)
 
 
 class Ledger:
@@ -74,7 +76,7 @@ class Ledger:
 
 def courier(box: Box, store: Store, ledger: Ledger, **more: Any) -> Courier:
     newest = max(ledger.epochs, default=0)
-    return Courier([box], store, ledger.load, newest=newest, first_pause=0.01, **{"wait_seconds": 30, **more})
+    return Courier([box], store, ledger.load, newest=newest, first_pause=0.01, **{"wait_seconds": 120, **more})
 
 
 def test_in_order_and_noted_down() -> None:
@@ -111,7 +113,7 @@ def test_a_channel_that_refuses_is_tried_again_and_holds_nobody_up() -> None:
     trouble: list[str] = []
     box.refusing.set()
     with Courier(
-        [box, other], store, ledger.load, newest=0, wait_seconds=30, first_pause=0.01, on_trouble=trouble.append
+        [box, other], store, ledger.load, newest=0, wait_seconds=120, first_pause=0.01, on_trouble=trouble.append
     ) as one:
         for epoch in (1, 2):
             one.add(epoch, events(epoch))
@@ -131,6 +133,7 @@ def test_the_end_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -
         box.wait(lambda: box.tries > 0)
     assert store.cursors == {"box": 0}
     assert "kept for the next run" in caplog.text
+    box.wait(lambda: box.closed)  # else a try that was begun would be no longer refused
     box.refusing.clear()
     ledger.epochs += [1]
     with courier(box, store, ledger):
@@ -160,7 +163,7 @@ def test_a_ledger_that_cannot_be_read_is_asked_again() -> None:
             raise fails.pop()
         return Ledger(1, 2).load(after, limit)
 
-    with Courier([box], store, load, newest=2, wait_seconds=30, first_pause=0.01):
+    with Courier([box], store, load, newest=2, wait_seconds=120, first_pause=0.01):
         pass
     assert box.epochs == [1, 2]
 
