@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -12,7 +15,8 @@ import pymysql
 import pytest
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import URL_VARIABLE, MySQLServer, replica_pair
+from headgate.testing import URL_VARIABLE, MySQLServer, _server, replica_pair
+from headgate.testing._folders import free_port
 
 
 def test_the_shared_server_logs_rows_with_gtids_and_full_metadata(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -50,6 +54,26 @@ def test_restarts_keep_data_identity_and_port(tmp_path: Path) -> None:
         folder, pid = server.folder, server.pid
     assert not folder.exists()
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.needs_own_server
+def test_a_port_that_somebody_took_meanwhile(mysql_server: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though he answers there: a new server takes another port, one that is started again waits for its own."""
+    ports = [free_port(), mysql_server.port]
+    monkeypatch.setattr(_server, "free_port", ports.pop)
+    with MySQLServer.start({"log_error_verbosity": 3}) as server:
+        assert (ports, server.port != mysql_server.port) == ([], True)
+        uuid = server.server_uuid
+        assert uuid != mysql_server.server_uuid
+        server.shutdown()
+        with socket.create_server(("127.0.0.1", server.port)):
+            starting = threading.Thread(target=server.restart)
+            starting.start()
+            log = server.folder / "error.log"
+            while b"Retrying bind on TCP/IP port" not in log.read_bytes():
+                time.sleep(0.01)
+        starting.join()
+        assert server.server_uuid == uuid
 
 
 @pytest.mark.needs_own_server

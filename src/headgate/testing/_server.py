@@ -17,6 +17,7 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -68,6 +69,8 @@ INIT_FLAGS = ("innodb_data_file_path", "innodb_page_size", "innodb_undo_director
 FOLDER_PREFIX = "headgate-mysql-"
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
+PORT_SECONDS = 60
+"""How long a server that is started again waits for its port, which others may have been given meanwhile."""
 
 _running: weakref.WeakSet[MySQLServer] = weakref.WeakSet()
 
@@ -187,7 +190,7 @@ class MySQLServer:
         self._disconnect()
         own.stop(kill=kill)
         own.flags.update(_flags(flags or {}))
-        own.launch()
+        own.launch(port_seconds=PORT_SECONDS)
 
     def stop(self) -> None:
         """Shut the server down and remove its folder; an attached server is only left. May be called twice."""
@@ -287,14 +290,18 @@ class _OwnServer:
             raise ConfigError("the server is not running")
         return self._process.pid
 
-    def launch(self) -> None:
-        """Start the process and wait until it accepts connections."""
+    def launch(self, *, port_seconds: int = 0) -> None:
+        """Start the process and wait until it accepts connections.
+
+        :param port_seconds: how long it waits while somebody else has the port.
+        """
         command = [
             *self.program.command,
             f"--datadir={self.folder / 'data'}",
-            f"--socket={self.folder / 'mysql.sock'}",
+            f"--socket={self._socket}",
             f"--pid-file={self.folder / 'mysqld.pid'}",
             f"--port={self.port}",
+            f"--port-open-timeout={port_seconds}",
             "--bind-address=127.0.0.1",
             *_as_root(),
             *_arguments(self.flags),
@@ -342,11 +349,21 @@ class _OwnServer:
             else:
                 return
 
+    @property
+    def _socket(self) -> str:
+        return str(self.folder / "mysql.sock")
+
     def _answers(self) -> bool:
-        try:
-            pymysql.connect(host="127.0.0.1", port=self.port, user="root", connect_timeout=10).close()
-        except pymysql.err.OperationalError:
-            return False
+        """Whether it accepts connections. On the port somebody else may answer who took it first; it opens both."""
+        with socket.socket(socket.AF_UNIX) as opened:  # PyMySQL closes no socket file that nobody listens on
+            opened.settimeout(10)
+            try:
+                opened.connect(self._socket)
+                connection = pymysql.connect(user="root", defer_connect=True, read_timeout=10)
+                connection.connect(opened)
+            except (OSError, pymysql.err.OperationalError):
+                return False
+            connection.close()
         return True
 
 
