@@ -121,6 +121,24 @@ class KafkaBroker:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
         for made in client.create_topics([topic], operation_timeout=ANSWER_SECONDS).values():
             made.result(ANSWER_SECONDS)
+        self.wait_for_partitions(name, partitions)
+
+    def wait_for_partitions(self, topic: str, partitions: int) -> None:
+        """Wait until the broker tells clients of a topic's partitions: its controller makes them a moment before.
+
+        :raises ConnectError: it does not in time.
+        """
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient(self._client())
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+            if found.error is None and sum(one.leader >= 0 for one in found.partitions.values()) == partitions:
+                return
+            if time.monotonic() > deadline:
+                raise ConnectError(f"the broker does not know the {partitions} partitions of {topic}")
+            time.sleep(0.01)
 
     def send(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, partition: int = 0) -> int:
         """Append a message; its offset, once the broker has it.
