@@ -145,5 +145,7 @@ def _log4j_file() -> Path:
     path = cache_dir() / "log4j2.properties"
     if not path.exists() or path.read_text() != _LOG4J:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_LOG4J)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(_LOG4J)
+        partial.replace(path)  # at once: a JVM that another process starts may be reading it
     return path
