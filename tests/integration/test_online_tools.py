@@ -33,6 +33,8 @@ IDS = 60
 WRITERS = 3
 SECONDS = 60.0
 """For anything to happen that is waited for."""
+LIFE_AMONG_WRITERS = (1205, 1213)
+"""Lock wait, deadlock."""
 
 
 def number(cursor: Any) -> int:
@@ -68,11 +70,22 @@ class Ghost:
     def copy(self) -> None:
         """The rows that there are, in ranges, with what the log brings in between."""
         for low in range(0, IDS, 20):
-            self.do(
+            while not self._copied(
                 "INSERT /* gh-ost */ IGNORE INTO `_t_gho` (`id`, `v`) (SELECT `id`, `v` FROM `t`"
                 f" FORCE INDEX (`PRIMARY`) WHERE (`id` >= {low}) AND (`id` < {low + 20}) LOCK IN SHARE MODE)"
-            )
+            ):
+                pass
             self.apply()
+
+    def _copied(self, statement: str) -> bool:
+        """False: it and a writer waited for each other, and it was the one to give way; gh-ost tries again, too."""
+        try:
+            self.do(statement)
+        except pymysql.MySQLError as error:
+            if error.args[0] not in LIFE_AMONG_WRITERS:
+                raise
+            return False
+        return True
 
     def apply(self) -> None:
         """The changes since the last time, as they are in the log."""
@@ -191,7 +204,7 @@ class Writers:
         try:
             cursor.execute(sql, args)
         except pymysql.MySQLError as error:
-            if error.args[0] not in (1205, 1213):  # lock wait, deadlock
+            if error.args[0] not in LIFE_AMONG_WRITERS:
                 raise
 
 
