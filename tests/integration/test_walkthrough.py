@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from examples.inventory import Inventory, walk
 from headgate.lake import Inbox
 from headgate.testing import KafkaBroker, MySQLServer
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.timeout(900)
 def test_tables_are_added_to_a_running_pipeline_and_read_on_demand_by_every_channel(
     spark: SparkSession,
     mysql_server: MySQLServer,
