@@ -101,6 +101,4 @@ class Runs:
 
     def purge(self) -> None:
         """The log up to now is gone."""
-        self.do("FLUSH BINARY LOGS")
-        (*_, last) = self.server.query("SHOW BINARY LOGS")
-        self.do(f"PURGE BINARY LOGS TO '{last[0]}'")
+        self.server.purge_log()

@@ -317,6 +317,6 @@ def test_from_the_earliest_change_and_from_a_purged_one() -> None:
         server.execute("FLUSH BINARY LOGS")
         server.execute("INSERT INTO d.t VALUES (1)")
         file = server.query("SHOW BINARY LOG STATUS")[0][0]
-        server.execute(f"PURGE BINARY LOGS TO '{file}'")
+        server.purge_log(file)
         assert "no longer holds" in fails(3, server.url, "--from", f"{server.server_uuid}:1")
         assert [one["after"] for one in tail(server, "--from", "earliest")] == [{"id": 1}]

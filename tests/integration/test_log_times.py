@@ -43,7 +43,7 @@ def test_every_moment_of_a_log_in_several_files() -> None:
                 with pytest.raises(ConfigError, match=message):
                     start_of(connection, wrong)
             files = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
-        server.execute(f"PURGE BINARY LOGS TO '{files[2]}'")
+        server.purge_log(files[2])
         kept = next(n for n, at in enumerate(times) if gtids_is_kept(settings, at))
         assert 0 < kept < len(times) - 1
         assert gtids_before(settings, times[kept] + 1) == GtidSet.parse(f"{uuid}:1-{kept + 1}")

@@ -187,7 +187,7 @@ def test_what_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.do("FLUSH BINARY LOGS")
     scene.do("FLUSH BINARY LOGS", "INSERT INTO t VALUES (71, 'x')")
     (newest, *_) = scene.server.query("SHOW BINARY LOG STATUS")[0]
-    scene.server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+    scene.server.purge_log(newest)
     with pytest.raises(BinlogPurgedError, match="read again"):
         scene.read(start)
 

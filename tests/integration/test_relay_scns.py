@@ -73,11 +73,7 @@ def test_every_kind_after_a_reset_and_a_purge(tmp_path: Path) -> None:
             for one in first.values():
                 scns_of(one, [1])
         insert(server, 2)
-        server.execute("FLUSH BINARY LOGS")
-        with server.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            newest = cursor.fetchall()[-1][0]
-        server.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        server.purge_log()
         with relays(server, tmp_path / "purged") as purged:
             for one in purged.values():
                 assert problem(one, "purged") == "SUSPENDED_ON_ERROR"

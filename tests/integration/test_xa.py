@@ -345,7 +345,7 @@ def test_a_restart_between_and_a_purged_prepare() -> None:
         site.end("COMMIT", "x")
         assert short(site.read()) == [("c", 1)]
         site.mark()
-        server.execute("FLUSH BINARY LOGS", f"PURGE BINARY LOGS TO '{site.place()[0]}'")
+        server.purge_log()
         gtid = site.end("COMMIT", "y")
         with pytest.raises(BinlogPurgedError, match=f"X'{b'd'.hex()}',X'{b'y'.hex()}',7") as caught:
             site.read()

@@ -71,6 +71,7 @@ START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 PORT_SECONDS = 60
 """How long a server that is started again waits for its port, which others may have been given meanwhile."""
+PURGE_SECONDS = 60.0
 
 _running: weakref.WeakSet[MySQLServer] = weakref.WeakSet()
 
@@ -222,6 +223,26 @@ class MySQLServer:
             )
             said = "; ".join(str(row[0]) for row in errors) or "replication reports no error"
             raise TimeoutError(f"{self.url} has not executed {gtids} after {seconds} s ({said})")
+
+    def purge_log(self, to: str | None = None) -> None:
+        """Remove the binary log's files before ``to``, by default all but a new one.
+
+        The server leaves a file that a dump reads, and hears only at its next event that a reader has gone: it is asked
+        until they are gone.
+
+        :raises TimeoutError: a dump still reads them.
+        """
+        if to is None:
+            self.execute("FLUSH BINARY LOGS")
+            to = str(self.query("SHOW BINARY LOGS")[-1][0])
+        deadline = time.monotonic() + PURGE_SECONDS
+        while True:
+            self.execute(f"PURGE BINARY LOGS TO '{to}'")
+            if self.query("SHOW BINARY LOGS")[0][0] == to:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.url} still has log before {to} after {PURGE_SECONDS} s")
+            time.sleep(0.02)
 
     def follow(self, source: MySQLServer) -> None:
         """Make this server a replica of ``source``, with automatic positions."""
