@@ -9,7 +9,6 @@ import contextlib
 import http.client
 import io
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from headgate.relay import CheckpointFile, Consumer, Event, RelayClient, Result
 from headgate.relay._events._binary import sound
 from headgate.relay._events._fields import event_fields
 from headgate.testing import MySQLServer, Proxy, replica_pair
+from headgate.testing._folders import free_port
 from tests.integration.test_relay import Process
 
 DEADLINE_SECONDS = 240
@@ -239,12 +239,6 @@ FILTER = {
 
 def passes(row: Row) -> bool:
     return row.id % 2 == 1 and (row.part > 1 or row.n == 0)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 def fail_over(writer: Writer, proxy: Proxy, old: MySQLServer, new: MySQLServer) -> None:

@@ -40,10 +40,17 @@ def claim(folder: Path) -> TextIO | None:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody uses just now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A TCP port of 127.0.0.1 that nobody uses, and that the system gives to nobody of itself for a minute.
+
+    So long the connection that was closed here stays in TIME-WAIT (RFC 9293, 3.6.1): whoever asks for this very port
+    with SO_REUSEADDR, as servers do, gets it; port 0 leads to others.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        with socket.create_connection(address) as client:
+            listener.accept()[0].close()  # who closes first is the one that waits
+            client.recv(1)
+        return int(address[1])
 
 
 def _short_temporary_folder() -> str:
