@@ -42,7 +42,7 @@ CLUSTER_ID = "aGVhZGdhdGUtdGVzdGluZw"
 FOLDER_PREFIX = "headgate-kafka-"
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
 JAVA_FLAGS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """A broker for a few topics: a small heap, and no time spent on compiling well."""
 
@@ -258,7 +258,7 @@ class KafkaBroker:
 
         client = AdminClient({**self._client(), "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 50})
         with contextlib.suppress(KafkaException):
-            return len(client.list_topics(timeout=1).brokers) == 1
+            return len(client.list_topics(timeout=5).brokers) == 1
         return False
 
     def _end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
