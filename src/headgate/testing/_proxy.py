@@ -22,7 +22,8 @@ __all__ = ["Proxy"]
 
 T = TypeVar("T")
 
-_TAKEN_TRIES = 5000
+_TAKEN_TRIES = 30_000
+_CALL_SECONDS = 120
 
 PIECE = 64 * 1024
 """Bytes read at a time; with a limit they go on in tenths of a second's worth, so that they flow evenly."""
@@ -120,7 +121,7 @@ class Proxy:
     # --- in the loop's thread ---------------------------------------------------------------------------------------
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=_CALL_SECONDS)
 
     async def _listen(self) -> asyncio.Server:
         server = await asyncio.start_server(self._serve, self.host, 0)
@@ -226,7 +227,7 @@ class _Link:
 
 
 async def _taken(writer: asyncio.StreamWriter) -> None:
-    """Wait until the other end's system has all that was written, some seconds at most. A connection that is closed
+    """Wait until the other end's system has all that was written, half a minute at most. A connection that is closed
     while something of the other end is unread is reset, and what was not sent yet is dropped (RFC 1122, 4.2.2.13).
     """
     sock = writer.get_extra_info("socket")
