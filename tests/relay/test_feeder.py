@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headgate._policies import Policies
+from headgate.errors import ServerBehindError
+from headgate.relay import _feeder
 from headgate.relay._buffer import Batch, EventBuffer
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
@@ -57,3 +60,21 @@ def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay, monkeypatc
     feeder._thread.join(PATIENCE_SECONDS)
     assert not feeder._thread.is_alive()
     assert feeder.problem is None
+
+
+def test_a_server_that_lacks_what_the_relay_has_is_told_with_what_helps(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when the relay begins, but as long as it is so."""
+
+    def lacking(*_: Any, **__: Any) -> Iterator[Any]:
+        raise ServerBehindError("the server lacks transactions", missing="some:5")
+
+    feeder = relay.partitions[1].feeder
+    feeder._stop.clear()
+    monkeypatch.setattr(_feeder, "follow", lacking)
+    monkeypatch.setattr(feeder._stop, "wait", lambda _seconds: feeder._stop.set())  # before it tries again
+    feeder._run()
+    assert feeder.problem is not None
+    assert feeder.problem.startswith("the server has not executed some:5, which the relay has: wait for it")
+    assert "if its log began anew, start the relay with --anew" in feeder.problem

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from headgate._policies import Policies
 from headgate.catalog import TablePatterns, load_tables
-from headgate.errors import ConfigError, IncompleteReadError
+from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
@@ -63,6 +63,13 @@ class State:
     scn: int
     hint: LogHint | None = field(default=None, compare=False)
     """Where a reader that has all of ``gtid`` may begin."""
+
+
+def _behind(missing: str) -> str:
+    return (
+        f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
+        "if its log began anew, start the relay with --anew"
+    )
 
 
 def load_state(file: Path | None, kind: str) -> State | None:
@@ -138,11 +145,12 @@ class Feeder(Retrying):
             self._registry.schema_of(found.name, table)
         warm(tables, self._policies, self._names.of(self._source.id), self._registry.types, version=self._version)
         if missing:  # a replica that is behind, which will catch up, or a log that began anew, which will not
-            self.problem = (
-                f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
-                "if its log began anew, start the relay with --anew"
-            )
+            self.problem = _behind(str(missing))
             log.warning("%s: %s", self._source.name, self.problem)
+
+    def _told(self, error: HeadgateError) -> str:
+        missing = error.fields.get("missing") if isinstance(error, ServerBehindError) else None
+        return super()._told(error) if missing is None else _behind(missing)
 
     def start(self) -> None:
         """Begin to read."""

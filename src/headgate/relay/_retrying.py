@@ -44,6 +44,10 @@ class Retrying(abc.ABC):
     def _work(self) -> None:
         """Do it, until ``_stop`` is set; called again when it comes back."""
 
+    def _told(self, error: HeadgateError) -> str:
+        """An error, for who looks after it."""
+        return str(error)
+
     def _begin(self) -> None:
         self._thread.start()
 
@@ -60,8 +64,8 @@ class Retrying(abc.ABC):
             except HeadgateError as error:
                 if self._stop.is_set():  # a server that is away while the relay ends is no news
                     return
-                self.problem = str(error)
-                log.warning("%s: %s", self._about, error)
+                self.problem = self._told(error)
+                log.warning("%s: %s", self._about, self.problem)
                 if not isinstance(error, Transient):
                     self.error, self.failed = error, True
                     return
