@@ -6,12 +6,14 @@ Between planning a batch and reading its chunks anything can be done to the serv
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from headgate.errors import HeadgateError, Transient
 from headgate.lake import Inbox, TableState
 from headgate.offsets import SourceOffset
 from headgate.sinks._carrier import Batch, _describe, build_batch
@@ -74,6 +76,8 @@ class Stream:
         )  # fmt: skip
         self.inbox = Inbox(str(folder / "inbox"))
         self.strict: set[str] = set()
+        self.patience_seconds = 0.0
+        """For so long a batch that could not be read is read again, as Spark does it: who reads gives up sooner."""
         self.restart()
         self.offset = self.planner.initial()
         self.states: dict[str, TableState] = {}
@@ -96,7 +100,7 @@ class Stream:
         if end is self.offset:
             return False
         self.do(*meanwhile)
-        rows = [row for batch in self._read(end) for row in batch.to_pylist()]
+        rows = self._rows(end)
         described = [_describe(*[pa.scalar(cell) for cell in row.values()]) for row in rows]
         blank = dict.fromkeys(("_low", "_high", "_newest", "_text", "_truncates", "_partial"))
         batch = build_batch([{**blank, **row} for row in described])
@@ -108,6 +112,15 @@ class Stream:
         self.planner.finished(end)
         self.offset = end
         return True
+
+    def _rows(self, end: SourceOffset) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                return [row for batch in self._read(end) for row in batch.to_pylist()]
+            except HeadgateError as error:
+                if not isinstance(error, Transient) or time.monotonic() > deadline:
+                    raise
 
     def _read(self, end: SourceOffset) -> Iterator[pa.RecordBatch]:
         uuid, log_uuid = self.planner.server_uuid(), self.planner.log_uuid(self.offset, end)
