@@ -264,7 +264,7 @@ def test_as_a_program(mysql_server: MySQLServer, mysql_db: str) -> None:
     mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1, 'ä😀')")
     command = [sys.executable, "-m", "headgate.cli", "snapshot", mysql_server.url, "-t", f"{mysql_db}.t"]
     environment = {**os.environ, "PYTHONPATH": SRC, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=280)
     assert done.returncode == 0
     assert json.loads(done.stdout.decode())["after"] == {"id": 1, "v": "ä😀"}
     assert done.stderr.decode() == f"{mysql_server.gtid_executed}\n"

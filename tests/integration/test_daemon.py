@@ -47,5 +47,5 @@ def test_workers_are_forked_from_our_daemon(spark: SparkSession) -> None:
 
 def test_a_forked_worker_loads_nothing_more() -> None:
     code = FORKED.format(use=USE.strip())
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout == "0\n", done.stderr

@@ -53,7 +53,7 @@ class Consumer:
 
     def get(self, path: str, **parameters: str) -> tuple[int, dict[str, str], bytes]:
         query = "&".join(f"{name}={quote(value)}" for name, value in parameters.items())
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
         with contextlib.closing(connection):
             connection.request("GET", f"/{path}?{query}")
             answer = connection.getresponse()

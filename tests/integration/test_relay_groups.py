@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 import pytest
 
 from headgate.testing import MySQLServer
+from headgate.testing._folders import free_port
 from tests.integration.test_relay import DEADLINE_SECONDS, SRC, Process, Writer, do
 from tests.integration.test_relay_bootstrap import SMALL_CHUNKS
 
@@ -48,7 +48,9 @@ def member(port: int, out: Path, *more: str) -> Iterator[subprocess.Popen[bytes]
 
 
 def printed(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.read_bytes().splitlines()]
+    """Whole lines: of what is just being written, the first part may be there already."""
+    whole, _, _ = out.read_bytes().rpartition(b"\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def wait_until(holds: Callable[[], bool], out: Path) -> None:
@@ -71,12 +73,6 @@ def check(lines: list[dict[str, Any]], rows: int) -> None:
             assert of_key[key] == partition
             assert place[key] <= next_place, f"what came before {key} was left out"
             next_place = max(next_place, place[key] + 1)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port
 
 
 def relay_file(tmp_path: Path, server: MySQLServer, db: str) -> Path:
@@ -232,7 +228,7 @@ def bootstrapped(
         context.__exit__(None, None, None)
 
     def modes() -> set[str]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/groups/g", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/groups/g", timeout=DEADLINE_SECONDS) as answer:
             partitions = json.load(answer)["partitions"]
         return {(one["checkpoint"] or {}).get("consumption_mode", "none") for one in partitions}
 
