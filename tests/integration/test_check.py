@@ -147,6 +147,8 @@ def test_a_replica_must_log_in_commit_order() -> None:
         assert rows["log_replica_updates"]["status"] == "ok"
         mend(replica, rows)
         assert check(replica.url)[1]["replica_preserve_commit_order"]["status"] == "ok"
+        primary.execute("CREATE DATABASE d")
+        replica.wait_for(primary.gtid_executed)  # so it has come to the primary
         primary_ids = check(primary.url, "--server-ids", "2")[1]["server ids in use"]
         assert primary_ids["status"] == "fail"
         assert "2" in primary_ids["actual"]

@@ -305,7 +305,7 @@ def test_killed_by_an_administrator(mysql_server: MySQLServer, connection: Conne
 
 def test_a_silent_server_is_lost(mysql_server: MySQLServer) -> None:
     with (
-        Connection.open(settings_for(mysql_server, read_timeout_seconds=0.3)) as connection,
+        Connection.open(settings_for(mysql_server, read_timeout_seconds=3)) as connection,
         pytest.raises(ConnectionLostError),
     ):
         connection.query("SELECT SLEEP(20)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -304,23 +305,19 @@ def test_idle_stream_asks_little(
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         query.processAllAvailable()
-        asked, since = questions(mysql_server)
-        import time
-
+        since, asked = time.monotonic(), questions(mysql_server)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and query.isActive:
             query.awaitTermination(1)
-        later, until = questions(mysql_server)
+        later, until = questions(mysql_server), time.monotonic()
     finally:
         query.stop()
     # Two a second are ours; the two counts themselves make a few more.
     assert later - asked <= 2 * (until - since) + 8
 
 
-def questions(server: MySQLServer) -> tuple[int, float]:
-    import time
-
-    return int(server.query("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1]), time.monotonic()
+def questions(server: MySQLServer) -> int:
+    return int(server.query("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1])
 
 
 def test_passwords_are_refused_as_options(spark: SparkSession, options: dict[str, str], orders: str) -> None:
