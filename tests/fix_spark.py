@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
+
+
+def once_its_source_starts(run: Callable[[], _T]) -> _T:
+    """What the run of a stream gives.
+
+    Spark allows the process of a stream's source ten seconds to load its modules and to answer, which may be too few on
+    a busy machine. Nothing has been read by then, so it is begun anew, as a pipeline does (``EngineError``).
+    """
+    while True:
+        try:
+            return run()
+        except Exception as error:
+            if "Python worker failed to connect back" not in str(error) or "State: INITIALIZING" not in str(error):
+                raise
 
 
 # Tests run each query a few times: compiling it well costs more than it can save (a session and its first seven

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headgate
+from tests.fix_spark import once_its_source_starts
 from tests.integration.test_spark_source import Stream, expanded, folded, headers, source_state
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def options(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_p
     }  # fmt: skip
 
 
+@pytest.mark.timeout(900)
 def test_all_tables_are_of_the_first_offset_also_after_a_restart(
     spark: SparkSession, options: dict[str, str], mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
 ) -> None:
@@ -75,7 +77,7 @@ def test_all_tables_are_of_the_first_offset_also_after_a_restart(
     frame = spark.readStream.format("mysql-cdc").options(**options).load()
     query = frame.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(Exception, match="killed"):
-        query.trigger(availableNow=True).start().awaitTermination(300)
+        once_its_source_starts(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
     write()
     rest = Writing(write, spark, options, tmp_path).run()
     rows = [row for batch in first for row in batch] + rest

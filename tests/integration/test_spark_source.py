@@ -13,6 +13,7 @@ import pytest
 
 import headgate
 from headgate.gtid import GtidSet
+from tests.fix_spark import once_its_source_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,9 +45,8 @@ class Stream:
             frame.writeStream.foreachBatch(self._keep)
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(180)
+        assert once_its_source_starts(lambda: query.start().awaitTermination(300))
         return [row for batch in self.batches[first:] for row in batch]
 
     def _keep(self, frame: DataFrame, _batch: int) -> None:
