@@ -36,7 +36,7 @@ from headgate.replication import (
 from headgate.snapshot import read_chunks
 from headgate.testing import MySQLServer
 
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 240
 
 
 @dataclass

@@ -29,7 +29,7 @@ from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, cr
 from headgate.testing import MySQLServer, replica_pair
 
 SRC = str(Path(headgate.__file__).parents[1])
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 240
 EOP = -2
 
 

@@ -18,7 +18,7 @@ def test_the_articles_example() -> None:
     run = subprocess.run(
         [sys.executable, "examples/or_person/run.py", "--port", "0"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False,
-        timeout=280,
+        timeout=580,
     )  # fmt: skip
     assert (run.returncode, run.stderr) == (0, "")
     lines = run.stdout.splitlines()
