@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing import KafkaBroker, _kafka
@@ -20,6 +21,17 @@ def test_topics_hold_what_was_sent_in_order(kafka_broker: KafkaBroker, kafka_top
     assert kafka_broker.messages(kafka_topic) == [("k", "a"), (None, "é"), ("k", None)]
     with pytest.raises(ConnectError, match="no-such-topic"):
         kafka_broker.send("no-such-topic", "lost")
+
+
+def test_a_topic_that_was_made_is_there(kafka_broker: KafkaBroker, kafka_topic: str) -> None:
+    """For every client, at once."""
+    client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
+    for number in range(20):
+        kafka_broker.create_topic(f"{kafka_topic}-{number}", 3)
+        found = client.list_topics(f"{kafka_topic}-{number}", 60).topics[f"{kafka_topic}-{number}"]
+        assert found.error is None
+        assert [(one.error, one.leader) for one in found.partitions.values()] == [(None, 1)] * 3
+        assert [kafka_broker.messages(f"{kafka_topic}-{number}", partition) for partition in range(3)] == [[]] * 3
 
 
 def test_a_topic_may_have_partitions(kafka_broker: KafkaBroker, kafka_topic: str) -> None:

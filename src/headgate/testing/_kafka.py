@@ -30,7 +30,7 @@ from headgate.testing._jars import fetch_jars, spark_home
 from headgate.testing._process import start_child
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import Consumer, Message
 
 __all__ = ["KafkaBroker", "prepare_kafka"]
 
@@ -124,21 +124,22 @@ class KafkaBroker:
         self.wait_for_partitions(name, partitions)
 
     def wait_for_partitions(self, topic: str, partitions: int) -> None:
-        """Wait until the broker tells clients of a topic's partitions: its controller makes them a moment before.
+        """Wait until the broker tells clients of a topic's partitions, and answers for them: its controller makes
+        them, it names them a moment later, and serves them after that.
 
         :raises ConnectError: it does not in time.
         """
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka import Consumer
 
-        client = AdminClient(self._client())
+        client = Consumer({**self._client(), "group.id": "headgate-testing"})
         deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
-            found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-            if found.error is None and sum(one.leader >= 0 for one in found.partitions.values()) == partitions:
-                return
-            if time.monotonic() > deadline:
-                raise ConnectError(f"the broker does not know the {partitions} partitions of {topic}")
-            time.sleep(0.01)
+        try:
+            while not _serves(client, topic, partitions):
+                if time.monotonic() > deadline:
+                    raise ConnectError(f"the broker does not serve the {partitions} partitions of {topic}")
+                time.sleep(0.01)
+        finally:
+            client.close()
 
     def send(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, partition: int = 0) -> int:
         """Append a message; its offset, once the broker has it.
@@ -280,6 +281,20 @@ def prepare_kafka() -> str:
     """
     _prepared()
     return KAFKA_VERSION
+
+
+def _serves(client: Consumer, topic: str, partitions: int) -> bool:
+    from confluent_kafka import KafkaException, TopicPartition
+
+    found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    if found.error is not None or sum(one.leader >= 0 for one in found.partitions.values()) != partitions:
+        return False
+    try:
+        for number in range(partitions):
+            client.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
+    except KafkaException:  # it does not lead the partition yet
+        return False
+    return True
 
 
 def _prepared() -> tuple[Path, str]:
