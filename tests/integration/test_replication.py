@@ -333,7 +333,8 @@ def test_an_incomplete_range_is_an_error(
     mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked for a transaction that the server says it executed but its log does not hold."""
-    monkeypatch.setattr("headgate.replication._readers._ATTEMPTS", 2)
+    pauses: list[float] = []
+    monkeypatch.setattr("headgate.replication._readers._BackOff.__init__.__defaults__", (2, pauses.append))
     end = executed(mysql_server)
     ghost = GtidSet.parse("11111111-71ca-11e1-9e33-c80aa9429562:5")
     with pytest.raises(IncompleteReadError) as caught:
@@ -348,6 +349,7 @@ def test_an_incomplete_range_is_an_error(
             )
         )
     assert caught.value.missing == str(ghost)
+    assert len(pauses) == 1
 
 
 def test_a_dropped_database_is_told_although_its_tables_are_not_known(mysql_server: MySQLServer, mysql_db: str) -> None:

@@ -37,7 +37,7 @@ from headgate.replication._xa import PreparedTransactions
 __all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
 
 _ATTEMPTS: Final = 8
-"""Tries without progress before a reader gives up: with the back-off below, about 40 seconds."""
+"""Tries without progress before a reader gives up: with the back-off below, about 10 seconds."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _HEARTBEAT_SECONDS: Final = 1.0
