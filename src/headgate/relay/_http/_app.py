@@ -50,8 +50,7 @@ def create_app(
     config = relay.config
     commands = described([*more, *own], tokens=bool(config.tenants))
     app = Starlette(
-        # They are looked through in their order, and most requests are for the stream.
-        routes=[route(one, relay.usage, relay.traffic) for one in sorted(commands, key=_is_asked_seldom)],
+        routes=[route(one, relay.usage, relay.traffic) for one in commands],
         middleware=[
             Middleware(Origins, config.allow_origins, local=not config.tenants and is_loopback(config.host)),
             Middleware(Gate, config.tenants),
@@ -60,10 +59,6 @@ def create_app(
     )
     app.router.redirect_slashes = False
     return app
-
-
-def _is_asked_seldom(command: Command) -> bool:
-    return command.path != "/stream"
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
