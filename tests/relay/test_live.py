@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from starlette.routing import Mount, Route
 from headgate._serving import Serving
 from headgate.relay import Tenant, Token
 from headgate.testing import Proxy
-from tests.browser import Browser, find_chromium
+from tests.browser import Browser
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, Answer, Served, served
 from tests.relay.test_app import GENERATION, INVALID, PROCESSING, checkpoint, pets, refused
@@ -169,19 +168,6 @@ def test_a_tenant_sees_its_changes() -> None:
         assert relay.get("events", token=token, sources="40").status == 403
         head = relay.get("events", token=token, method="HEAD")
         assert (head.status, head.headers["content-type"], head.body) == (200, "text/event-stream", b"")
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    program = find_chromium()
-    if program is None:
-        if os.environ.get("CI") and os.geteuid() == 0:
-            pytest.fail("there is no Chromium, which scripts/test installs as root: apt-get install chromium")
-        pytest.skip("there is no Chromium (Debian: sudo apt-get install chromium; scripts/test installs it as root)")
-    profile = tmp_path / "profile"
-    profile.mkdir()
-    with Browser(program, profile) as found:
-        yield found
 
 
 SHOWN = """new Promise((resolve) => {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from headgate.lake import Inbox
 from headgate.ui import Serving, Token, Watched, create_app
-from tests.browser import Browser, find_chromium
+from tests.browser import Browser
 from tests.ui.status import put
 
 SECRET = "correct-horse-battery"
@@ -43,19 +41,6 @@ ANSWERED = """new Promise((resolve) => {
   new MutationObserver(look).observe(answer, {childList: true});
   look();
 })"""
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    program = find_chromium()
-    if program is None:
-        if os.environ.get("CI") and os.geteuid() == 0:
-            pytest.fail("there is no Chromium, which scripts/test installs as root: apt-get install chromium")
-        pytest.skip("there is no Chromium (Debian: sudo apt-get install chromium; scripts/test installs it as root)")
-    profile = tmp_path / "profile"
-    profile.mkdir()
-    with Browser(program, profile) as found:
-        yield found
 
 
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
