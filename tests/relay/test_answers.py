@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, Definite, RelayConsumerError, ScnNotFoundError, Transient
-from headgate.relay import Consumer, RelayClient, Retry
+from headgate.relay import Consumer, GroupMember, RelayClient, Retry
 from headgate.relay._client._transport import Transport, retry_after
 from headgate.replication import LogOfRelay
 from tests.relay.rows import block, people
@@ -229,3 +229,21 @@ def test_another_relay_is_asked_at_once(server: Answering, monkeypatch: pytest.M
         assert (server.asked, other.asked) == (2, 1)
     finally:
         other.close()
+
+
+def test_a_member_of_a_group_waits_as_long_as_it_is_asked_to(
+    server: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    member = GroupMember(server.url, "g", 4, [], lambda *_: Consumer())
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        server.status, server.headers = 503, {"retry-after": "60"}
+        if len(pauses) == 2:
+            member.stop()
+
+    monkeypatch.setattr(member._news, "wait", wait)
+    member.run()
+    assert pauses[0] == 0.2
+    assert 1 < pauses[1] <= 60  # what is left of the minute
