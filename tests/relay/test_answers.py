@@ -13,9 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.errors import ConfigError, Definite, RelayConsumerError, ScnNotFoundError, Transient
+from headgate._answers import retry_after
+from headgate.errors import (
+    ConfigError,
+    ConnectError,
+    Definite,
+    RelayConsumerError,
+    ScnNotFoundError,
+    ServerBehindError,
+    Transient,
+)
+from headgate.gtid import GtidSet
+from headgate.mysql import LogRequest
 from headgate.relay import Consumer, GroupMember, RelayClient, Retry
-from headgate.relay._client._transport import Transport, retry_after
+from headgate.relay._client._transport import Transport
 from headgate.replication import LogOfRelay
 from tests.relay.rows import block, people
 from tests.relay.serving import Served, served
@@ -146,7 +157,7 @@ def test_dates_by_the_clock_of_who_sent_them(now: int, later: int) -> None:
 
 
 def test_dates_by_our_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay._client._transport.time.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("headgate._answers.time.time", lambda: 1_000_000.0)
     assert retry_after(headers(retry_after=formatdate(1_000_007, usegmt=True))) == 7
     assert retry_after(headers(retry_after=formatdate(1_000_007, usegmt=True), date="garbage")) == 7
 
@@ -229,6 +240,41 @@ def test_another_relay_is_asked_at_once(server: Answering, monkeypatch: pytest.M
         assert (server.asked, other.asked) == (2, 1)
     finally:
         other.close()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
+    server: Answering, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            server.status, server.headers = 500, {"x-dbus-error-cause": "ServerBehindError", "retry-after": "7"}
+
+    monkeypatch.setattr("headgate.replication._of_relay._sleep", sleep)
+    log = LogOfRelay(server.url)
+    for what in (log.head, lambda: log.open(LogRequest(had=GtidSet())).__enter__()):
+        server.status, server.headers, server.asked = status, {"retry-after": "7"}, 0
+        pauses.clear()
+        with pytest.raises(ServerBehindError):  # what the third answer says; of its own it says no time
+            what()
+        assert (server.asked, len(pauses)) == (3, 2)
+        assert all(7 <= pause <= 7.7 for pause in pauses)
+
+
+def test_a_reader_of_the_log_does_not_wait_for_ever(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("headgate.replication._of_relay._sleep", pauses.append)
+    for asked, most in (("86400", 2), ("20", 4), ("0", 0), ("soon", 0)):
+        server.status, server.headers = 429, {"retry-after": asked}
+        pauses.clear()
+        with pytest.raises(ConnectError, match="HTTP status 429"):
+            LogOfRelay(server.url).head()
+        assert len(pauses) <= most
+        assert sum(pauses) <= 132
+        assert bool(pauses) == bool(most)
 
 
 def test_a_member_of_a_group_waits_as_long_as_it_is_asked_to(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -136,6 +137,24 @@ def test_tokens_and_tls(tmp_path: Path) -> None:
             LogOfRelay(url, token_file=str(tmp_path / "nothing"), ca_file=ca).head()
         with pytest.raises(ConfigError, match="no certificates"):
             LogOfRelay(url, ca_file=str(tmp_path / "nothing")).head()
+
+
+def test_a_tenant_that_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr("headgate.replication._of_relay._sleep", sleep)
+    tenants = [Tenant("operator", Token(TOKEN), requests_per_second=1)]
+    with kept(tmp_path / "state", tenants=tenants) as (_, url):
+        log = LogOfRelay(url, token_file=str(tmp_path / "token"))
+        assert log.head().gtid == gtids(10)
+        assert read(log, had=gtids(3)) > 500
+    assert pauses
+    assert all(1 <= pause <= 1.1 for pause in pauses)
 
 
 def test_a_relay_that_keeps_no_log(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from headgate import errors
+from headgate._answers import LONGEST_SECONDS, may_pass, seconds_to_wait
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -35,8 +38,11 @@ __all__ = ["LogHead", "LogOfRelay", "relay_prerequisite"]
 
 _TIMEOUT_SECONDS: Final = 60.0
 """Longer than a relay lets a request wait."""
-_LATER: Final = (408, 425, 429)
-"""Of the statuses below 500 those that another try may cure."""
+_LONGEST_PAUSES_SECONDS: Final = LONGEST_SECONDS
+"""After so much waiting in all for one request, a relay that is still busy is an error. A pause is at most as long, and
+a tenth more, so a request waits for some two minutes at most.
+"""
+_sleep: Final = time.sleep
 _CAUSES: Final[Mapping[str, type[HeadgateError]]] = {
     one.__name__: one for one in (BinlogPurgedError, ConfigError, ServerBehindError)
 }
@@ -149,33 +155,48 @@ class LogOfRelay:
 
     @contextmanager
     def _asked(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
+        """A good answer. Where a relay says when to come again, that is when, for some time."""
+        waited = 0.0
+        while True:
+            with contextlib.closing(self._connection()) as connection:
+                answer, problem = self._answer(connection, method, target, body)
+                if problem is None:
+                    yield answer
+                    return
+            asked = seconds_to_wait(answer.status, answer.headers)
+            if not asked or waited > _LONGEST_PAUSES_SECONDS:
+                raise problem
+            pause = asked * random.uniform(1.0, 1.1)  # tasks that were refused together do not come together again
+            _sleep(pause)
+            waited += pause
+
+    def _connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
         host = str(parts.hostname)
         if parts.scheme == "https":
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=_TIMEOUT_SECONDS, context=self._context()
+            return http.client.HTTPSConnection(
+                host, parts.port or 443, timeout=_TIMEOUT_SECONDS, context=self._context()
             )
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+        return http.client.HTTPConnection(host, parts.port or 80, timeout=_TIMEOUT_SECONDS)
+
+    def _answer(
+        self, connection: http.client.HTTPConnection, method: str, target: str, body: Any
+    ) -> tuple[http.client.HTTPResponse, HeadgateError | None]:
+        """An answer, and what is wrong with it."""
         headers = {"content-type": "application/json", **self._authorization()}
-        with contextlib.closing(connection):
-            try:
-                connection.request(method, target, None if body is None else json.dumps(body), headers)
-                answer = connection.getresponse()
-                problem = None if answer.status == http.HTTPStatus.OK else self._problem(answer)
-            except ssl.SSLCertVerificationError as error:
-                raise ConfigError(
-                    f"the certificate of the relay at {self.url} cannot be verified ({error.verify_message}):"
-                    " relay_ca_file names the certificates to trust"
-                ) from None
-            except (OSError, http.client.HTTPException) as error:
-                raise ConnectError(
-                    f"the relay at {self.url} does not answer: {_text(error)}", host=host, port=port
-                ) from None
-            if problem is not None:
-                raise problem
-            yield answer
+        try:
+            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer, None if answer.status == http.HTTPStatus.OK else self._problem(answer)
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(
+                f"the certificate of the relay at {self.url} cannot be verified ({error.verify_message}):"
+                " relay_ca_file names the certificates to trust"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectError(
+                f"the relay at {self.url} does not answer: {_text(error)}", host=connection.host, port=connection.port
+            ) from None
 
     def _context(self) -> ssl.SSLContext:
         try:
@@ -200,7 +221,7 @@ class LogOfRelay:
             return AccessError(f"{text}: relay_token_file names a file with the token")
         if error.endswith("UnknownCommandException"):
             return ConfigError(f"the relay at {self.url} cannot give the log: it is of an older version")
-        if status < http.HTTPStatus.INTERNAL_SERVER_ERROR and status not in _LATER:
+        if not may_pass(status):
             return ConfigError(text)
         kind = _CAUSES.get(answer.getheader("x-dbus-error-cause") or "", ConnectError)
         return kind(text, **_fields(answer.getheader("x-headgate-fields")))

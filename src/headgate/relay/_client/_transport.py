@@ -1,9 +1,9 @@
 """Requests to a relay, or to the first that answers of several that give the same SCNs.
 
-What an answer means, by its status: 200 is one; 408, 425, 429 and every 5xx may be another one later, so they are
-:class:`ConnectError`s; anything else (400, 401, 403, 404, …) says that the request is wrong and stays wrong, a
-:class:`ConfigError`. A relay says most of what is wrong with status 500, as Databus does: there the headers decide.
-``Retry-After`` of 429 and 503 is kept for :meth:`Transport.seconds_until_asked` (RFC 9110, 10.2.3).
+What an answer means, by its status: 200 is one; what may be another one later (:func:`headgate._answers.may_pass`) is a
+:class:`ConnectError`; anything else says that the request is wrong and stays wrong, a :class:`ConfigError`. A relay
+says most of what is wrong with status 500, as Databus does: there the headers decide. ``Retry-After`` is kept for
+:meth:`Transport.seconds_until_asked`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,21 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from email.message import Message
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from headgate._answers import may_pass, seconds_to_wait
 from headgate.errors import ConfigError, ConnectError, ProtocolError, ScnNotFoundError
 
-__all__ = ["Access", "Transport", "retry_after"]
+__all__ = ["Access", "Transport"]
 
 _TIMEOUT_SECONDS: Final = 60.0
-_LATER: Final = (408, 425, 429)
-"""Of the statuses that say what is wrong with a request: those that another try may cure."""
-_SAY_WHEN: Final = (429, 503)
-_LONGEST_SECONDS: Final = 60.0
-"""A relay that wants to be left alone for longer is asked after so long."""
 _REFUSALS: Final = ("InvalidRequestParamValueException", "UnknownCommandException")
-_SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -167,31 +159,10 @@ class Transport:
         if (response.headers.get("x-dbus-error-cause") or "").endswith("ScnNotFoundException"):
             return ScnNotFoundError(message, scn=scn)
         status, named = response.status, response.headers.get("x-dbus-error") or ""
-        if named.endswith(_REFUSALS) or (status not in _LATER and status < http.HTTPStatus.INTERNAL_SERVER_ERROR):
+        if named.endswith(_REFUSALS) or not may_pass(status):
             return ConfigError(f"the relay {self.relay} refuses the request: {message}")
-        if status in _SAY_WHEN:
-            self._not_before[self._current] = time.monotonic() + retry_after(response.headers)
+        self._not_before[self._current] = time.monotonic() + seconds_to_wait(status, response.headers)
         return self.failure(f"the relay cannot answer: {message}")
-
-
-def retry_after(headers: Message) -> float:
-    """Seconds that ``Retry-After`` asks for, 0 to 60, whether it has seconds or a date; 0: nothing that can be read.
-
-    A date is taken by the clock of whoever sent it (``Date``), if that is told.
-    """
-    text = (headers.get("retry-after") or "").strip()
-    if _SECONDS.fullmatch(text):
-        return min(float(text), _LONGEST_SECONDS)
-    then, now = _seconds_of(text), _seconds_of(headers.get("date") or "")
-    return 0.0 if then is None else min(max(then - (time.time() if now is None else now), 0.0), _LONGEST_SECONDS)
-
-
-def _seconds_of(date: str) -> float | None:
-    """Since 1970; None: it is no date."""
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 def _parsed(path: str, body: bytes) -> Any:
