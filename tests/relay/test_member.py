@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay import Consumer, Event, GroupMember, Result
 from headgate.relay._client._member import _Kept
+from headgate.relay._http import _groups as groups
+from headgate.relay._http._parameters import InvalidParameterError
 from headgate.testing import Proxy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -282,6 +285,37 @@ def test_what_ends_a_member(tmp_path: Path) -> None:
     for partitions, lease in ((0, 10.0), (1025, 10.0), (4, 0.01), (4, 1000.0)):
         with pytest.raises(ConfigError, match="a group has"):
             GroupMember("http://127.0.0.1:1", "g", partitions, [], lambda *_: Consumer(), lease_seconds=lease)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_an_older_relay_whose_groups_cannot_bootstrap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refuses: bool
+) -> None:
+    """One that refuses what it does not know, or one that passes over it."""
+    new_read, new_owned = groups._read, groups._owned
+
+    async def read(request: Request) -> Any:
+        if refuses and "bootstrap" in json.loads(await request.body()):
+            raise InvalidParameterError("groups", "bootstrap", "Extra inputs are not permitted")
+        return await new_read(request)
+
+    def owned(one: Any) -> dict[str, Any]:
+        return {name: value for name, value in new_owned(one).items() if name != "bootstrap"}
+
+    monkeypatch.setattr(groups, "_read", read)
+    monkeypatch.setattr(groups, "_owned", owned)
+    log = Log()
+    with served(state=tmp_path) as relay:
+        put(relay, 1)
+        without = Running(relay, log, "a")
+        with running(without):
+            wait_until(lambda: len(log.events) == 8 or without.error is not None)
+        asking = Running(relay, log, "b", bootstrap=True)
+        asking.join()
+    assert without.error is None
+    assert log.keys == keys_of(1)
+    assert isinstance(asking.error, ConfigError)
+    assert f"127.0.0.1:{relay.port} cannot bootstrap, it is an older one" in str(asking.error)
 
 
 def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(

@@ -164,7 +164,8 @@ class GroupMember:
     def run(self) -> None:
         """Consume until :meth:`stop`; then leave the group.
 
-        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps none.
+        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps none, or
+            cannot bootstrap them.
         :raises HeadgateError: what a partition's consumer ended with.
         """
         try:
@@ -235,10 +236,22 @@ class GroupMember:
     def _ask(self, done: Mapping[int, Mapping[str, Any]], *, leave: bool = False) -> dict[int, dict[str, Any]]:
         asked = {
             "member": self.name, "partitions": self._partitions, "sources": self._sources,
-            "lease_ms": round(self._lease_seconds * 1000), "done": done, "leave": leave, "bootstrap": self._bootstrap,
+            "lease_ms": round(self._lease_seconds * 1000), "done": done, "leave": leave,
         }  # fmt: skip
-        found = self._transport.post(f"groups/{self._group}", asked)
-        return {int(number): one for number, one in found["partitions"].items()}
+        if self._bootstrap:  # an older relay refuses what it does not know
+            asked["bootstrap"] = True
+        try:
+            found = self._transport.post(f"groups/{self._group}", asked)["partitions"]
+        except ConfigError as error:
+            raise self._older() if "parameter bootstrap " in error.message else error from None
+        if self._bootstrap and not all("bootstrap" in one for one in found.values()):
+            raise self._older()
+        return {int(number): {"bootstrap": False, **one} for number, one in found.items()}
+
+    def _older(self) -> ConfigError:
+        return ConfigError(
+            f"the groups of the relay {self._transport.relay} cannot bootstrap: it is of an older version"
+        )
 
     def _follow(self, owned: Mapping[int, Mapping[str, Any]]) -> None:
         for number, worker in self._workers.items():
