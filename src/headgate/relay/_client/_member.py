@@ -249,9 +249,7 @@ class GroupMember:
         return {int(number): {"bootstrap": False, **one} for number, one in found.items()}
 
     def _older(self) -> ConfigError:
-        return ConfigError(
-            f"the groups of the relay {self._transport.relay} cannot bootstrap: it is of an older version"
-        )
+        return ConfigError(f"the groups of the relay {self._transport.relay} cannot bootstrap, it is an older one")
 
     def _follow(self, owned: Mapping[int, Mapping[str, Any]]) -> None:
         for number, worker in self._workers.items():
