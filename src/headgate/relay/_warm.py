@@ -1,15 +1,17 @@
-"""Compiled loops, loaded before the first event: a row of NULLs of each kind of column goes the way that rows go.
+"""Compiled loops, loaded before the first event: a row of NULLs of each kind of column goes the way that rows go, into
+the buffer and out of it in every form.
 
-Loading what an earlier process compiled takes a second or so in all, and compiling it much longer; without this the
-first transaction would wait for it, and then, with all who ask in that time, the first consumer that is not for all
-events: the server's own thread chooses them. The row has no key, in which no column may be NULL. What cannot be written
+Loading what an earlier process compiled takes a part of a second in all, and compiling it much longer; without this the
+first transaction would wait for it, and then, with all who ask in that time, the first consumer of each form: the
+server's own thread chooses events, leaves columns out and turns events into version 1, and where another thread
+compiles, it takes turns with it. The row has no key, in which no column may be NULL. What cannot be written, or read,
 is no matter here: it says so when it comes.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +22,15 @@ from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
 from headgate.errors import HeadgateError
-from headgate.relay._assemble import Assembler
+from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer, Place
+from headgate.relay._events._binary import convert_to_v1
 from headgate.relay._events._choice import choice_of
-from headgate.relay._events._schemas import Registry, Types
+from headgate.relay._events._decode import RowDecoder
+from headgate.relay._events._fields import event_fields
+from headgate.relay._events._json import json_lines
+from headgate.relay._events._schemas import Registry, Schema, Types
+from headgate.relay._events._where import RowFilter, compile_rows
 from headgate.relay._scn import RelayGenerated
 from headgate.relay._writers import SourceOf
 from headgate.replication import GTID_TYPE, META_FIELDS, ImageBatch, LogBlock, canonical_schema, op_array, seq_array
@@ -44,14 +51,15 @@ def warm(tables: Iterable[TableDef], policies: Policies, sources: SourceOf, type
             continue
         seen |= kinds
         with contextlib.suppress(HeadgateError):
-            _events_of(
-                replace(table, key=()),
-                policies,
-                Assembler(sources, registry, RelayGenerated(), partition=1, version=version),
-            )
+            assembler = Assembler(sources, registry, RelayGenerated(), partition=1, version=version)
+            finished = _events_of(replace(table, key=()), policies, assembler)
+            if finished is not None:
+                source = sources.source_of(table.db, table.name)
+                _answers_of(finished, source.id, registry.versions(source.name), version)
 
 
-def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> None:
+def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Finished | None:
+    """A row in a transaction of its own."""
     codec = TableCodec(table, policies)
     shape = (len(table.columns), 1)
     block = RowBlock(
@@ -64,9 +72,21 @@ def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Non
         pa.array([0], META_FIELDS[3].type),
     ]
     batch = pa.RecordBatch.from_arrays([*meta, *codec.from_log(block)], schema=canonical_schema(table, codec.fields))
-    finished = assembler.add(LogBlock([ImageBatch(table, batch)], whole=True))
-    if finished is not None:
-        buffer = EventBuffer(_BUFFER_BYTES)
-        buffer.append(finished.windows)
-        for choice in (None, choice_of([])):  # the end of the transaction is for everybody
-            buffer.read(Place(-1), _BUFFER_BYTES, choice)
+    return assembler.add(LogBlock([ImageBatch(table, batch)], whole=True))
+
+
+def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], version: int) -> None:
+    """All of it, chosen, and with fewer columns; as version 1, as JSON, and as decoded rows."""
+    buffer = EventBuffer(_BUFFER_BYTES)
+    buffer.append(finished.windows)
+    (data,) = buffer.read(Place(-1), _BUFFER_BYTES).parts
+    first: str = versions[-1].value["fields"][0]["name"]
+    fewer = compile_rows({source: RowFilter(columns=(first,))}, lambda _: versions)
+    for choice in (choice_of([]), choice_of([source], asked=fewer)):  # the transaction's end is for everybody
+        buffer.read(Place(-1), _BUFFER_BYTES, choice)
+    if version > 1:
+        convert_to_v1(data)
+    json_lines(data, plain=False)
+    fields = event_fields(data)
+    rows = np.flatnonzero(fields.source == source)
+    RowDecoder(versions[-1].value).decode(data, fields.value[rows], fields.value_size[rows])
