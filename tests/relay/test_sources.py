@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +180,37 @@ def test_ids_end() -> None:
     assert names.find(1, "d", "a").id == 2**15 - 1
     with pytest.raises(ConfigError, match="no source id is left"):
         names.find(1, "d", "b")
+
+
+def test_an_id_that_a_patterns_table_has_is_not_given_again(tmp_path: Path) -> None:
+    pattern, file = LogicalSource(11, "b", "d.*"), tmp_path / "sources.json"
+    names = SourceNames([physical(1, "x", pattern)], file)
+    assert [names.find(1, "d", table).id for table in ("s", "t")] == [11, 12]
+    with pytest.raises(ConfigError, match=r"the id 12 of c\.New is what consumers know d\.t by"):
+        SourceNames([physical(1, "x", pattern, LogicalSource(12, "c.New", "d.new"))], file)
+    own = LogicalSource(12, "c.New", "d.t")  # of that very table it is no other
+    assert SourceNames([physical(1, "x", pattern, own)], file).by_id(12) == own
+
+
+def test_sources_are_asked_for_while_tables_turn_up() -> None:
+    names = SourceNames(
+        [physical(1, "x", LogicalSource(1, "b", "d.*")), physical(2, "y", LogicalSource(9999, "c", "e.f"))]
+    )
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        finder = threading.Thread(target=lambda: [names.find(1, "d", f"t{k}") for k in range(2000)])
+        finder.start()
+        seen = 0
+        while finder.is_alive() or seen < 2000:
+            found = names.ids_of(1)
+            assert found == set(range(1, len(found) + 1))
+            assert len(found) >= seen
+            seen = len(found)
+            assert seen == 0 or names.by_id(seen) is not None
+            assert names.by_id(9999) is not None
+            assert [one.id for one in names.all()][-1] == 9999
+        finder.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert [sorted(names.ids_of(one)) for one in (2, 3)] == [[9999], []]

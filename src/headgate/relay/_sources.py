@@ -414,17 +414,23 @@ def _toml_physical(value: _TomlPhysical, file: Path) -> PhysicalSource:
 
 
 class SourceNames:
-    """The logical sources of one relay by table and by id; the tables of patterns are added as they turn up.
+    """The logical sources of one relay by table and by id; the tables of patterns are added as they turn up, by the
+    threads that read the logs, while others ask.
 
     :param file: keeps the ids of those; None: memory only.
-    :raises ConfigError: the file cannot be read.
+    :raises ConfigError: the file cannot be read, or a source has an id that was given to such a table before.
     """
 
     def __init__(self, physical: Sequence[PhysicalSource], file: Path | None = None) -> None:
         self._file = file
         self._patterns: dict[int, list[tuple[TablePatterns, LogicalSource]]] = {}
         self._found: dict[tuple[int, str], LogicalSource] = {}
+        self._by_id: dict[int, LogicalSource] = {}
         self._physical: dict[int, int] = {}
+        self._changes = 0
+        self._sorted: tuple[int, Sequence[LogicalSource]] = (0, ())
+        self._ids: dict[int, tuple[int, frozenset[int]]] = {}
+        """Of each physical source; these two with the number of changes that they are of: every request asks."""
         for one in physical:
             for source in one.sources:
                 if source.is_pattern:
@@ -438,14 +444,29 @@ class SourceNames:
     def _put(self, physical: int, source: LogicalSource) -> None:
         self._found[physical, source.table] = source
         self._physical[source.id] = physical
+        self._by_id[source.id] = source
+        self._changes += 1  # last: what was put together meanwhile is of the number before it
 
-    def all(self) -> list[LogicalSource]:
+    def all(self) -> Sequence[LogicalSource]:
         """Every source with a table, by id."""
-        return sorted(self._found.values(), key=lambda source: source.id)
+        changes, (of, found) = self._changes, self._sorted
+        if changes != of:
+            there = list(self._by_id.values())  # at once: a dict may not grow while it is gone through
+            found = sorted(there, key=lambda source: source.id)
+            self._sorted = (changes, found)
+        return found
 
     def by_id(self, number: int) -> LogicalSource | None:
         """The source of an id."""
-        return next((source for source in self._found.values() if source.id == number), None)
+        return self._by_id.get(number)
+
+    def ids_of(self, physical: int) -> frozenset[int]:
+        """The ids of all sources of a physical source."""
+        changes, (of, found) = self._changes, self._ids.get(physical, (-1, frozenset()))
+        if changes != of:
+            found = frozenset(one.id for one in self.all() if self._physical[one.id] == physical)
+            self._ids[physical] = (changes, found)
+        return found
 
     def physical_of(self, number: int) -> int | None:
         """The physical partition that a source's events are in."""
@@ -474,8 +495,13 @@ class SourceNames:
     def _add(self, physical: int, source: LogicalSource) -> None:
         """A pattern's table; one that has a source of its own by now keeps that."""
         self._made.append((physical, source))
-        if (physical, source.table) not in self._found:
-            self._put(physical, source)
+        if (physical, source.table) in self._found:
+            return
+        other = self._by_id.get(source.id)
+        if other is not None:
+            known = f"is what consumers know {source.table} by, a table of a pattern"
+            raise ConfigError(f"the id {source.id} of {other.name} {known}: give {other.name} another one")
+        self._put(physical, source)
 
     def _free_id(self, first: int) -> int:
         number = first

@@ -21,7 +21,7 @@ Several filters of one source are joined by or; sources without an entry pass wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
     rows: Rows = NO_ROWS_ASKED
 
 
-def choice_of(sources: Sequence[int], rules: Sequence[Sequence[int]] = (), asked: Rows = NO_ROWS_ASKED) -> Choice:
+def choice_of(sources: Collection[int], rules: Sequence[Sequence[int]] = (), asked: Rows = NO_ROWS_ASKED) -> Choice:
     """All events of these sources, but for what rules and predicates keep back."""
     return Choice(np.array(sorted(sources), np.int64), np.array(list(rules), np.int64).reshape(-1, 5), asked)
 

@@ -13,6 +13,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate._tokens import is_loopback
 from headgate.relay._bootstrap._suppliers import Supplier
@@ -49,16 +51,34 @@ def create_app(
     own += _bootstrap_commands.commands(relay, suppliers)
     config = relay.config
     commands = described([*more, *own], tokens=bool(config.tenants))
+    routes = [route(one, relay.usage, relay.traffic) for one in commands]
     app = Starlette(
-        routes=[route(one, relay.usage, relay.traffic) for one in commands],
+        routes=routes,
         middleware=[
             Middleware(Origins, config.allow_origins, local=not config.tenants and is_loopback(config.host)),
             Middleware(Gate, config.tenants),
+            Middleware(_Exact, routes),
         ],
         exception_handlers={404: _unknown, 405: _unknown},
     )
     app.router.redirect_slashes = False
     return app
+
+
+class _Exact:
+    """Finds commands whose path has no names in it at once: Starlette holds each request against one route after the
+    other, which takes a consumer that polls longer than its events do.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Sequence[Route]) -> None:
+        self._app = app
+        plain = [one for one in routes if not one.param_convertors]
+        self._found = {(one.path, method): one.app for one in plain for method in one.methods or ()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        found = self._found.get((scope["path"], scope["method"])) if scope["type"] == "http" else None
+        await (found or self._app)(scope, receive, send)
 
 
 async def _unknown(request: Request, error: Exception) -> Response:

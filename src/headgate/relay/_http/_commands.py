@@ -13,11 +13,15 @@ import json
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from headgate.errors import HeadgateError, ScnNotFoundError, UnsupportedError
 from headgate.relay._buffer import KeyIsNoNumberError
@@ -53,6 +57,10 @@ PROCESSING: Final = f"{_JAVA}RequestProcessingException"
 UNKNOWN: Final = f"{_JAVA}UnknownCommandException"
 _INVALID: Final = f"{_JAVA}InvalidRequestParamValueException"
 _SCN_NOT_FOUND: Final = "com.linkedin.databus.core.ScnNotFoundException"
+_KNOWN_QUERIES: Final = 128
+"""Of a command: all who wait for the same events ask for them in the same words, and most of that is JSON in JSON."""
+_LONG_QUERY: Final = 2000
+_NO_PATH: Final[Mapping[str, str]] = MappingProxyType({})
 PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
 
 
@@ -60,7 +68,8 @@ PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
 class Command:
     """One command.
 
-    The function gets the request and its parameters, read by the table. HeadgateErrors that it raises, and
+    The function gets the request and its parameters, read by the table; others may be given the same objects, so it
+    changes none. HeadgateErrors that it raises, and
     InvalidParameterErrors, become Databus's errors; filters that do not fit, ours.
     """
 
@@ -102,19 +111,59 @@ class Command:
 
 def route(command: Command, usage: Usage, traffic: Traffic) -> Route:
     """The command as Starlette serves it, its errors as Databus's clients read them."""
+    return Route(command.path, _Served(command, usage, traffic), methods=list(command.methods))
 
-    async def answer(request: Request) -> Response:
+
+class _Served:
+    """A command as an ASGI application: one, unlike a function, is called by Starlette as it is, and consumers that
+    poll notice what stands between the server and the buffer.
+    """
+
+    def __init__(self, command: Command, usage: Usage, traffic: Traffic) -> None:
+        self._command, self._usage, self._traffic = command, usage, traffic
+        self._given = lru_cache(_KNOWN_QUERIES)(self._read)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        request = Request(scope, receive)
         client, began = client_of(request), time.monotonic()
-        response, outcome = await _answer(command, client, request)
+        response, outcome = await self._answer(client, request)
         address = "unknown" if request.client is None else request.client.host
         if isinstance(response, StreamingResponse):
-            response.body_iterator = _counted(response.body_iterator, traffic, address)
+            response.body_iterator = _counted(response.body_iterator, self._traffic, address)
         else:
-            traffic.sent(address, len(response.body))
-        usage.count(client.name, command.name, outcome, time.monotonic() - began)
-        return response
+            self._traffic.sent(address, len(response.body))
+        self._usage.count(client.name, self._command.name, outcome, time.monotonic() - began)
+        await response(scope, receive, send)
 
-    return Route(command.path, answer, methods=list(command.methods))
+    async def _answer(self, client: Client, request: Request) -> tuple[Response, Outcome]:
+        command = self._command
+        try:
+            if client.is_restricted and not command.for_all:
+                raise NotAllowedError(f"/{command.name} is not for tenants that may read some sources only")
+            return await command.answer(request, self._parameters(request)), "good"
+        except (UnfitFilterError, KeyIsNoNumberError) as error:
+            return failure(_INVALID, str(error), status=400), "bad request"
+        except InvalidParameterError as error:
+            return failure(_INVALID, str(error)), "bad request"
+        except NotAllowedError as error:
+            return failure("Forbidden", str(error), status=403), "bad request"
+        except ScnNotFoundError as error:
+            return failure(PROCESSING, str(error), _SCN_NOT_FOUND), "scn not found"
+        except UnsupportedError as error:
+            return failure(PROCESSING, str(error), status=400), "bad request"
+        except HeadgateError as error:
+            return failure(PROCESSING, str(error)), "error"
+
+    def _parameters(self, request: Request) -> Mapping[str, Any]:
+        """:raises InvalidParameterError: one is missing or wrong."""
+        query, path = request.scope["query_string"], request.path_params
+        if path or len(query) > _LONG_QUERY:
+            return self._read(request.method, query, path)
+        return self._given(request.method, query)
+
+    def _read(self, method: str, query: bytes, path: Mapping[str, str] = _NO_PATH) -> Mapping[str, Any]:
+        return read_parameters(self._command.name, self._command.takes(method), QueryParams(query), path)
 
 
 async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) -> AsyncIterator[Any]:
@@ -122,27 +171,6 @@ async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) ->
     async for part in parts:
         traffic.sent(address, len(part))
         yield part
-
-
-async def _answer(command: Command, client: Client, request: Request) -> tuple[Response, Outcome]:
-    try:
-        if client.is_restricted and not command.for_all:
-            raise NotAllowedError(f"/{command.name} is not for tenants that may read some sources only")
-        table = command.takes(request.method)
-        given = read_parameters(command.name, table, request.query_params, request.path_params)
-        return await command.answer(request, given), "good"
-    except (UnfitFilterError, KeyIsNoNumberError) as error:
-        return failure(_INVALID, str(error), status=400), "bad request"
-    except InvalidParameterError as error:
-        return failure(_INVALID, str(error)), "bad request"
-    except NotAllowedError as error:
-        return failure("Forbidden", str(error), status=403), "bad request"
-    except ScnNotFoundError as error:
-        return failure(PROCESSING, str(error), _SCN_NOT_FOUND), "scn not found"
-    except UnsupportedError as error:
-        return failure(PROCESSING, str(error), status=400), "bad request"
-    except HeadgateError as error:
-        return failure(PROCESSING, str(error)), "error"
 
 
 def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:

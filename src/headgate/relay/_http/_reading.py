@@ -63,10 +63,9 @@ class Streams:
         """
         if asked.rules or asked.rows:
             self._check(asked)
-        batch = await self._read(asked)
-        if not batch.size and not batch.pending and asked.wait_ms:
-            batch = await self._await_events(asked, asked.wait_ms / 1000)
-        return batch
+        if asked.wait_ms:
+            return await self._await_events(asked, asked.wait_ms / 1000)
+        return await self._read(asked)
 
     def decode(self, asked: StreamRequest, batch: Batch) -> tuple[Any, EventFields, list[DecodedRows]]:
         """A batch's bytes, its events as arrays and their rows as columns; with the rows before updates where events of
@@ -134,10 +133,9 @@ class Streams:
 
     def _choice(self, asked: StreamRequest, partition: int) -> Choice | None:
         """What to choose; None where that is all that the partition has."""
-        names = self._relay.names
-        there = [one.id for one in names.all() if names.physical_of(one.id) == partition]
+        there = self._relay.names.ids_of(partition)
         wanted = there if asked.sources is None else asked.sources
-        if set(there) <= set(wanted) and not asked.rules and not asked.rows:
+        if there.issubset(wanted) and not asked.rules and not asked.rows:
             return None
         return choice_of(wanted, asked.rules, self._filters.rows("stream", asked.rows))
 
@@ -150,7 +148,7 @@ class Streams:
         self._relay.usage.gave(asked.client.name, *counts)
 
     async def _await_events(self, asked: StreamRequest, seconds: float) -> Batch:
-        """Read again whenever something was put in, until there are events or the time is over."""
+        """Read, again whenever something was put in, until there are events or the time is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while True:
