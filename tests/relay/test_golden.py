@@ -36,6 +36,7 @@ REQUESTS = (
     "containerStats/inbound/events/total?pretty", "containerStats/outbound/events/total",
     "containerStats/inbound/events/sources", "containerStats/inbound/events/source/41",
     "containerStats/inbound/events/psources", "containerStats/inbound/events/psource/person:1",
+    "containerStats/outbound/events/sources", "containerStats/outbound/events/source/41",
     "containerStats/outbound/events/psource/person", "containerStats/outbound/events/clients",
     "containerStats/outbound/events/client/127.0.0.1", "relayStats/outbound/http/total",
     "relayStats/outbound/http/sources", "relayStats/outbound/http/source/40", "relayStats/outbound/http/clients",

@@ -6,7 +6,9 @@ import contextlib
 import http.client
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,9 +30,11 @@ INBOUND = [
     "containerStats/inbound/events/psource/person/1",
 ]  # fmt: skip
 OUTBOUND = [
-    "containerStats/outbound/events/total", "containerStats/outbound/events/psource/person/1",
+    "containerStats/outbound/events/total", "containerStats/outbound/events/source/40",
+    "containerStats/outbound/events/psource/person/1",
     "containerStats/outbound/events/client/127.0.0.1",
 ]  # fmt: skip
+GIVEN = "containerStats/outbound/events/source/{}"
 HTTP = [
     "relayStats/outbound/http/total",
     "relayStats/outbound/http/source/40",
@@ -113,6 +117,40 @@ def test_others_keep_what_they_have() -> None:
         change(relay, 2)
         assert counted(relay, "containerStats/inbound/events/psource/person/1", method="POST", reset="") == 1
         assert counted(relay, "containerStats/inbound/events/total") == 0
+
+
+def test_what_went_out_is_counted_by_source() -> None:
+    """Whatever was asked for, in whatever form."""
+    cat = replace(PET, id=42, name="com.example.Cat", table="or_test.cat")
+    with served(physical(1, "person", PERSON, cat), physical(2, "pet", PET)) as relay:
+        change(relay, 1)
+        relay.put(block(pets([1, 2, 3])), partition=2)
+        assert relay.get("containerStats/outbound/events/sources").json == [40]
+        subscriptions = [{"logicalPartition": {"source": {"id": one}}} for one in (41, 40)]
+        bucket = {"40": {"partitionType": "MOD", "filters": [{"numBuckets": 2, "bktRange": {"start": 0, "end": 1}}]}}
+        requests: list[dict[str, Any]] = [
+            {"sources": "40,41"}, {"sources": "41"}, {"sources": "42"}, {"sources": "41,41"}, {"sources": "40,42"},
+            {"subs": [{"logicalPartition": {"source": {"id": -1}}}]}, {"subs": subscriptions},
+            {"sources": "40,41", "filters": bucket}, {"sources": "40,41", "size": "200"},
+            {"sources": "41", "size": "9"},
+        ]  # fmt: skip
+        for number, asked in enumerate(requests):
+            relay.put(block(people([2 * number, 2 * number + 1], gtids=[f"{UUID}:{number + 2}"] * 2, pos=[300] * 2)))
+            for path in ("containerStats/outbound/events/total", *map(GIVEN.format, (40, 41, 42))):
+                relay.get(path, method="POST", reset="")
+            lines = relay.get("stream", **{"size": "100000", "output": "json", **asked}).body.splitlines()
+            sent = Counter(json.loads(line)["srcId"] for line in lines)
+            assert {one: counted(relay, GIVEN.format(one)) for one in (40, 41, 42)} == {
+                one: sent[one] for one in (40, 41, 42)
+            }, asked
+            total = relay.get("containerStats/outbound/events/total").json
+            sizes = [relay.get(GIVEN.format(one)).json["sizeDataEvents"] for one in (40, 41, 42)]
+            assert (total["numDataEvents"], total["sizeDataEvents"]) == (sent[40] + sent[41] + sent[42], sum(sizes))
+        assert relay.get("containerStats/outbound/events/sources").json == [40, 41]
+        assert relay.get(GIVEN.format(41)).json["dimension"] == "pet.outbound.41"
+        relay.get("events", sources="41", seconds="0")
+        assert counted(relay, GIVEN.format(41)) == 3
+        assert relay.get(GIVEN.format(99)).status == 500
 
 
 def test_who_may(relay: Served) -> None:

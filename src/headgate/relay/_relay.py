@@ -8,7 +8,7 @@ log itself, if it is kept).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -45,6 +45,8 @@ class Partition:
     spool: LogSpool | None = None
     """The log itself, if it is kept; then the feeder reads it, too."""
     log_feeder: LogFeeder | None = None
+    outbound_sources: dict[int, EventStats] = field(default_factory=dict)
+    """By source id, of those that had events for somebody."""
 
     @property
     def problems(self) -> list[str]:

@@ -24,7 +24,7 @@ from headgate.columns import TableCodec
 from headgate.errors import HeadgateError
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer, Place
-from headgate.relay._events._binary import convert_to_v1
+from headgate.relay._events._binary import convert_to_v1, count_sources
 from headgate.relay._events._choice import choice_of
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._fields import event_fields
@@ -84,6 +84,7 @@ def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], ver
     fewer = compile_rows({source: RowFilter(columns=(first,))}, lambda _: versions)
     for choice in (choice_of([]), choice_of([source], asked=fewer)):  # the transaction's end is for everybody
         buffer.read(Place(-1), _BUFFER_BYTES, choice)
+    count_sources(data, np.array([source]), np.zeros((2, 1), np.int64))
     if version > 1:
         convert_to_v1(data)
     json_lines(data, plain=False)

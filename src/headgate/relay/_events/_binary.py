@@ -345,6 +345,27 @@ def fit(buf: Any, start: Any, end: Any, budget: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def count_sources(buf: Any, ids: Any, counts: Any) -> None:
+    """Add to ``counts[0]`` the number of data events of each of the sources ``ids`` (sorted), to ``counts[1]`` their
+    bytes.
+    """
+    at = np.int64(0)
+    last = np.int64(-1)
+    place = np.int64(0)
+    while at < buf.shape[0]:
+        size = np.int64(size_at(buf, at))
+        source = np.int64(source_at(buf, at))
+        if source >= 0:
+            if source != last:
+                place = np.searchsorted(ids, source)
+                last = source
+            if place < ids.shape[0] and ids[place] == source:
+                counts[0, place] += 1
+                counts[1, place] += size
+        at += size
+
+
+@njit(cache=True, nogil=True)
 def _v1_size(buf: Any, at: Any) -> Any:
     """Bytes of a version 2 event's content as version 1, and where its value begins and ends."""
     header = u32_at(buf, at + 5)

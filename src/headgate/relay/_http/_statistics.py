@@ -48,12 +48,12 @@ def commands(relay: Relay) -> list[Command]:
             f"{_EVENTS}total", found.total, "Counters of all events", [way, PRETTY], _COUNTERS, changes=_CHANGES
         ),
         Command(
-            "/containerStats/inbound/events/sources", found.sources, "The ids of sources that had events", [PRETTY],
+            f"{_EVENTS}sources", found.sources, "The ids of sources that had events", [way, PRETTY],
             {"type": "array", "items": {"type": "integer"}},
         ),
         Command(
-            "/containerStats/inbound/events/source/{source}", found.source, "Counters of a source",
-            [integer("source", "Its id.", in_path=True), PRETTY], _COUNTERS, changes=_CHANGES,
+            f"{_EVENTS}source/{{source}}", found.source, "Counters of a source",
+            [way, integer("source", "Its id.", in_path=True), PRETTY], _COUNTERS, changes=_CHANGES,
         ),
         Command(
             f"{_EVENTS}psources", found.physical_sources, "The physical sources, name:id", [way, PRETTY],
@@ -116,14 +116,13 @@ class _Statistics:
         return _told(request, given, _total(given["way"], self._partitions()), parts)
 
     async def sources(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
-        return reply(request, sorted(_by_source(self._partitions())))
+        return reply(request, sorted(_by_source(given["way"], self._partitions())))
 
     async def source(self, request: Request, given: Mapping[str, Any]) -> Response:
         known = self._relay.names.by_id(given["source"])
         if known is None:
             raise InvalidParameterError("containerStats", "source", given["source"])
-        stats = _by_source(self._partitions()).get(known.id, EventStats(str(known.id)))
+        stats = _by_source(given["way"], self._partitions()).get(known.id, EventStats(str(known.id)))
         return _told(request, given, stats.to_json(), [stats])
 
     async def physical_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
@@ -221,5 +220,6 @@ def _total(way: str, partitions: list[Partition]) -> dict[str, Any]:
     return total.to_json()
 
 
-def _by_source(partitions: list[Partition]) -> dict[int, EventStats]:
-    return {number: stats for one in partitions for number, stats in one.feeder.source_stats.items()}
+def _by_source(way: str, partitions: list[Partition]) -> dict[int, EventStats]:
+    found = [one.feeder.source_stats if way == "inbound" else one.outbound_sources for one in partitions]
+    return {number: stats for sources in found for number, stats in sources.items()}
