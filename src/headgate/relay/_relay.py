@@ -8,7 +8,7 @@ log itself, if it is kept).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -19,6 +19,7 @@ from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, State, load_state
+from headgate.relay._given import Given
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
 from headgate.relay._spool._feeder import LogFeeder
@@ -45,8 +46,6 @@ class Partition:
     spool: LogSpool | None = None
     """The log itself, if it is kept; then the feeder reads it, too."""
     log_feeder: LogFeeder | None = None
-    outbound_sources: dict[int, EventStats] = field(default_factory=dict)
-    """By source id, of those that had events for somebody."""
 
     @property
     def problems(self) -> list[str]:
@@ -80,6 +79,7 @@ class Relay:
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage()
         self.traffic = Traffic()
+        self.given = Given(config.event_version)
         self.generations = GenerationMap(shared)
         self.partitions: Mapping[int, Partition] = {
             source.id: self._partition(source, start, anew) for source in config.physical

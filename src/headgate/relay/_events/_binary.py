@@ -345,23 +345,18 @@ def fit(buf: Any, start: Any, end: Any, budget: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def count_sources(buf: Any, ids: Any, counts: Any) -> None:
-    """Add to ``counts[0]`` the number of data events of each of the sources ``ids`` (sorted), to ``counts[1]`` their
-    bytes.
+def count_sources(buf: Any, counts: Any, now: Any) -> None:
+    """By the sources of data events: add one to ``counts[0]``, the event's bytes to ``counts[1]``, and put ``now`` into
+    ``counts[2]``.
     """
     at = np.int64(0)
-    last = np.int64(-1)
-    place = np.int64(0)
     while at < buf.shape[0]:
         size = np.int64(size_at(buf, at))
         source = np.int64(source_at(buf, at))
-        if source >= 0:
-            if source != last:
-                place = np.searchsorted(ids, source)
-                last = source
-            if place < ids.shape[0] and ids[place] == source:
-                counts[0, place] += 1
-                counts[1, place] += size
+        if 0 <= source < counts.shape[1]:
+            counts[0, source] += 1
+            counts[1, source] += size
+            counts[2, source] = now
         at += size
 
 

@@ -20,7 +20,6 @@ from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._fields import EventFields, event_fields
 from headgate.relay._http._compiled import CompiledFilters
 from headgate.relay._http._decoded import DecodedRows, Decoders, decoded
-from headgate.relay._http._given import GivenBySource
 from headgate.relay._http._news import News
 from headgate.relay._http._requests import StreamRequest
 from headgate.relay._relay import Relay
@@ -48,7 +47,6 @@ class Streams:
         self._filters = CompiledFilters(relay)
         self._news = News(one.buffer for one in relay.partitions.values())
         self._decoders = Decoders(relay.names, relay.registry)
-        self._given = GivenBySource(relay)
 
     def begin(self, asked: StreamRequest) -> StreamRequest:
         """With the places from which it is to be read, also where that is the newest window."""
@@ -90,7 +88,7 @@ class Streams:
             batch = await run_in_threadpool(self._read_now, asked, places, given)
         for one in given:
             self._count(asked, one)
-        self._given.count(asked.sources, batch)
+        self._relay.given.count(asked.sources, batch)
         return batch
 
     def _read_now(self, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:

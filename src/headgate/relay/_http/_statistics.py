@@ -116,14 +116,23 @@ class _Statistics:
         return _told(request, given, _total(given["way"], self._partitions()), parts)
 
     async def sources(self, request: Request, given: Mapping[str, Any]) -> Response:
-        return reply(request, sorted(_by_source(given["way"], self._partitions())))
+        return reply(request, self._relay.given.sources() if given["way"] == "outbound" else sorted(self._came()))
 
     async def source(self, request: Request, given: Mapping[str, Any]) -> Response:
         known = self._relay.names.by_id(given["source"])
         if known is None:
             raise InvalidParameterError("containerStats", "source", given["source"])
-        stats = _by_source(given["way"], self._partitions()).get(known.id, EventStats(str(known.id)))
+        if given["way"] == "outbound":
+            physical = self._relay.names.physical_of(known.id)
+            assert physical is not None
+            stats = self._relay.given.of(known.id, f"{self._relay.partitions[physical].outbound.dimension}.{known.id}")
+        else:
+            stats = self._came().get(known.id, EventStats(str(known.id)))
         return _told(request, given, stats.to_json(), [stats])
+
+    def _came(self) -> dict[int, EventStats]:
+        """By source, what came in."""
+        return {number: stats for one in self._partitions() for number, stats in one.feeder.source_stats.items()}
 
     async def physical_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
         del given
@@ -218,8 +227,3 @@ def _total(way: str, partitions: list[Partition]) -> dict[str, Any]:
         total.peers = max(total.peers, one.peers)
         total.last_stamp = max(total.last_stamp, one.last_stamp)
     return total.to_json()
-
-
-def _by_source(way: str, partitions: list[Partition]) -> dict[int, EventStats]:
-    found = [one.feeder.source_stats if way == "inbound" else one.outbound_sources for one in partitions]
-    return {number: stats for sources in found for number, stats in sources.items()}
