@@ -37,11 +37,18 @@ class FakeTable:
     columns: tuple[tuple[str, str], ...] = (("id", "bigint"), ("item", "string"))
     key: tuple[str, ...] = ("id",)
 
+    fingerprint: str = ""
+    """By default one of the columns' types and the key."""
+
+    @property
+    def definition(self) -> str:
+        """The fingerprint."""
+        return self.fingerprint or str(abs(hash((self.columns, self.key))))
+
     @property
     def schema_json(self) -> str:
         columns = [{"name": n, "spark": t, "mysql": t, "nullable": True} for n, t in self.columns]
-        fingerprint = str(abs(hash((self.columns, self.key))))
-        value = {"table": self.name, "fingerprint": fingerprint, "key": list(self.key), "columns": columns}
+        value = {"table": self.name, "fingerprint": self.definition, "key": list(self.key), "columns": columns}
         return json.dumps(value, sort_keys=True)
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:

@@ -150,7 +150,7 @@ def test_killed_between_the_tables_and_the_ledger(bench: Bench, other_file: int)
     report = bench.write(live(2, *images, file=other_file))
     assert bench.rows() == [(1, "x"), (3, "c"), (7, "b")]
     assert [op for op, *_ in bench.log()] == ["r", "r", "r", "d", "u", "c", "d", "c"]
-    assert report.tables[NAME].version == bench.version()
+    assert (report.tables[NAME].version, report.tables[NAME].definition) == (bench.version(), ORDERS.definition)
 
 
 def test_a_committed_batch_is_not_written_again(bench: Bench) -> None:
@@ -447,19 +447,20 @@ def test_what_a_batch_has_to_tell_is_committed_with_it(bench: Bench) -> None:
 
 
 def test_a_ledger_of_an_earlier_version_is_written_on(bench: Bench) -> None:
-    rows = [(1, 1, f"{UUID}:1-1", datetime.now(timezone.utc), [(NAME, "live", 1, *[None] * 8)])]
+    first = [(1, 1, f"{UUID}:1-1", datetime.now(timezone.utc), [(NAME, "live", 1, *[None] * 8)])]
     ddl = "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "
     ddl += "tables array<struct<table string, state string, version bigint, changelog_version bigint, "
     ddl += "since_epoch bigint, held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, "
     ddl += "images bigint, reason string>>"
     ledger = DeltaPath(bench.spark, bench.lake.ledger)
     ledger.create(bench.spark.createDataFrame([], ddl).schema, {PIPELINE: "shop", TABLE: "_headgate.ledger"})
-    bench.spark.createDataFrame(rows, ddl).write.format("delta").mode("append").save(bench.lake.ledger)
+    bench.spark.createDataFrame(first, ddl).write.format("delta").mode("append").save(bench.lake.ledger)
     bench.restart()
     assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == []
     report = bench.write(reads(live(2, ("c", 10, 4, "d")).chunk(ORDERS, [(5, "e")])))
     assert report.notifications
-    assert [row.epoch for row in ledger_rows(ledger.read(), limit=9)] == [2, 1]
+    rows = ledger_rows(ledger.read(), limit=9)
+    assert [(row.epoch, row.tables[NAME].definition) for row in rows] == [(2, ORDERS.definition), (1, None)]
 
 
 def test_tables_that_a_stream_which_begins_anew_does_not_find(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from tests.fix_carrier import FakeBatch, FakeTable
 ORDERS = FakeTable()
 WIDER = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
 RETYPED = FakeTable(columns=(("id", "bigint"), ("item", "int")))
+LATER = FakeTable(columns=(*WIDER.columns, ("later", "date")))
 NARROWER = FakeTable(columns=(("id", "bigint"),))
 REKEYED = FakeTable(key=("id", "item"))
 TARGET = Target(dict(ORDERS.columns), ORDERS.key)
@@ -211,8 +212,7 @@ def test_columns_nobody_has_seen_are_not_guessed(seen: FakeTable | None) -> None
 
 
 def test_columns_of_later_statements_are_left_out() -> None:
-    later = FakeTable(columns=(*WIDER.columns, ("later", "date")))
-    fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=later)
+    fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=LATER)
     assert decide(fake).add_columns == ("added",)
 
 
@@ -477,3 +477,70 @@ def test_unreadable_images_in_the_middle_of_what_would_free_a_table() -> None:
     assert (work.apply, work.state.state, work.state.held_epoch) == (False, "stopped", 12)
     ends = FakeBatch(13).snapshot("shop.orders", 11, append=False, last=True).chunk(ORDERS, [(2, "y")])
     assert decide(ends, work.state).state.state == "stopped", "images of the first part's rows were left out"
+
+
+# --- which definition the rows are of
+
+OTHER = FakeTable(fingerprint="other")
+"""The same to Spark, and another definition to MySQL."""
+KNOWN = TableState("shop.orders", "live", version=4, definition="known")
+MODIFY = "ALTER TABLE orders MODIFY item JSON"
+
+
+def definition(fake: FakeBatch, before: TableState | None = KNOWN, **options: Any) -> str | None:
+    state = decide(fake, before, **options).state
+    assert state.state in ("live", "snapshotting")
+    return state.definition
+
+
+def test_images_and_chunks_tell_the_definition() -> None:
+    image, row = [("c", 1, 1, "x")], [(2, "y")]
+    assert definition(FakeBatch(9).live("shop.orders").images(OTHER, image)) == "other"
+    assert definition(FakeBatch(9).live("shop.orders")) == "known"
+    assert definition(FakeBatch(9).live("shop.orders"), LIVE) is None
+    two = FakeBatch(9).live("shop.orders").images(OTHER, image).images(ORDERS, image)
+    assert definition(two) is None, "an ALTER that is not logged: nobody knows which is the newer one"
+    read = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True)
+    assert definition(read.chunk(OTHER, row), None, target=None) == "other"
+    both = FakeBatch(9).snapshot("shop.orders", 8, append=False, last=True).images(ORDERS, image).chunk(OTHER, row)
+    assert definition(both) == "other", "a chunk is as of the batch's end"
+    assert decide(FakeBatch(9).live("shop.orders").images(OTHER, image), KNOWN, current=False).state.definition is None
+
+
+def test_a_table_without_rows_and_a_truncate_tell_nothing() -> None:
+    """What they are given with is what the table looks like when the log is read."""
+    assert definition(FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True).chunk(OTHER, [])) == "known"
+    batch = described(FakeBatch(9).live("shop.orders").images(OTHER, [("t", 1)]))
+    batch.parts["shop.orders"][0].truncates = True
+    batch.ddl.append(DdlRow("shop.orders", "TRUNCATE TABLE orders", "truncate", (9, 1, 1, 0), None, None))
+    assert plan_table("shop.orders", batch, KNOWN, TARGET).state.definition == "known"
+
+
+def test_an_alter_of_indexes_keeps_the_definition() -> None:
+    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders ADD INDEX (item)", "alter", 5, adds=[])
+    assert definition(fake) == "known"
+
+
+def test_after_an_alter_that_adds_columns_an_image_with_them_tells() -> None:
+    def altered() -> FakeBatch:
+        return FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=WIDER)
+
+    before, after = [("c", 1, 1, "x")], [("c", 9, 1, 7, "x")]
+    assert definition(altered()) is None
+    assert definition(altered().images(ORDERS, before)) is None
+    assert definition(altered().images(ORDERS, before).images(WIDER, after)) == WIDER.definition
+    later = AddedColumn("later")
+    twice = altered().ddl("shop.orders", "ALTER TABLE orders ADD later DATE", "alter", 6, adds=[later], schema=LATER)
+    assert definition(twice.images(WIDER, after)) is None, "it may come before the second one"
+
+
+def test_a_reading_settles_the_definition() -> None:
+    begun = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True)
+    begun.ddl("shop.orders", MODIFY, "alter", 5).images(ORDERS, [("c", 1, 1, "x")])
+    assert definition(begun.chunk(OTHER, [])) is None
+    assert definition(begun.chunk(OTHER, [(1, "x")])) == "other"
+    held = decide(FakeBatch(8).ddl("shop.orders", MODIFY, "alter", 5).images(ORDERS, [("c", 1, 1, "x")]), KNOWN).state
+    assert (held.state, held.definition) == ("stale", None)
+    assert definition(FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True), held) is None
+    other = FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True).chunk(OTHER, [(1, "x")])
+    assert definition(other, held) == "other"

@@ -74,6 +74,19 @@ class TableDef:
         text = json.dumps([self.db, self.name, [_canonical(column) for column in self.columns], list(self.key)])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
+    @property
+    def common_fingerprint(self) -> str:
+        """A fingerprint by which definitions that were learnt at different times and places are compared.
+
+        It does without what need not agree although every row means the same: which columns are visible, and characters
+        above U+FFFF in members of ENUM and SET, which information_schema shows as ``?``. Ledgers
+        keep it, so what it is made of has to stay as it is.
+        """
+        columns = [
+            replace(column, visible=True, members=tuple(map(_in_utf8mb3, column.members))) for column in self.columns
+        ]
+        return replace(self, columns=tuple(columns)).fingerprint
+
     def index(self, name: str) -> int:
         """The index of a column, by MySQL's rule that column names differ by more than letter case.
 

@@ -40,7 +40,7 @@ __all__ = ["Ledger", "LedgerRow", "TableState", "find_row", "ledger_notification
 _TABLES_DDL = (
     "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
-    "reason string>>"
+    "reason string, definition string>>"
 )
 _DDL = (
     f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}, "
@@ -68,6 +68,9 @@ class TableState:
     chunks_estimate: int | None = None
     images: int = 0  # images and snapshot rows of this batch
     reason: str | None = None  # stale, stopped: why, and the remedy
+    definition: str | None = None
+    """``TableDef.common_fingerprint`` of the source table as of the row's GTID set, which the current table's rows are
+    of; None: not known, also in rows of earlier versions."""
 
     @property
     def held(self) -> bool:

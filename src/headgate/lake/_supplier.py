@@ -6,6 +6,13 @@ as of one point, whenever they are read. A part is a row group of one of the ver
 names, without the rows that the version's deletion vectors name; neither ever changes, so a part read again gives the
 same rows in the same order. When VACUUM has removed files the bootstrap begins again.
 
+The row also names the definition that each table has at its set, as far as the pipeline knows it, and rows are given
+only while MySQL has the table with that same definition. Under another one they would be encoded and keyed as they were
+not written: a VARCHAR that is JSON by now, columns whose names were swapped, another primary key. Nor does the log tell
+what an ALTER did to them. So a bootstrap waits until the pipeline has come to the ALTER, and then begins again. Where
+the row names none (of an earlier headgate; of a table to which columns were added and that was not written since) only
+the types of the copy's columns are compared.
+
 No Spark is needed: delta-rs reads the tables' logs and deletion vectors, pyarrow their files. Tables whose readers have
 to know more than that (column mapping) are refused.
 
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
     from deltalake.schema import DataType
 
     from headgate._policies import Policies
+    from headgate.catalog import TableDef
     from headgate.mysql import ConnectionSettings
     from headgate.relay import Beginning, LogicalSource, Rows
 
@@ -63,8 +71,14 @@ class LakeSupplier:
         from headgate.relay import Beginning
 
         newest = self._newest()
-        versions = {one["table"]: one["version"] for one in newest["tables"] if one["state"] == "live"}
-        return Beginning(GtidSet.parse(newest["gtid"]), {"lake": self._lake.path, "versions": versions})
+        return Beginning(GtidSet.parse(newest["gtid"]), self._token(newest))
+
+    def _token(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of a row of the ledger: the versions of its live tables, and the definitions of those that name one."""
+        live = [one for one in row["tables"] if one["state"] == "live"]
+        versions = {one["table"]: one["version"] for one in live}
+        definitions = {one["table"]: one["definition"] for one in live if one.get("definition") is not None}
+        return {"lake": self._lake.path, "versions": versions, "definitions": definitions}
 
     def _newest(self) -> dict[str, Any]:
         """The ledger's newest row, by the statistics of its files: each holds a row or a few."""
@@ -92,38 +106,63 @@ class LakeSupplier:
     ) -> Rows | None:
         """Its rows. A column that was added without a default is NULL in files that are older than it.
 
-        :raises PlanGoneError: the files are gone, or the copy has got columns since that it had not.
-        :raises ChunkRetryError: the table has columns that the copy has not, or not of that type.
+        :raises PlanGoneError: the files are gone, or the copy has got the table's definition since.
+        :raises ChunkRetryError: the copy is not of the table's definition, or is being read again because of that.
         :raises UnsupportedError: the copy has NULL where the table cannot.
         """
-        from headgate.columns import TableCodec
         from headgate.mysql import Connection
-        from headgate.relay import Rows, keyed_table
+        from headgate.relay import keyed_table
 
         del executed, hint
         with Connection.open(self._settings) as connection:
             table = keyed_table(connection, source)
+        return self._rows(source, table, token, part)
+
+    def _rows(
+        self, source: LogicalSource, table: TableDef, token: Mapping[str, Any], part: Mapping[str, Any]
+    ) -> Rows | None:
+        """The rows of a part for a table that MySQL has with this definition."""
+        from headgate.columns import TableCodec
+        from headgate.relay import Rows
+
         schema = pa.schema(TableCodec(table, self._policies).fields)
-        copy = self._version(source, token)
-        if copy.lacks(schema):
-            self._wait(source, schema)
+        if self._misfit(source, token, table, schema):
+            self._wait(source, table, schema)
         try:
-            columns = copy.read(part["part"], schema)
+            columns = self._version(source, token).read(part["part"], schema)
         except ValueError as error:
             raise UnsupportedError(f"the copy cannot be read as the table: {error}", table=source.table) from None
         return Rows(table, columns) if columns.num_rows else None
 
-    def _wait(self, source: LogicalSource, schema: pa.Schema) -> NoReturn:
-        """A copy follows its table: what it has not now it may have in the next batch, or have already."""
+    def _misfit(self, source: LogicalSource, token: Mapping[str, Any], table: TableDef, schema: pa.Schema) -> str:
+        """Why a batch's copy is not one of this definition; ``""``: it is, as far as anybody knows.
+
+        :param schema: the definition's columns.
+        """
+        lacking = self._version(source, token).lacks(schema)
+        if lacking:
+            return (
+                f"does not have the table's columns {', '.join(lacking)}: either its pipeline has not come to an ALTER "
+                "TABLE yet, or it has other policies than this relay"
+            )
+        known = token.get("definitions", {}).get(source.table)  # of a bootstrap that an earlier version began: none
+        if known in (None, table.common_fingerprint):
+            return ""
+        return "was written under another definition of the table: its pipeline has not come to an ALTER TABLE yet"
+
+    def _wait(self, source: LogicalSource, table: TableDef, schema: pa.Schema) -> NoReturn:
+        """A copy follows its table: what it is not now it may be in the next batch, or be already."""
         from headgate.relay import PlanGoneError
 
-        lacking = self._version(source, self.begin().token).lacks(schema)
-        if not lacking:
-            raise PlanGoneError(f"the copy of {source.table} has got new columns since its bootstrap began")
-        raise ChunkRetryError(
-            f"the copy in the lake does not have the table's columns {', '.join(lacking)}: either its pipeline has not "
-            "come to an ALTER TABLE yet, or it has other policies than this relay", table=source.table,
-        )  # fmt: skip
+        newest = self._newest()
+        states = {one["table"]: one["state"] for one in newest["tables"]}
+        if states.get(source.table) in ("stale", "snapshotting"):
+            misfit = "is being read again by its pipeline"
+        else:
+            misfit = self._misfit(source, self._token(newest), table, schema)
+        if not misfit:
+            raise PlanGoneError(f"the copy of {source.table} has got the table's definition since its bootstrap began")
+        raise ChunkRetryError(f"the copy in the lake {misfit}", table=source.table)
 
     def _version(self, source: LogicalSource, token: Mapping[str, Any]) -> _Version:
         version = token["versions"].get(source.table)

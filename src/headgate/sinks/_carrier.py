@@ -60,7 +60,7 @@ class Definition:
     """A table's definition, from the carrier's ``_schema``."""
 
     table: str
-    fingerprint: str
+    fingerprint: str  # ``TableDef.common_fingerprint``
     key: tuple[str, ...]
     columns: tuple[Column, ...]
 

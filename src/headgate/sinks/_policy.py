@@ -205,6 +205,8 @@ def plan_table(
     passing = before is None and table not in batch.header.tables and verdict.gone and log is None
     _tell(verdict, None if freed else before)
     state = _state_after(table, batch, before, info, verdict, parts, freed=freed)
+    if current and verdict.held is None:
+        state = replace(state, definition=_definition_after(table, batch, before, parts))
     # Chunks may be appended only where no earlier reading of the table can have left rows.
     appends = info.append and not shape.replace and (target is None or target.since_epoch == info.since_epoch)
     reread = info.since_epoch is not None and not appends
@@ -547,3 +549,27 @@ def _state_after(
         images=sum(part.images for part in parts),
         reason=verdict.reason if verdict.held else None,
     )
+
+
+def _definition_after(table: str, batch: Batch, before: TableState | None, parts: Sequence[Part]) -> str | None:
+    """The fingerprint of the definition that the table has at the batch's end; None: it cannot be told.
+
+    Rows of a chunk have it: DDL after the end would have spoiled them. Images of the log have the one that the table
+    had at their place, which is that of the end unless a statement of the batch changed it after them. An image shows
+    that it comes after an ALTER that adds columns by having them all; for other statements there is no telling. A
+    TRUNCATE, and a table without rows, are given with what the table looks like when the log is read, perhaps later.
+    """
+    found = [part for part in parts if part.images and not part.truncates]
+    chunks = [part.definition for part in found if part.kind == "chunk"]
+    shown = chunks or [part.definition for part in found]
+    changes = [ddl for ddl in batch.ddl if table in (ddl.table, ddl.new_name) and ddl.action != "truncate"]
+    altered = [ddl for ddl in changes if ddl.adds != ()]  # the others may choose another key, which images then show
+    if altered and not chunks:
+        if any(ddl.adds is None for ddl in altered):
+            return None
+        added = {column.name for ddl in altered for column in ddl.adds or ()}
+        shown = [definition for definition in shown if added <= definition.types.keys()]
+    fingerprints = {definition.fingerprint for definition in shown}
+    if len(fingerprints) == 1:
+        return fingerprints.pop()
+    return before.definition if before is not None and not fingerprints and not altered else None

@@ -392,7 +392,8 @@ def schema_json(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT
         for c in table.columns
     ]  # fmt: skip
     value = {
-        "table": table.full_name, "fingerprint": table.fingerprint, "key": list(table.key_names), "columns": columns,
+        "table": table.full_name, "fingerprint": table.common_fingerprint, "key": list(table.key_names),
+        "columns": columns,
     }  # fmt: skip
     text = json.dumps(value, sort_keys=True)
     if len(_SCHEMAS) >= 10_000:
