@@ -38,12 +38,13 @@ REQUESTS = (
     "containerStats/inbound/events/psources", "containerStats/inbound/events/psource/person:1",
     "containerStats/outbound/events/sources", "containerStats/outbound/events/source/41",
     "containerStats/outbound/events/psource/person", "containerStats/outbound/events/clients",
-    "containerStats/outbound/events/client/127.0.0.1", "relayStats/outbound/http/total",
+    "containerStats/outbound/events/client/127.0.0.1", "containerStats/inbound/total",
+    "containerStats/container?pretty", "relayStats/outbound/http/total",
     "relayStats/outbound/http/sources", "relayStats/outbound/http/source/40", "relayStats/outbound/http/clients",
     "relayStats/outbound/http/client/127.0.0.1",
 )  # fmt: skip
 UNTOLD = {"date", "content-length"}
-CLOCK = re.compile(rb'("(?:timeSince\w+|timeLag|latency\w+)" ?: ?)[0-9.]+')
+CLOCK = re.compile(rb'("(?:timeSince\w+|timestampLastResetMs|timeLag|latency\w+)" ?: ?)[0-9.]+')
 
 
 def crc(data: bytes) -> bytes:

@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from headgate.relay import Tenant, Token
+from headgate.relay._container import ContainerStats
 from headgate.relay._stats import EventStats
 from headgate.relay._traffic import Traffic
 from tests.relay.rows import UUID, block, people
@@ -226,7 +227,7 @@ def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
             _, more = second.get("containerStats/outbound/clients")
             found, _ = first.get(path)
             assert (found["numOpenConns"], found["numBytes"]) == (2, size + more)
-            assert found["dimension"] == ("outbound.total" if path == TOTAL else "127.0.0.1")
+            assert found["dimension"] == ("outbound" if path == TOTAL else "127.0.0.1")
         third = Connection(relay)
         with contextlib.closing(third):
             while (found := third.get(path)[0])["numClosedConns"] < 2:
@@ -273,3 +274,80 @@ def test_addresses_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
         traffic.lost(number, client, None)
     assert (traffic.total.closed, traffic.total.open, traffic.total.bytes) == (4, {}, 40)
     assert len(traffic.total.clients) == 3
+
+
+def test_the_relay_itself_connects_to_nobody_by_http(relay: Served) -> None:
+    path = "containerStats/inbound/total"
+    found = relay.get(path).json
+    assert list(found) == list(relay.get(TOTAL).json)
+    assert found["dimension"] == "inbound"
+    assert not any(value for name, value in found.items() if name not in ("dimension", *CLOCKS))
+    since = found["timestampLastResetMs"]
+    while relay.get(path, method="POST", reset="").json["timestampLastResetMs"] == since:
+        pass  # a ms has to pass
+    assert relay.get(TOTAL).json["numClosedConns"] > 0
+    assert relay.get("containerStats/sideways/total").status == 500
+
+
+# --- the server as a whole
+
+CLOCKS = ("timestampLastResetMs", "timeSinceLastResetMs")
+CONTAINER = "containerStats/container"
+
+
+def test_requests_and_errors_of_the_server(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = relay.get(CONTAINER).json
+
+    def since() -> dict[str, int]:
+        found = relay.get(CONTAINER).json
+        return {name: found[name] - before[name] for name in found if name.startswith(("workerTaskCount", "error"))}
+
+    assert since() == {
+        "workerTaskCount": 1, "errorCount": 0, "errorUncaughtCount": 0, "errorRequestProcessingCount": 0,
+    }  # fmt: skip
+    wrong: list[dict[str, Any]] = [
+        {"size": "x"}, {"filters": {"40": {"partitionType": "X"}}}, {"checkPoint": {"windowScn": 5}}
+    ]  # fmt: skip
+    for asked in wrong:
+        assert relay.get("stream", **{**EVENTS, **asked}).status == 500
+    assert relay.get("stream", **EVENTS).status == 200
+    monkeypatch.setattr(Traffic, "clients", lambda _: 1 / 0)
+    assert relay.get("containerStats/outbound/clients").body == b"Internal Server Error"
+    assert since() == {
+        "workerTaskCount": 7, "errorCount": 4, "errorUncaughtCount": 3, "errorRequestProcessingCount": 1,
+    }  # fmt: skip
+
+
+def test_maxima_are_those_that_were_seen() -> None:
+    stats = ContainerStats()
+    asked = []
+    for requests, threads in ((7, 1), (3, 4), (5, 0), (2, 2)):
+        for _ in range(requests):
+            stats.answered(good=True, processing=True)
+        found = stats.to_json(threads, waiting=threads + 1)
+        asked.append((found["workerTaskCount"], found["workerTaskMax"], found["workerThreadMax"]))
+        assert (found["workerThreadRate"], found["workerTaskQueueSize"]) == (threads, threads + 1)
+    assert asked == [(7, 0, 1), (10, 3, 4), (15, 5, 4), (17, 5, 4)]
+
+
+def test_threads_that_work(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    working, release = threading.Semaphore(0), threading.Event()
+
+    def decoded(*_given: Any, **_more: Any) -> Any:
+        working.release()
+        assert release.wait(PATIENCE_SECONDS)
+        return []
+
+    monkeypatch.setattr("headgate.relay._http._reading.decoded", decoded)
+    asking = [threading.Thread(target=relay.get, args=["stream"], kwargs={**EVENTS, "output": "rows"}) for _ in "ab"]
+    for one in asking:
+        one.start()
+    for _ in asking:
+        assert working.acquire(timeout=PATIENCE_SECONDS)
+    found = relay.get(CONTAINER).json
+    release.set()
+    for one in asking:
+        one.join(PATIENCE_SECONDS)
+    assert (found["workerThreadRate"], found["workerThreadMax"], found["workerTaskQueueSize"]) == (2, 2, 0)
+    found = relay.get(CONTAINER).json
+    assert (found["workerThreadRate"], found["workerThreadMax"]) == (0, 2)

@@ -1,7 +1,9 @@
-"""Who is connected and how much was sent to whom: the connections of ``/containerStats/outbound``.
+"""Who is connected and how much was sent to whom: the connections of ``/containerStats/outbound`` and ``inbound``.
 
-Names are Databus's (``ContainerTrafficTotalStatsEvent.java``). A client is here an address, because a connection has no
-tenant before its first request. All of it is counted in the server's one thread.
+Names are Databus's (``ContainerTrafficTotalStatsEvent.java``, ``ContainerStatisticsCollector.java``): outbound are the
+connections by which events go out, which consumers make, and inbound the HTTP connections that the relay makes itself.
+Like Databus's relay of MySQL it makes none; those to MySQL are of neither kind. A client is here an address, because a
+connection has no tenant before its first request. All of it is counted in the server's one thread.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ class Traffic:
     """The connections of one relay."""
 
     def __init__(self) -> None:
-        self.total = TrafficStats("outbound.total")
+        self.total = TrafficStats("outbound")
+        self.inbound = TrafficStats("inbound")
         self._clients: OrderedDict[str, TrafficStats] = OrderedDict()
 
     def clients(self) -> list[str]:

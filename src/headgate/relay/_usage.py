@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from headgate.relay._container import ContainerStats
 from headgate.relay._stats import EventStats
 
 __all__ = ["HttpStats", "OfClient", "Outcome", "Usage"]
@@ -104,6 +105,7 @@ class Usage:
     def __init__(self) -> None:
         self.total = HttpStats("total")
         self.by_source: dict[int, HttpStats] = {}
+        self.container = ContainerStats()
         self._clients: OrderedDict[str, OfClient] = OrderedDict()
 
     def clients(self) -> list[str]:
@@ -126,6 +128,7 @@ class Usage:
 
     def count(self, client: str, command: str, outcome: Outcome, seconds: float) -> None:
         """A request was answered."""
+        self.container.answered(good=outcome == "good", processing=outcome != "bad request")
         for one in (self.total, self._client(client).http):
             one.count(command, outcome, seconds)
 

@@ -127,7 +127,11 @@ class _Served:
         """One request."""
         request = Request(scope, receive)
         client, began = client_of(request), time.monotonic()
-        response, outcome = await self._answer(client, request)
+        try:
+            response, outcome = await self._answer(client, request)
+        except Exception:
+            self._usage.container.failed()
+            raise
         address = "unknown" if request.client is None else request.client.host
         if isinstance(response, StreamingResponse):
             response.body_iterator = _counted(response.body_iterator, self._traffic, address)

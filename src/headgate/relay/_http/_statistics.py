@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.relay._container import ContainerStats
 from headgate.relay._http._commands import PRETTY, Command, object_of, reply
 from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, presence, segment
 from headgate.relay._relay import Partition, Relay
@@ -30,6 +32,7 @@ def _schema(example: Mapping[str, Any]) -> dict[str, Any]:
 _COUNTERS: Final = _schema(EventStats("").to_json())
 _CALLS: Final = _schema(HttpStats("").to_json())
 _CONNECTIONS: Final = _schema(TrafficStats("").to_json())
+_CONTAINER: Final = _schema(ContainerStats().to_json(0, 0))
 _NAMES: Final = {"type": "array", "items": {"type": "string"}}
 _CHANGES: Final = (
     presence("reset", "Begin to count anew."),
@@ -77,13 +80,18 @@ def commands(relay: Relay) -> list[Command]:
             [segment("client", "Its name."), PRETTY], _COUNTERS, changes=_CHANGES,
         ),
         Command(
-            "/containerStats/outbound/total", found.traffic, "Counters of all connections", [PRETTY], _CONNECTIONS,
-            changes=_CHANGES,
+            "/containerStats/{way}/total", found.traffic,
+            "Counters of all connections that consumers make (outbound), or the relay itself by HTTP (inbound: none)",
+            [way, PRETTY], _CONNECTIONS, changes=_CHANGES,
         ),
         Command("/containerStats/outbound/clients", found.connected, "The addresses that connected", [PRETTY], _NAMES),
         Command(
             "/containerStats/outbound/client/{client}", found.traffic_of, "Counters of an address's connections",
             [segment("client", "The address."), PRETTY], _CONNECTIONS, changes=_CHANGES,
+        ),
+        Command(
+            "/containerStats/container", found.container, "Requests, the threads that answer them, and errors",
+            [PRETTY], _CONTAINER,
         ),
         Command("/containerStats/{rest:path}", found.nothing, "A path that names no counters", shown=False),
         Command(f"{_HTTP}total", found.http, "Counters of all requests", [PRETTY], _CALLS, changes=_CHANGES),
@@ -178,7 +186,8 @@ class _Statistics:
         return found
 
     async def traffic(self, request: Request, given: Mapping[str, Any]) -> Response:
-        stats = self._relay.traffic.total
+        traffic = self._relay.traffic
+        stats = traffic.inbound if given["way"] == "inbound" else traffic.total
         return _told(request, given, stats.to_json(), [stats])
 
     async def connected(self, request: Request, given: Mapping[str, Any]) -> Response:
@@ -190,6 +199,12 @@ class _Statistics:
         if stats is None:
             raise InvalidParameterError("containerStats", "outbound/client/", given["client"])
         return _told(request, given, stats.to_json(), [stats])
+
+    async def container(self, request: Request, given: Mapping[str, Any]) -> Response:
+        del given
+        workers = to_thread.current_default_thread_limiter()
+        waiting = workers.statistics().tasks_waiting
+        return reply(request, self._relay.usage.container.to_json(int(workers.borrowed_tokens), waiting))
 
     async def nothing(self, request: Request, given: Mapping[str, Any]) -> Response:
         del given
