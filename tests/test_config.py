@@ -53,7 +53,9 @@ def test_both_modes_in_a_fixed_order() -> None:
     [
         ('server_ids = "5400-5499"', "sever_ids = 1", r"unknown key source\.sever_ids; did you mean server_ids\?"),
         ('name = "shop"', "", "name is missing"),
-        ('name = "shop"', 'name = "a/b"', "name"),
+        ('name = "shop"', 'name = "a/b"', "name: the pipeline's name: letters, digits"),
+        ("[source]", "[sorce]", r"unknown key sorce; did you mean source\?"),
+        ('[tables."shop.orders"]', "[tables.shop.orders]", r'stands in quotes: \[tables\."shop\.orders"\]'),
         ("headgate@", "headgate:secret@", "leave the password out"),
         ("mysql://", "postgres://", "mysql://user@host"),
         ('"shop.*", ', '"orders", ', r"source\.tables.*db\.table"),

@@ -161,4 +161,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from None
+        # What create_server says of it names the address once more.
+        reason = (error.strerror or str(error)).partition(" (while attempting to bind")[0]
+        raise ConfigError(f"cannot listen on {host}, port {port}: {reason}") from None

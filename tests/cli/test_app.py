@@ -56,6 +56,31 @@ def test_help_lists_the_commands_that_exist() -> None:
     assert "Print the changes" in run()[1]
 
 
+def test_help_is_text_that_flows(use: Use) -> None:
+    def tried() -> None:
+        """First.
+
+        A line that ends
+        here.
+
+        Examples:
+          headgate try one
+
+          headgate try two
+        """
+
+    use(tried)
+    out = run("try", "--help")[1]
+    assert "A line that ends here." in out
+    assert [line.strip() for line in out.splitlines() if "try " in line][1:] == ["headgate try one", "headgate try two"]
+    assert "password comes from the environment" in " ".join(run()[1].split())
+    assert not [line for line in run()[1].splitlines() if line.strip() == "comes"]
+
+
+def test_help_shows_brackets_as_they_are() -> None:
+    assert "[[tenants]]" in " ".join(run("relay", "--help")[1].split())
+
+
 def test_commands_without_a_module_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_app, "COMMANDS", {"none": ("headgate.cli._none", "Is not."), **_app.COMMANDS})
     assert "none" not in run("--help")[1]

@@ -27,6 +27,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.testing import MySQLServer, replica_pair
+from tests.logged import logged_here
 
 SRC = str(Path(headgate.__file__).parents[1])
 DEADLINE_SECONDS = 240
@@ -141,6 +142,18 @@ def do(server: MySQLServer, db: str, *statements: str) -> None:
 
 
 UPSERT, DELETE = 1, 2
+
+
+def test_a_table_that_is_not_there_is_told(
+    mysql_server: MySQLServer, mysql_db: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.orders (id INT PRIMARY KEY)")
+    sources = (LogicalSource(1, "a.Order", f"{mysql_db}.orders"), LogicalSource(2, "a.Item", f"{mysql_db}.itmes"))
+    with relaying(mysql_server, *sources, LogicalSource(9, "a.All", f"{mysql_db}.x*")):
+        told = [record.getMessage() for record in logged_here(caplog)]
+    assert told == [
+        f"test: there is no table {mysql_db}.itmes (source a.Item) yet: check the spelling (case counts) and the grants"
+    ]
 
 
 def test_transactions_whole_in_order_and_every_change(mysql_server: MySQLServer, mysql_db: str) -> None:

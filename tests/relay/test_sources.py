@@ -129,6 +129,22 @@ partition = 3
 """
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
+        ("table =", "tabel =", r"unknown key physical\.0\.sources\.0\.tabel; did you mean table\?"),
+        ("policy =", "polcy =", r"unknown key buffer\.polcy; did you mean policy\?"),
+        ('table = "shop.*"', "", r"physical\.0\.sources\.0\.table is missing$"),
+    ],
+)
+def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, said: str) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(TOML.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=said):
+        load_relay([file])
+
+
 def test_toml(tmp_path: Path) -> None:
     file = tmp_path / "relay.toml"
     file.write_text(TOML)

@@ -27,7 +27,7 @@ def test_it_serves_within_the_block(tmp_path: Path) -> None:
     before = serving_threads()
     with Serving(app, "127.0.0.1", 0) as page:
         assert page.url == f"http://127.0.0.1:{page.port}/"
-        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1, port {page.port}"):
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1, port {page.port}: Address already in use$"):
             Serving(app, "127.0.0.1", page.port)
         connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
         connection.request("GET", "/api/status")

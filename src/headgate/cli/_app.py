@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -73,7 +75,8 @@ class _LazyCommand(typer.core.TyperCommand):
         module = importlib.import_module(self._module)
         function: Callable[..., Any] = getattr(module, "command", None) or getattr(module, str(self.name))
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        single.command(self.name, context_settings=_SETTINGS)(function)
+        text = _flowing(inspect.getdoc(function) or "")
+        single.command(self.name, help=text, context_settings=_SETTINGS)(function)
         return typer.main.get_command(single)
 
 
@@ -126,6 +129,13 @@ class _Headgate(typer.core.TyperGroup):
         return code
 
 
+def _flowing(text: str) -> str:
+    """A docstring without the line ends inside of its paragraphs, which the width of a terminal knows nothing of; lines
+    that begin with a blank stay.
+    """
+    return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
+
+
 def _without_debug(args: Sequence[str]) -> tuple[list[str], bool]:
     """The words without ``--debug``, and whether it was there; after ``--`` nothing is an option."""
     end = args.index("--") if "--" in args else len(args)
@@ -140,7 +150,8 @@ def _told(error: Exception, *, debug: bool) -> int:
     if isinstance(error, _USAGE_ERROR):
         context: Any = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headgate"
-        text, code = f"{str(error.format_message()).rstrip('.')} (see {path} --help)", MISUSED  # type: ignore[attr-defined]
+        said = str(error.format_message()).replace(": Value error, ", ": ").rstrip(".")  # type: ignore[attr-defined]
+        text, code = f"{said} (see {path} --help)", MISUSED
     elif isinstance(error, HeadgateError):
         text, code = str(error), MISUSED if isinstance(error, ConfigError) else FAILED
     else:
@@ -178,7 +189,19 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+_HELP: Final = """\
+Brings MySQL tables into Delta tables, exactly, and keeps them up to date.
+
+Start with [bold]headgate demo[/bold]; on a server of your own with [bold]headgate check mysql://user@host:3306[/bold],
+then [bold]headgate init[/bold] and [bold]headgate run[/bold]. The password comes from the environment variable
+HEADGATE_PASSWORD.
+
+Exit codes: 0 fine, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
+The first Ctrl-C ends a command cleanly, a second one at once.
+"""
+
+
+@app.callback(help=_flowing(_HELP))
 def _headgate(
     ctx: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
@@ -186,15 +209,7 @@ def _headgate(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Brings MySQL tables into Delta tables, exactly, and keeps them up to date.
-
-    Start with [bold]headgate demo[/bold]; on a server of your own with [bold]headgate check
-    mysql://user@host:3306[/bold], then [bold]headgate init[/bold] and [bold]headgate run[/bold]. The password comes
-    from the environment variable HEADGATE_PASSWORD.
-
-    Exit codes: 0 fine, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
-    The first Ctrl-C ends a command cleanly, a second one at once.
-    """
+    """What holds for all commands; alone it prints the help."""
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())  # noqa: T201 - what else could be meant
 

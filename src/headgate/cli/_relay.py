@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
 from collections.abc import Mapping
@@ -48,7 +49,9 @@ def command(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            "--token-file", metavar="FILE", help="A token that every request needs. Several: [[tenants]] in relay.toml."
+            "--token-file",
+            metavar="FILE",
+            help="A token that every request needs. Several: [\\[tenants]] in relay.toml.",
         ),
     ] = None,
     tls_cert: Annotated[
@@ -224,6 +227,7 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
         tls=tls,
         connections=relay.traffic,
     )
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with relay, serving, on_interrupt(ended.set):
         gc.freeze()  # what is loaded stays; looking through it again and again would hold everybody up
         write_lines([serving.url])

@@ -20,6 +20,7 @@ password is ever part of these values: they name where it is. docs/configuration
 
 from __future__ import annotations
 
+from headgate.config._explain import explain
 from headgate.config._file import ConfigFile, check_change, write_config
 from headgate.config._outside import (
     KafkaChannelConfig,
@@ -46,6 +47,7 @@ __all__ = [
     "UiConfig",
     "WebhookConfig",
     "check_change",
+    "explain",
     "load_config",
     "parse_config",
     "write_config",

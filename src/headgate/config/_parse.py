@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from headgate.config._outside import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
+from headgate.config._explain import explain
 from headgate.config._pipeline import PipelineConfig
-from headgate.config._source import SourceConfig, TableConfig
-from headgate.config._target import TargetConfig
 from headgate.errors import ConfigError
 
 __all__ = ["load_config", "parse_config"]
@@ -60,7 +57,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     try:
         return PipelineConfig.model_validate(value)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error)}") from None
+        raise ConfigError(f"{where}: {explain(error, PipelineConfig)}") from None
 
 
 def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> None:
@@ -71,32 +68,3 @@ def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> Non
     path = table.get(key) if isinstance(table, dict) else None
     if isinstance(path, str) and path and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
         table[key] = os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
-
-
-def _explain(error: ValidationError) -> str:
-    """The first mistake, in one line."""
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    if first["type"] == "extra_forbidden":
-        known = sorted(field.alias or name for name, field in _model_at(place[:-1]).model_fields.items())
-        near = difflib.get_close_matches(place[-1], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"unknown key {'.'.join(place)}{hint} (known there: {', '.join(known)})"
-    if first["type"] == "missing":
-        return f"{'.'.join(place)} is missing: {_description(place)}"
-    text = " ".join(first["msg"].removeprefix("Value error, ").split())
-    return f"{'.'.join(place)}: {text}" if place else text
-
-
-def _model_at(place: list[str]) -> type[BaseModel]:
-    models: dict[str, type[BaseModel]] = {
-        "source": SourceConfig, "target": TargetConfig, "tables": TableConfig, "ui": UiConfig,
-        "notifications": NotificationsConfig, "notifications.kafka": KafkaChannelConfig,
-        "notifications.webhook": WebhookConfig,
-        "signals": SignalsConfig, "signals.kafka": KafkaChannelConfig,
-    }  # fmt: skip
-    return models.get(".".join(place)) or models.get(place[0], PipelineConfig) if place else PipelineConfig
-
-
-def _description(place: list[str]) -> str:
-    return (_model_at(place[:-1]).model_fields[place[-1]].description or "").replace("`", "")

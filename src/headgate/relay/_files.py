@@ -1,4 +1,4 @@
-"""Small JSON files that are there whole or not at all, and locks beside them."""
+"""Small JSON files that are there whole or not at all, and locks beside them or on all of a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from headgate.errors import ConfigError
 
-__all__ = ["locked", "read_json", "write_json"]
+__all__ = ["locked", "owned", "read_json", "write_json"]
 
 
 @contextlib.contextmanager
@@ -28,6 +28,31 @@ def locked(file: Path) -> Iterator[None]:
         raise ConfigError(f"{file} cannot be locked: {error.strerror or error}") from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Alone in ``folder``, among all processes and threads that ask for it by this, as long as the block lasts; the
+    system ends it with the process.
+
+    :raises ConfigError: it is somebody else's, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror or error}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            owner = lock.read().strip() or "another process"
+            raise ConfigError(f"{folder} is in use by {owner}: stop it, or choose another folder") from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
         yield
 
 

@@ -2,11 +2,14 @@
 
 The state folder: ``partition-<id>.json`` (position and SCN), ``partition-<id>/*.events`` (the buffer's segments),
 ``sources.json`` (ids of patterns' tables), ``generations.json`` (unless relays share one elsewhere), ``log-<id>/`` (the
-log itself, if it is kept).
+log itself, if it is kept), ``lock``. It is one relay's alone, from when that is made until it ends: two would write
+over each other's positions and files, so the second one is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, State, load_state
+from headgate.relay._files import owned
 from headgate.relay._given import Given
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
@@ -28,8 +32,11 @@ from headgate.relay._stats import EventStats
 from headgate.relay._traffic import Traffic
 from headgate.relay._usage import Usage
 
-_BEFORES_SINCE: Final = 2
 __all__ = ["Partition", "Relay", "StartOf"]
+
+log = logging.getLogger("headgate")
+
+_BEFORES_SINCE: Final = 2
 
 StartOf = Callable[[PhysicalSource], GtidSet]
 """What counts as already had of a source that has no state yet."""
@@ -66,13 +73,21 @@ class Relay:
     :param anew: ask it for all sources. What lies between an old state and the new beginning is lost, so the buffers
         are empty, SCNs go on behind the old ones, and consumers with older checkpoints are told that they are too far
         behind.
-    :raises HeadgateError: a folder cannot be used, or whatever ``start`` raises.
+    :raises HeadgateError: a folder cannot be used, another relay has the state folder, or whatever ``start`` raises.
     """
 
     def __init__(self, config: RelayConfig, start: StartOf, *, anew: bool = False) -> None:
         if config.before_images and config.event_version < _BEFORES_SINCE:
             raise ConfigError("before_images takes events of version 2: event_version = 2 (--event-version 2)")
         self.config = config
+        folder = config.state
+        with contextlib.ExitStack() as held:
+            if folder is not None:
+                held.enter_context(owned(folder))
+            self._put_together(config, start, anew)
+            self._held = held.pop_all()
+
+    def _put_together(self, config: RelayConfig, start: StartOf, anew: bool) -> None:
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
         self.registry = Registry(config.schemas, config.types)
@@ -115,13 +130,26 @@ class Relay:
 
     def __enter__(self) -> Relay:
         """:raises HeadgateError: a server cannot be asked, or a table cannot be followed."""
-        for partition in self.partitions.values():
-            partition.feeder.prepare()
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(self._held)
+            for partition in self.partitions.values():
+                partition.feeder.prepare()
+                self._tell_missing(partition.source)
+            undo.pop_all()
         for partition in self.partitions.values():
             if partition.log_feeder is not None:
                 partition.log_feeder.start()
             partition.feeder.start()
         return self
+
+    def _tell_missing(self, physical: PhysicalSource) -> None:
+        """A table that is not there may come; but perhaps its name is wrong."""
+        for one in physical.sources:
+            if not one.is_pattern and not self.registry.versions(one.name):
+                log.warning(
+                    "%s: there is no table %s (source %s) yet: check the spelling (case counts) and the grants",
+                    physical.name, one.table, one.name,
+                )  # fmt: skip
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -130,6 +158,7 @@ class Relay:
             if partition.log_feeder is not None:
                 partition.log_feeder.stop()  # the feeder, which reads its log, hears of it, too
             partition.feeder.stop()
+        self._held.close()
 
     def status(self) -> tuple[str, str]:
         """Databus's word for how it is, and why."""

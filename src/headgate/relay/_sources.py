@@ -47,6 +47,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate._tokens import Token
 from headgate.catalog import TablePatterns
+from headgate.config import explain
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._events._schemas import Types
@@ -365,9 +366,7 @@ def _from_toml(text: str, file: Path) -> RelayConfig:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{file}: {place}: {first['msg']}") from None
+        raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
     physical = tuple(_toml_physical(one, file) for one in given.physical)
     paths = {name: _path(getattr(given, name), file) for name in _PATHS}
     return RelayConfig(
