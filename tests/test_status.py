@@ -172,7 +172,8 @@ def test_a_failure_that_is_tried_again(run: Run) -> None:
         assert run.read().error is None
 
 
-def test_a_planner_that_cannot_reach_the_server(run: Run) -> None:
+def test_a_planner_that_cannot_reach_the_server(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headgate")
     run.inbox.write("trouble.json", {"error": "of a run that was killed", "since_us": 0})
     with run.writer as writer:
         writer.starts()
@@ -187,6 +188,10 @@ def test_a_planner_that_cannot_reach_the_server(run: Run) -> None:
         run.inbox.delete("trouble.json")
         status = run.beat(5)
         assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0)
+        assert [(one.levelname, one.getMessage()) for one in logged_here(caplog)] == [
+            ("WARNING", "cannot connect to MySQL; trying again"),
+            ("INFO", "going on, 16 s after this began: still cannot"),
+        ]
         run.inbox.write("trouble.json", {"error": "nonsense"})
         assert run.beat(5).error is None
     assert run.read().error is None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.mysql import Connection, ConnectionSettings, Prerequisite
 
 __all__ = [
+    "check_asked",
     "check_config",
     "check_patterns",
     "check_signal_topic",
@@ -68,6 +69,8 @@ def check_source(config: PipelineConfig) -> list[str]:
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
         rows += [row for row in reads if row is not None]
         accepted = [table for table in found if config.accepts_cascades(table.full_name)]
+        for name in sorted({*config.tables} - {*names}):
+            log.warning('[tables."%s"] is for no table that is there and followed: case counts', name)
         rows += cascades(connection, [(table.db, table.name) for table in found if table not in accepted])
         for row in cascades(connection, [(table.db, table.name) for table in accepted]):
             log.warning("%s change its rows unseen (%s); its target will differ from it", row.name, row.actual)
@@ -161,6 +164,18 @@ def check_patterns(patterns: Sequence[str], tables: Sequence[str]) -> None:
             raise ConfigError(f"there is no table {pattern} on the server, or the user has no SELECT on it")
     if not tables:
         raise ConfigError(f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any")
+
+
+def check_asked(patterns: Sequence[str], tables: Sequence[str]) -> None:
+    """``ConfigError`` if one of the patterns of what is to be read again matches none of the pipeline's tables."""
+    from headgate.catalog import TablePatterns
+
+    for pattern in patterns:
+        if pattern.startswith("!"):
+            continue
+        wanted = TablePatterns([pattern])
+        if not any(wanted.matches(*table.split(".", 1)) for table in tables):
+            raise ConfigError(f"no table of this pipeline matches {pattern}, which is to be read again: case counts")
 
 
 def connection_settings(config: PipelineConfig) -> ConnectionSettings:

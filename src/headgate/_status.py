@@ -63,6 +63,7 @@ class StatusWriter:
     """Keeps the status of one run; all methods may be called from any thread.
 
     :param beat_seconds: how often the file is written when nothing happens.
+    :param on_status: told what is written, in the thread that writes.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class StatusWriter:
         beat_seconds: float = _BEAT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        on_status: Callable[[Status], None] | None = None,
     ) -> None:
+        self._on_status = on_status
         self._inbox, self._pipeline, self._beat_seconds = inbox, pipeline, beat_seconds
         self._clock, self._wall_us = clock, wall_us
         self._lock = threading.Lock()
@@ -227,6 +230,9 @@ class StatusWriter:
                 if not self._warned:
                     log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
                 self._warned = True
+            status = self._status
+        if self._on_status is not None:
+            self._on_status(status)
 
     def _beat(self) -> None:
         while not self._ending.wait(self._beat_seconds):
@@ -245,6 +251,9 @@ class StatusWriter:
                 self._trouble = " ".join(str(found.get("error")).split()), found["since_us"]
                 if before is None or before[1] != self._trouble[1]:
                     self._warn("error", self._trouble[0])
+                    log.warning("%s; trying again", self._trouble[0])
+            elif before is not None:
+                log.info("going on, %.0f s after this began: %s", (self._wall_us() - before[1]) / 1e6, before[0])
 
 
 def tell_failure(inbox: Inbox, pipeline: str, error: BaseException) -> None:

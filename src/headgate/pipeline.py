@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate import errors
 from headgate._checks import (
+    check_asked,
     check_config,
     check_patterns,
     check_signal_topic,
@@ -44,7 +45,7 @@ from headgate.errors import (
     TargetError,
     Transient,
 )
-from headgate.lake import Inbox, Lake, TableChannel, build_session, forget_position, ledger_notifications
+from headgate.lake import Inbox, Lake, Status, TableChannel, build_session, forget_position, ledger_notifications
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
     "Pipeline",
     "check_config",
     "check_patterns",
+    "check_signal_topic",
     "check_source",
     "connection_settings",
     "find_error",
@@ -133,25 +135,30 @@ class Pipeline:
         on_progress: Callable[[BatchReport], None] | None = None,
         quiet: bool | None = None,
         on_start: Callable[[], None] | None = None,
+        on_status: Callable[[Status], None] | None = None,
     ) -> None:
         """Read the tables, then follow their changes.
 
         :param once: end when all tables are read and everything is applied that the server had executed at the start.
-        :param resnapshot: patterns of tables to read again.
+        :param resnapshot: patterns of tables to read again; each must match one.
         :param on_progress: called after each batch, in another thread.
         :param quiet: keep Spark's log off stderr; default: unless ``[spark]`` sets ``log.level``.
         :param on_start: called when the Spark session is there: the moment to install signal handlers, because Spark
             installs one for Ctrl-C that cancels its jobs.
+        :param on_status: called every few seconds, in any thread.
         :raises HeadgateError: what ended the run, but for :meth:`stop`.
         """
         inbox = Inbox(self.lake.inbox)
         try:
             check_signal_topic(self.config)
             tables = check_config(self.config)
+            check_asked(resnapshot, tables)
         except HeadgateError as error:
             tell_failure(inbox, self.config.name, error)
             raise
-        with _locked(self.lake), StatusWriter(inbox, self.config.name) as status:
+        with _locked(self.lake), StatusWriter(inbox, self.config.name, on_status=on_status) as status:
+            told = self.config.name, self.config.source.url, self.lake.path, len(tables)
+            log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *told)
             spark = self._spark or build_session(
                 self.config.name,
                 self.config.spark,
@@ -332,6 +339,8 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
             return self._cause(error)
         self._ending = True
+        if stop.is_set() and self._idle.locked():
+            log.info("stopping: the batch under way may finish (%.0f s)", _FINISH_SECONDS)
         if self._idle.acquire(timeout=_FINISH_SECONDS):
             self._idle.release()
         else:

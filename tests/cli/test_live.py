@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from headgate.cli._live import LiveView, LogView, TableProgress
-from headgate.lake import TableState, duration
+from headgate.lake import Status, TableState, TableStatus, duration
 from headgate.sinks import BatchReport
 from tests.logged import logged_here
 
@@ -56,6 +56,42 @@ def test_names_and_reasons_are_shown_as_they_are() -> None:
     assert "starting Spark" in shown
     assert NAME in shown
     assert "DROP TABLE `[b]x`; gone" in shown
+
+
+def status(state: str, error: str | None = None) -> Status:
+    tables = {"shop.before": TableStatus(state="stopped", reason="DROP TABLE")}
+    return Status(
+        pipeline="shop", pid=1, host="h", started_us=0, updated_us=0, state=state, error=error, tables=tables,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def drawn(view: LiveView) -> str:
+    screen = Console(file=io.StringIO(), width=120, color_system=None)
+    screen.print(view._draw())
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue()
+
+
+def test_between_batches_the_status_is_shown() -> None:
+    view = LiveView(Console(file=io.StringIO()))
+    assert drawn(view) == "starting Spark …\n"
+    view.begins()
+    assert drawn(view) == "the first batch is being read …\n"
+    view.tell(status("idle"))
+    assert "shop.before │ stopped │ DROP TABLE" in drawn(view)
+    assert drawn(view).endswith("waiting for changes\n")
+    view.take(report("live", images=3, newest_us=0))
+    view.tell(status("running", "cannot connect"))
+    assert "cannot connect; trying again" in drawn(view)
+    assert "lag 0.0 s" not in drawn(view)
+    view.tell(status("idle"))
+    assert "lag 0.0 s" in drawn(view), "what came is applied, and nothing came after it"
+    assert drawn(view).endswith(":1-9, waiting for changes\n")
+    view.ends()
+    assert "stopping: what is under way may finish" in drawn(view)
+    with view:
+        pass
+    assert drawn(view).endswith(":1-9\n")
 
 
 def test_log_lines_only_where_something_happened(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -201,16 +202,32 @@ def test_text_for_people(since: Since) -> None:
     assert len(out.splitlines()) == 6
 
 
-@pytest.fixture
-def following(since: Since) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "headgate.cli", "tail", since.server.url, "--tables", f"{since.db}.*"]
+def start(since: Since, table: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headgate.cli", "tail", since.server.url, "--tables", f"{since.db}.{table}"]
     environment = {**os.environ, "PYTHONPATH": SRC}
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [*command, "--from", since.start], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    with process:
+
+
+@pytest.fixture
+def following(since: Since) -> Iterator[subprocess.Popen[str]]:
+    since.do("CREATE TABLE there (id INT PRIMARY KEY)")
+    since.start = since.server.gtid_executed
+    with start(since, "*") as process:
         try:
             yield process
+        finally:
+            process.kill()
+
+
+def test_who_waits_for_a_table_that_is_not_there_is_told(since: Since) -> None:
+    with start(since, "odrers") as process:
+        try:
+            assert process.stderr is not None
+            told = f"warning: no table matches {since.db}.odrers yet: check the spelling (case counts) and the grants\n"
+            assert select.select([process.stderr], [], [], 60)[0], "nothing was said"
+            assert process.stderr.readline() == told
         finally:
             process.kill()
 

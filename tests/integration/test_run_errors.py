@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli import app
 from headgate.config import parse_config
 from headgate.errors import ServerSettingError
 from headgate.lake import Inbox, Lake, read_status
 from headgate.pipeline import check_source
 from headgate.testing import MySQLServer
+from tests.logged import logged_here
 
 CONFIG = """\
 name = "errors"
@@ -52,7 +55,7 @@ class Runs:
             words, env=environment, capture_output=True, text=True, timeout=240, check=False, cwd=self.config.parent
         )
         assert done.stdout == ""
-        lines = done.stderr.splitlines()
+        lines = [line for line in done.stderr.splitlines() if " INFO " not in line]  # once Spark is started, there are
         assert len(lines) == 1, done.stderr
         assert lines[0].startswith("error: ")
         assert PASSWORD not in done.stderr
@@ -126,6 +129,39 @@ def test_tables_that_are_not_there(server: MySQLServer, runs: Runs) -> None:
     code, line = runs.run(url_of(server), tables="nowhere.*")
     assert (code, "nowhere.*" in line) == (2, True)
     assert runs.nothing_written()
+
+
+def test_what_is_to_be_read_again_and_is_not_there(server: MySQLServer, runs: Runs) -> None:
+    code, line = runs.run(url_of(server), command="run --once --resnapshot e.* --resnapshot e.T")
+    assert (code, "no table of this pipeline matches e.T, which is to be read again" in line) == (2, True)
+    assert runs.nothing_written()
+
+
+def test_policies_of_a_table_that_is_not_there(
+    server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HEADGATE_ERRORS_PASSWORD", PASSWORD)
+    text = CONFIG.format(url=url_of(server), tables="e.*", lake=tmp_path / "lake", more="")
+    tables = ['[tables."e.t"]\ntime = "text"\n', '[tables."e.T"]\ntime = "text"\n']
+    assert check_source(parse_config(text + "".join(tables))) == ["e.t"]
+    told = [record.getMessage() for record in logged_here(caplog)]
+    assert told == ['[tables."e.T"] is for no table that is there and followed: case counts']
+
+
+def test_a_dry_run_tells_what_a_run_would_end_with(
+    server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_ERRORS_PASSWORD", PASSWORD)
+    file = tmp_path / "pipeline.toml"
+    text = CONFIG.format(url=url_of(server), tables="e.*", lake=tmp_path / "lake", more="")
+    for more, code, said in (
+        ("", 0, ""), ('[tables."e.t"]\ncondition = "x > 3"\n', 2, 'the condition of [tables."e.t"] is refused'),
+    ):  # fmt: skip
+        file.write_text(text + more)
+        done = CliRunner().invoke(app, ["run", "--dry-run", str(file)])
+        assert (done.exit_code, "int32" in done.stdout) == (code, True), "the plan is shown in any case"
+        assert said in done.stderr
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_key_that_is_not_known(server: MySQLServer, runs: Runs) -> None:

@@ -1,24 +1,26 @@
 """What `headgate run` shows: a live table on a terminal, plain log lines elsewhere.
 
-Everything comes from the batches' reports; nothing asks Spark or the server. A table in its snapshot shows rows read,
-rows estimated, rows/s and the time left; one that follows shows its lag (now minus the newest commit time applied; 0
-when the newest batch brought nothing for it), changes/s and the last GTID.
+Everything comes from the batches' reports and the run's status; nothing asks Spark or the server. A table in its
+snapshot shows rows read, rows estimated, rows/s and the time left; one that follows shows its lag (now minus the newest
+commit time applied; 0 when the newest batch brought nothing for it, or nothing came after it), changes/s and the last
+GTID. Between batches the status says whether there is nothing to do or something is wrong.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.lake import duration
+from headgate.lake import Status, duration
 from headgate.sinks import BatchReport
 
 __all__ = ["LiveView", "LogView", "TableProgress"]
@@ -72,6 +74,12 @@ class TableProgress:
         images = sum(count for _, count in list(self.recent)[1:])  # the first batch ended where the time begins
         return images / (last - first) if last > first else 0.0
 
+    def rests(self, now: float) -> None:
+        """Nothing came for a while."""
+        self.lag_seconds = 0.0
+        if self.recent and self.rate():
+            self.recent.append((now, 0))
+
     def eta_seconds(self) -> float | None:
         """How long the snapshot will still take, if that can be told."""
         rate = self.rate()
@@ -96,6 +104,15 @@ class _View:
         self.tables: dict[str, TableProgress] = {}
         self.gtid = ""
 
+    def begins(self) -> None:
+        """Spark is there."""
+
+    def ends(self) -> None:
+        """Somebody wants the run to end. Called by handlers of signals."""
+
+    def tell(self, status: Status) -> None:
+        """How the run is doing, every few seconds."""
+
     def take(self, report: BatchReport) -> None:
         now, wall = time.monotonic(), time.time()
         self.gtid = report.gtid
@@ -116,6 +133,9 @@ class LogView(_View):
                 log.info("%s %s: %s", name, table.state, table.describe())
         log.info("batch %d: %.1f s, up to %s", report.batch_id, report.seconds, _last(report.gtid))
 
+    def begins(self) -> None:
+        log.info("Spark has started")
+
     def __enter__(self) -> LogView:
         return self
 
@@ -124,11 +144,14 @@ class LogView(_View):
 
 
 class LiveView(_View):
-    """A table that is drawn again with each batch."""
+    """A table that is drawn again each second, and with each batch. Its methods may be called from any thread."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
-        self._live = Live(self._draw(), console=console, auto_refresh=False, transient=False)
+        self._lock = threading.RLock()
+        self._begun = self._ending = self._over = False
+        self._status: Status | None = None
+        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=1, transient=False)
 
     def __enter__(self) -> LiveView:
         self._live.start(refresh=True)
@@ -137,26 +160,67 @@ class LiveView(_View):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over = True
         self._live.stop()
+
+    def begins(self) -> None:
+        self._begun = True
+
+    def ends(self) -> None:
+        self._ending = True  # and no more: the thread that draws sees it
+
+    def tell(self, status: Status) -> None:
+        with self._lock:
+            self._status = status
+            if status.state == "idle":
+                for table in self.tables.values():
+                    table.rests(time.monotonic())
 
     def take(self, report: BatchReport) -> None:
         """Show a batch."""
-        super().take(report)
-        self._live.update(self._draw(), refresh=True)
+        with self._lock:
+            super().take(report)
+        self._live.refresh()
 
-    def _draw(self) -> Table | Text:
-        caption = f"up to {_last(self.gtid)}" if self.gtid else "starting Spark …"
-        if not self.tables:
-            return Text(caption, style="dim")
-        table = Table(caption=Text(caption, style="dim"), caption_justify="left", expand=False)
+    def _draw(self) -> Group:
+        with self._lock:
+            parts: list[Table | Text] = []
+            states = dict(self._status.tables) if self._status is not None else {}
+            if self.tables or states:
+                parts.append(self._table(sorted({*self.tables, *states})))
+            if self._status is not None and self._status.error and not self._over:
+                parts.append(Text(f"{self._status.error}; trying again", style="red"))
+            caption = self._caption()
+            if caption:
+                parts.append(Text(caption, style="dim"))
+            return Group(*parts)
+
+    def _table(self, names: list[str]) -> Table:
+        """Tables that no batch has brought yet are as the run before has left them."""
+        before = self._status.tables if self._status is not None else {}
+        table = Table(expand=False)
         for title in ("table", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("progress")
         colours = {"live": "green", "filtered": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red"}
-        for name, progress in sorted(self.tables.items()):
-            colour = colours.get(progress.state, "white")
-            table.add_row(Text(name), Text(progress.state, style=colour), Text(progress.describe()))
+        for name in names:
+            progress = self.tables.get(name)
+            if progress is None:
+                state, what = before[name].state, before[name].reason or ""
+            else:
+                state, what = progress.state, progress.describe()
+            table.add_row(Text(name), Text(state, style=colours.get(state, "white")), Text(what))
         return table
+
+    def _caption(self) -> str:
+        upto = f"up to {_last(self.gtid)}" if self.gtid else ""
+        if self._over:
+            return upto
+        if self._ending:
+            return "stopping: what is under way may finish; Ctrl-C again ends at once"
+        if self._status is not None and self._status.state == "idle":
+            return f"{upto}, waiting for changes" if upto else "waiting for changes"
+        return upto or ("the first batch is being read …" if self._begun else "starting Spark …")
 
 
 def _last(gtid: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run would do: tables, keys, chunks, types. No JVM, and nothing but ``information_schema`` is read."""
+"""What a run would do: tables, keys, chunks, types, and what would keep it from that. No JVM, and no row is read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake
 from headgate.mysql import Connection
-from headgate.pipeline import check_patterns, connection_settings
+from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings
 
 __all__ = ["print_plan"]
 
 
 def print_plan(config: PipelineConfig) -> None:
-    """Print the plan of a pipeline to stdout."""
+    """Print the plan of a pipeline to stdout.
+
+    :raises HeadgateError: the server cannot be asked, or, after the plan, what a run would end with before it begins.
+    """
     patterns = TablePatterns(config.source.tables)
     with Connection.open(connection_settings(config)) as connection:
         tables = load_tables(connection.query, patterns)
@@ -31,6 +34,8 @@ def print_plan(config: PipelineConfig) -> None:
     console.print(_overview(config, tables, stats))
     for table in tables:
         console.print(_columns(config, table))
+    check_signal_topic(config)
+    check_config(config)
 
 
 def _overview(config: PipelineConfig, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:

@@ -41,7 +41,11 @@ def run(
         bool, typer.Option("--once", help="End when everything is applied that the server had executed at the start.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print tables, keys, chunks and column types, and do nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print tables, keys, chunks and column types, and what would keep a run from beginning; do nothing.",
+        ),
     ] = False,
     resnapshot: Annotated[
         list[str] | None,
@@ -98,17 +102,23 @@ def run(
         view = LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def take_signals_back() -> None:
+    def begins() -> None:
         """Spark installs a handler for Ctrl-C that would cancel the batch under way."""
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        view.begins()
 
-    with _page(config, pipeline), view, on_interrupt(running.stop), _on_hangup(running.reload):
+    def ends() -> None:
+        running.stop()
+        view.ends()
+
+    with _page(config, pipeline), view, on_interrupt(ends), _on_hangup(running.reload):
         running.run(
             once=once,
             resnapshot=resnapshot or (),
             on_progress=view.take,
-            on_start=take_signals_back,
+            on_start=begins,
+            on_status=view.tell,
         )
 
 

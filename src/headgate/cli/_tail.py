@@ -16,10 +16,13 @@ from headgate.cli._common import (
     Url,
     connection_settings,
     patterns_of,
+    warn,
     write_lines,
 )
 
 if TYPE_CHECKING:
+    from headgate.catalog import TablePatterns
+    from headgate.mysql import Connection
     from headgate.replication import LogItem
 
 __all__ = ["command"]
@@ -65,6 +68,8 @@ def command(
     with Connection.open(settings) as connection:
         uuid = check_log(connection, without_gtids=True).server_uuid
         had, executed = start_of(connection, start)
+        if tables and not until_current:
+            _tell_missing(connection, patterns)
 
     from headgate._policies import Policies
     from headgate.replication import follow, read_range
@@ -79,6 +84,14 @@ def command(
         items = follow(settings, had, tables=patterns, policies=policies)
     for lines in _lines(items, output):
         write_lines(lines)
+
+
+def _tell_missing(connection: Connection, patterns: TablePatterns) -> None:
+    """Patterns that match nothing may wait for a table that is to come, or for ever."""
+    from headgate.catalog import load_stats
+
+    if not load_stats(connection.query, patterns):
+        warn(f"no table matches {', '.join(patterns.patterns)} yet: check the spelling (case counts) and the grants")
 
 
 def _lines(items: Iterable[LogItem], output: Format) -> Iterator[list[str]]:
