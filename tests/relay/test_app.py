@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.errors import ScnOrderError, UnsupportedError
+from headgate.relay import LogicalSource
 from headgate.relay._http._news import News
 from headgate.replication import ImageBatch
 from tests.relay.rows import PERSON, UUID, block, image, people
@@ -417,8 +418,6 @@ def test_events_of_version_2() -> None:
 
 
 def test_several_logs_take_turns() -> None:
-    from headgate.relay import LogicalSource
-
     other = LogicalSource(50, "com.example.Other", "or_test.person")
     with served(physical(1, "person", PET), physical(2, "second", other)) as relay:
         relay.put(*(block(pets([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])) for n in (1, 2, 3)), partition=1)
@@ -481,9 +480,10 @@ def test_how_it_is(with_events: Served) -> None:
     assert list(with_events.get("physicalBuffers").json) == ["person:1"]
 
 
-def test_waiting_for_events(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"sources": "40", "size": "100000", "output": "json"}
-    assert relay.get("stream", **asked, wait="1").body == b""
+def asked_before(
+    monkeypatch: pytest.MonkeyPatch, relay: Served, asked: dict[str, str], happens: Callable[[], object]
+) -> Answer:
+    """The answer to who waits already when something happens."""
     answers: list[Answer] = []
     listening = threading.Event()
     really = News.wait
@@ -496,9 +496,31 @@ def test_waiting_for_events(relay: Served, monkeypatch: pytest.MonkeyPatch) -> N
     reader = threading.Thread(target=lambda: answers.append(relay.get("stream", **asked, wait="60000")))
     reader.start()
     assert listening.wait(60)
-    relay.put(block(people([1])))
+    happens()
     reader.join(60)
-    assert short(lines(answers[0])) == [(1, 1), (1, "EOP")]
+    return answers[0]
+
+
+def test_waiting_for_events(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"sources": "40", "size": "100000", "output": "json"}
+    assert relay.get("stream", **asked, wait="1").body == b""
+    answer = asked_before(monkeypatch, relay, asked, lambda: relay.put(block(people([1]))))
+    assert short(lines(answer)) == [(1, 1), (1, "EOP")]
+
+
+def test_who_waits_for_all_sources_by_id_gets_no_table_that_turns_up_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = LogicalSource(60, "com.example", "or_test.*")
+    with served(physical(1, "person", LogicalSource(40, "a.Person", "or_test.person"), pattern)) as relay:
+        asked = {"sources": "40", "size": "100000", "output": "json"}
+        assert relay.get("stream", **asked).body == b""
+
+        def happens() -> None:
+            relay.put(block(pets([1, 2])))
+
+        assert short(lines(asked_before(monkeypatch, relay, asked, happens))) == [(1, "EOP")]
+        assert [one["id"] for one in relay.get("sources").json] == [40, 60]
+        subs = [{"logicalPartition": {"source": {"id": -1}}}]
+        assert len(lines(relay.get("stream", subs=subs, size="100000", output="json"))) == 3
 
 
 def test_a_changed_key_is_a_delete_and_an_upsert(relay: Served) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.relay import LogicalSource, RelayConfig, load_relay
+from headgate.relay._selections import Selections
 from headgate.relay._sources import SourceNames
 from tests.relay.serving import physical
 
@@ -212,21 +213,45 @@ def test_sources_are_asked_for_while_tables_turn_up() -> None:
     names = SourceNames(
         [physical(1, "x", LogicalSource(1, "b", "d.*")), physical(2, "y", LogicalSource(9999, "c", "e.f"))]
     )
-    interval = sys.getswitchinterval()
+    selections, interval = Selections(names), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         finder = threading.Thread(target=lambda: [names.find(1, "d", f"t{k}") for k in range(2000)])
         finder.start()
         seen = 0
         while finder.is_alive() or seen < 2000:
-            found = names.ids_of(1)
-            assert found == set(range(1, len(found) + 1))
-            assert len(found) >= seen
-            seen = len(found)
+            found = selections.everything()
+            (*ids, last) = found.ids
+            assert (ids, last) == (list(range(1, len(found.ids))), 9999)
+            assert len(ids) >= seen
+            seen = len(ids)
             assert seen == 0 or names.by_id(seen) is not None
             assert names.by_id(9999) is not None
-            assert [one.id for one in names.all()][-1] == 9999
+            assert selections.of((9999,)).whole == {2}
         finder.join()
     finally:
         sys.setswitchinterval(interval)
-    assert [sorted(names.ids_of(one)) for one in (2, 3)] == [[9999], []]
+
+
+def test_selections() -> None:
+    names = SourceNames(
+        [
+            physical(1, "x", LogicalSource(1, "a", "d.a"), LogicalSource(2, "b", "d.b"), LogicalSource(5, "p", "e.*")),
+            physical(2, "y", LogicalSource(3, "c", "d.c")),
+        ]
+    )
+    selections = Selections(names)
+    some = selections.of((3, 1, 1))
+    assert (some.ids, [one.id for one in some.sources], some.unknown) == ((3, 1, 1), [3, 1, 1], None)
+    assert (some.partitions, sorted(some.whole)) == ((1, 2), [2])
+    assert selections.of((3, 1, 1)) is some
+    both = selections.of((1, 2, 7))
+    assert (both.unknown, both.partitions, sorted(both.whole)) == (7, (1,), [1])
+    assert selections.everything().ids == (1, 2, 3)
+    new = names.find(1, "e", "new")
+    assert selections.of((1, 2, 7)).whole == frozenset()
+    assert selections.everything().ids == (1, 2, 3, new.id)
+    assert selections.of((1, 2, new.id)).whole == {1}
+    for number in range(1000):  # what is kept is bounded
+        selections.of((number,))
+    assert len(selections._found) <= 256

@@ -14,6 +14,7 @@ pull over HTTP, each at its own pace. The way through the room:
 ``_feeder``       the thread that follows a log into a buffer, and its state; ``_retrying``: what it does about errors
 ``_warm``         compiled loops, loaded before they are needed
 ``_spool``        the log itself, kept in files
+``_selections``   what ids of sources mean, for all who ask for the same ones
 ``_relay``        all that belongs to the sources
 ``_usage``        what is counted of clients; ``_container``: of all requests, ``_stats``: of events, ``_given``: by
                   source, ``_traffic``: of connections

@@ -25,6 +25,7 @@ from headgate.relay._feeder import Feeder, State, load_state
 from headgate.relay._files import owned
 from headgate.relay._given import Given
 from headgate.relay._scn import GenerationMap, make_scn
+from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
 from headgate.relay._spool._feeder import LogFeeder
 from headgate.relay._spool._spool import LogSpool
@@ -90,6 +91,7 @@ class Relay:
     def _put_together(self, config: RelayConfig, start: StartOf, anew: bool) -> None:
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
+        self.selections = Selections(self.names)
         self.registry = Registry(config.schemas, config.types)
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage()

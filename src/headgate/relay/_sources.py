@@ -428,8 +428,7 @@ class SourceNames:
         self._physical: dict[int, int] = {}
         self._changes = 0
         self._sorted: tuple[int, Sequence[LogicalSource]] = (0, ())
-        self._ids: dict[int, tuple[int, frozenset[int]]] = {}
-        """Of each physical source; these two with the number of changes that they are of: every request asks."""
+        """With the number of changes that it is of."""
         for one in physical:
             for source in one.sources:
                 if source.is_pattern:
@@ -459,13 +458,10 @@ class SourceNames:
         """The source of an id."""
         return self._by_id.get(number)
 
-    def ids_of(self, physical: int) -> frozenset[int]:
-        """The ids of all sources of a physical source."""
-        changes, (of, found) = self._changes, self._ids.get(physical, (-1, frozenset()))
-        if changes != of:
-            found = frozenset(one.id for one in self.all() if self._physical[one.id] == physical)
-            self._ids[physical] = (changes, found)
-        return found
+    @property
+    def changes(self) -> int:
+        """How many sources have come so far: as long as it is the same, so is everything else."""
+        return self._changes
 
     def physical_of(self, number: int) -> int | None:
         """The physical partition that a source's events are in."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,6 +21,8 @@ Outcome: TypeAlias = Literal["good", "bad request", "scn not found", "error"]
 _CLIENTS: Final = 1000
 """The counters of so many clients are kept, of those that asked last: addresses may be any number."""
 _COUNTED: Final = ("sources", "register", "stream")
+_LISTS: Final = 64
+"""Of sources: so many different ones wait to be counted."""
 
 
 @dataclass
@@ -59,8 +61,8 @@ class HttpStats:
             self.stream_seconds += seconds
 
     def asked(self, scn: int) -> None:
-        """A stream begins after ``scn``."""
-        if not self.enabled:
+        """A stream begins after ``scn``; negative: with the oldest."""
+        if not self.enabled or scn < 0:
             return
         self.min_scn = scn if self.min_scn < 0 else min(self.min_scn, scn)
         self.max_scn = max(self.max_scn, scn)
@@ -104,7 +106,9 @@ class Usage:
 
     def __init__(self) -> None:
         self.total = HttpStats("total")
-        self.by_source: dict[int, HttpStats] = {}
+        self._by_source: dict[int, HttpStats] = {}
+        self._waiting: dict[tuple[int, ...], HttpStats] = {}
+        """What was asked of lists of sources, to be counted for each of them: lists may be long, and requests many."""
         self.container = ContainerStats()
         self._clients: OrderedDict[str, OfClient] = OrderedDict()
 
@@ -115,6 +119,23 @@ class Usage:
     def of(self, client: str) -> OfClient | None:
         """The counters of one; None: it never asked, or long ago."""
         return self._clients.get(client)
+
+    @property
+    def by_source(self) -> Mapping[int, HttpStats]:
+        """By id of the source, of those that were asked for."""
+        self._tell_sources()
+        return self._by_source
+
+    def _tell_sources(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for sources, asked in waiting.items():
+            for number in sources:
+                one = self._by_source.get(number)
+                if one is None:
+                    one = self._by_source[number] = HttpStats(str(number))
+                one.calls["stream"] += asked.calls["stream"] if one.enabled else 0
+                one.asked(asked.min_scn)
+                one.asked(asked.max_scn)
 
     def _client(self, name: str) -> OfClient:
         found = self._clients.get(name)
@@ -132,15 +153,18 @@ class Usage:
         for one in (self.total, self._client(client).http):
             one.count(command, outcome, seconds)
 
-    def asked(self, client: str, sources: Iterable[int], scns: Mapping[int, int]) -> None:
+    def asked(self, client: str, sources: tuple[int, ...], scns: Mapping[int, int]) -> None:
         """A ``/stream`` of these sources (ids) begins after these SCNs, by the numbers of their physical sources."""
-        of_sources = [self.by_source.setdefault(one, HttpStats(str(one))) for one in sources]
-        for one in of_sources:
-            one.calls["stream"] += one.enabled
         found = self._client(client)
         found.asked.update(scns)
+        waiting = self._waiting.get(sources)
+        if waiting is None:
+            if len(self._waiting) >= _LISTS:
+                self._tell_sources()
+            waiting = self._waiting[sources] = HttpStats("")
+        waiting.calls["stream"] += 1
         for scn in scns.values():
-            for one in (self.total, found.http, *of_sources):
+            for one in (self.total, found.http, waiting):
                 one.asked(scn)
 
     def gave(self, client: str, events: int, size: int, control: int, control_size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class _About:
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
 
-    def _readable(self, client: Client) -> list[LogicalSource]:
+    def _readable(self, client: Client) -> Sequence[LogicalSource]:
         return [one for one in self._relay.names.all() if client.may_read(one.name)]
 
     async def sources(self, request: Request, given: Mapping[str, Any]) -> Response:
@@ -87,7 +87,7 @@ class _About:
         client = client_of(request)
         wanted = self._readable(client)
         if given["sources"] is not None:
-            wanted = known_sources(given["sources"], client, self._relay.names, "register")
+            wanted = known_sources(given["sources"], client, self._relay.selections, "register").sources
         entries = [
             {"id": one.id, "version": schema.version, "schema": schema.text}
             for one in wanted

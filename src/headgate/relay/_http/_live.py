@@ -78,8 +78,8 @@ class _Live:
         unused = {"subs": None, "checkPointMult": None, "wait": 0, "size": _PIECE, "output": "rows"}
         client, names = client_of(request), self._relay.names
         if given["sources"] is None:
-            given = {**given, "sources": [one.id for one in names.all() if client.may_read(one.name)]}
-        asked = stream_request({**given, **unused}, client, names, list(self._relay.partitions))
+            given = {**given, "sources": tuple(one.id for one in names.all() if client.may_read(one.name))}
+        asked = stream_request({**given, **unused}, client, self._relay.selections, list(self._relay.partitions))
         if len(asked.places) != 1:
             raise InvalidParameterError("events", "sources", "sources of one physical source, not of several or none")
         last = request.headers.get("last-event-id")

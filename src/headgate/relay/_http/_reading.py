@@ -23,6 +23,7 @@ from headgate.relay._http._decoded import DecodedRows, Decoders, decoded
 from headgate.relay._http._news import News
 from headgate.relay._http._requests import StreamRequest
 from headgate.relay._relay import Relay
+from headgate.relay._selections import Selection
 
 __all__ = ["Streams", "joined"]
 
@@ -99,9 +100,14 @@ class Streams:
 
     def _read_up_to(self, size: int, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
         batch = Batch([])
+        choices: dict[tuple[int, int], Choice | None] = {}
         for partition, stretch in self._turns(places):
             events, control, before = batch.events, batch.control, batch.size
-            more = batch.add(stretch, size, self._choice(asked, partition))
+            # Only now: the stretch may have events of a table that turned up after the last one was read.
+            known = (partition, self._relay.names.changes)
+            if known not in choices:
+                choices[known] = self._choice(asked, partition)
+            more = batch.add(stretch, size, choices[known])
             given.append(_Given(partition, batch.events - events, batch.control - control, batch.size - before))
             if not more:
                 break
@@ -128,17 +134,20 @@ class Streams:
 
     def _check(self, asked: StreamRequest) -> None:
         """Whether filters fit, also where there is nothing to be chosen from yet."""
-        everything = [one.id for one in self._relay.names.all()] if asked.sources is None else asked.sources
-        self._filters.check_keys("stream", asked.rules, everything)
+        self._filters.check_keys("stream", asked.rules, self._selection(asked).ids)
         self._filters.rows("stream", asked.rows)
+
+    def _selection(self, asked: StreamRequest) -> Selection:
+        """The sources as they are known now."""
+        selections = self._relay.selections
+        return selections.everything() if asked.sources is None else selections.of(asked.sources)
 
     def _choice(self, asked: StreamRequest, partition: int) -> Choice | None:
         """What to choose; None where that is all that the partition has."""
-        there = self._relay.names.ids_of(partition)
-        wanted = there if asked.sources is None else asked.sources
-        if there.issubset(wanted) and not asked.rules and not asked.rows:
+        wanted = self._selection(asked)
+        if partition in wanted.whole and not asked.rules and not asked.rows:
             return None
-        return choice_of(wanted, asked.rules, self._filters.rows("stream", asked.rows))
+        return choice_of(wanted.ids, asked.rules, self._filters.rows("stream", asked.rows))
 
     def _count(self, asked: StreamRequest, given: _Given) -> None:
         of_control = given.control * EOP_SIZE[self._relay.config.event_version]

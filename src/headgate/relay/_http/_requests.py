@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from headgate.relay._buffer import FIRST, Place
@@ -24,12 +25,13 @@ from headgate.relay._http._parameters import (
     json_value,
     text,
 )
-from headgate.relay._sources import LogicalSource, SourceNames
+from headgate.relay._selections import Selection, Selections
 from headgate.relay._tenants import Client
 
 __all__ = ["SOURCES", "STREAM", "Filters", "StreamRequest", "filters_of", "known_sources", "place_of", "stream_request"]
 
 _LONGEST_WAIT_MS: Final = 60_000
+_KNOWN_LISTS: Final = 128
 _ID: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 """Ids of sources are 16-bit numbers."""
 
@@ -42,8 +44,8 @@ class StreamRequest:
     size: int
     """Most bytes of events, as they are in binary."""
     encoding: str
-    sources: Sequence[int] | None
-    """Ids; None: all of the partitions."""
+    sources: tuple[int, ...] | None
+    """Ids; None: all of the partitions, also those that turn up while it waits."""
     places: Mapping[int, Place]
     """Physical partition → from where; in the order in which they take turns."""
     latest: bool
@@ -58,20 +60,23 @@ class StreamRequest:
     """By source id: what is wanted of its rows."""
 
 
-def known_sources(ids: Sequence[int], client: Client, names: SourceNames, command: str) -> list[LogicalSource]:
+def known_sources(ids: tuple[int, ...], client: Client, selections: Selections, command: str) -> Selection:
     """The sources with these ids.
 
     :raises InvalidParameterError: there is none of an id.
     :raises NotAllowedError: the client may not read one.
     """
-    found = []
-    for one in ids:
-        source = names.by_id(one)
-        if source is None:
-            raise InvalidParameterError(command, "sources", one)
-        found.append(source)
-    client.check(one.name for one in found)
+    found = selections.of(ids)
+    if found.unknown is not None:
+        raise InvalidParameterError(command, "sources", found.unknown)
+    _check(client, found)
     return found
+
+
+def _check(client: Client, selection: Selection) -> None:
+    """:raises NotAllowedError: the client may not read one."""
+    if client.is_restricted:
+        client.check(one.name for one in selection.sources)
 
 
 def place_of(checkpoint: Any) -> Place:
@@ -93,12 +98,13 @@ def place_of(checkpoint: Any) -> Place:
     return Place(scn, offset)
 
 
-def _ids(listed: str) -> list[int]:
+@lru_cache(_KNOWN_LISTS)
+def _ids(listed: str) -> tuple[int, ...]:
     """``40,41``."""
     found = [part.strip() for part in listed.split(",")]
     if not all(_ID.fullmatch(part) for part in found):
         raise ValueError("not ids")
-    return [int(part) for part in found]
+    return tuple(int(part) for part in found)
 
 
 def _subscriptions(value: Any) -> list[tuple[int, int]]:
@@ -227,7 +233,7 @@ STREAM: Final = (
 
 
 def stream_request(
-    given: Mapping[str, Any], client: Client, names: SourceNames, partitions: Sequence[int]
+    given: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
 ) -> StreamRequest:
     """What the parameters of ``/stream``, read by :data:`STREAM`, ask for together.
 
@@ -235,7 +241,7 @@ def stream_request(
     :raises InvalidParameterError: sources are missing, or something that is not there is asked for.
     :raises NotAllowedError: the client may not read a source.
     """
-    sources, wanted = _subscribed(given, client, names, partitions)
+    sources, wanted = _subscribed(given, client, selections, partitions)
     rules, rows = given["filters"] or Filters([], {})
     return StreamRequest(
         client, given["size"], given["output"], sources, _places(given, wanted), latest=given["streamFromLatestScn"],
@@ -245,15 +251,15 @@ def stream_request(
 
 
 def _subscribed(
-    given: Mapping[str, Any], client: Client, names: SourceNames, partitions: Sequence[int]
-) -> tuple[list[int] | None, list[int]]:
+    given: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
+) -> tuple[tuple[int, ...] | None, Sequence[int]]:
     """Ids of sources (None: all), and the physical partitions that they are in."""
     subscriptions, listed = given["subs"], given["sources"]
     if listed is None and subscriptions is None:
         raise InvalidParameterError("stream", "sources|subs", None)
     if subscriptions is None:
-        ids = [one.id for one in known_sources(listed, client, names, "stream")]
-        return ids, sorted({partition for one in ids if (partition := names.physical_of(one)) is not None})
+        known = known_sources(listed, client, selections, "stream")
+        return known.ids, known.partitions
     wanted: set[int] = set()
     found: set[int] | None = set()
     for source, partition in subscriptions:
@@ -261,12 +267,15 @@ def _subscribed(
         found = None if source < 0 or found is None else found | {source}
     if not wanted <= set(partitions):
         raise InvalidParameterError("stream", "subs", f"physical partition {min(wanted - set(partitions))}")
-    if found is None:
-        return ([one.id for one in names.all() if client.may_read(one.name)] if client.is_restricted else None), sorted(
-            wanted
-        )
-    client.check(source.name for one in found if (source := names.by_id(one)) is not None)
-    return sorted(found), sorted(wanted)
+    if found is not None:
+        chosen = selections.of(tuple(sorted(found)))
+        _check(client, chosen)
+        return chosen.ids, sorted(wanted)
+    return (_readable(client, selections) if client.is_restricted else None), sorted(wanted)
+
+
+def _readable(client: Client, selections: Selections) -> tuple[int, ...]:
+    return tuple(one.id for one in selections.everything().sources if client.may_read(one.name))
 
 
 def _places(given: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, Place]:

@@ -52,7 +52,7 @@ class _Stream:
         self._relay, self._streams = relay, streams
 
     async def stream(self, request: Request, given: Mapping[str, Any]) -> Response:
-        asked = stream_request(given, client_of(request), self._relay.names, list(self._relay.partitions))
+        asked = stream_request(given, client_of(request), self._relay.selections, list(self._relay.partitions))
         scns = {number: one.scn for number, one in asked.places.items()}
         self._relay.usage.asked(asked.client.name, asked.sources or (), scns)
         asked = self._streams.begin(asked)
