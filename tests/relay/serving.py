@@ -105,5 +105,4 @@ def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
     app = create_app(relay)
     with Serving(app, "127.0.0.1", 0, connections=relay.traffic) as serving:
         yield Served(relay, app, serving.port)
-    for one in relay.partitions.values():
-        one.feeder.stop()
+    relay.close()

@@ -85,8 +85,7 @@ def serving(shelf: Shelf, **config: Any) -> Iterator[Served]:
     app = create_app(relay, suppliers={1: shelf})
     with Serving(app, "127.0.0.1", 0) as found:
         yield Served(relay, app, found.port)
-    for one in relay.partitions.values():
-        one.feeder.stop()
+    relay.close()
 
 
 def put(relay: Served, *numbers: int) -> None:

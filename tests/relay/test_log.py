@@ -53,10 +53,7 @@ def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> I
         with Serving(create_app(relay), "127.0.0.1", 0, tls=tls) as serving:
             yield relay, serving.url.rstrip("/")
     finally:
-        for one in relay.partitions.values():
-            assert one.log_feeder is not None
-            one.log_feeder.stop()
-            one.feeder.stop()
+        relay.close()
 
 
 def read(log: LogOfRelay, **asked: Any) -> int:

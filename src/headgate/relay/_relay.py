@@ -156,6 +156,10 @@ class Relay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End reading, keep the states, and leave the folder to others; also where it never began to read."""
         for partition in self.partitions.values():
             if partition.log_feeder is not None:
                 partition.log_feeder.stop()  # the feeder, which reads its log, hears of it, too
