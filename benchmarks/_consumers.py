@@ -54,18 +54,20 @@ class Consumers:
     """A process with some consumers, for as long as the block is open.
 
     :param since: where they begin: the relay's newest window, or its oldest.
+    :param sources: their ids, as ``/stream`` takes them.
     :param until: events that each is to have; None: they go on until the block ends.
     :param warm: seconds in which delays do not count yet.
     """
 
     def __init__(
-        self, port: int, count: int, *, since: str = "newest", until: int | None = None, warm: float = 0.0
-    ) -> None:
+        self, port: int, count: int, *, sources: str = "1", since: str = "newest", until: int | None = None,
+        warm: float = 0.0,
+    ) -> None:  # fmt: skip
         context = multiprocessing.get_context("spawn")
         self._stop = context.Event()
         self._answer, theirs = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_consume, args=(port, count, since, until, warm, self._stop, theirs), daemon=True
+            target=_consume, args=(port, count, sources, since, until, warm, self._stop, theirs), daemon=True
         )
 
     def __enter__(self) -> Consumers:
@@ -128,11 +130,11 @@ def _walk(buf: Any, begin: Any, end: Any, now: Any, state: Any, delays: Any, use
 
 
 class _Consumer:
-    def __init__(self, port: int, since: str) -> None:
+    def __init__(self, port: int, sources: str, since: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.state = np.array([-1, -1, 0, 0], np.int64)
-        self._latest = since == "newest"
+        self._sources, self._latest = sources, since == "newest"
         self._buffer = bytearray(_ROOM)
         self._array = np.frombuffer(self._buffer, np.uint8)
         self._view = memoryview(self._buffer)
@@ -143,8 +145,8 @@ class _Consumer:
         scn, done = int(self.state[_SCN]), int(self.state[_DONE])
         point = json.dumps({"windowScn": scn, "windowOffset": done}, separators=(",", ":"))
         latest = "&streamFromLatestScn=true" if self._latest and scn < 0 else ""
-        target = f"/stream?sources=1&size={_SIZE}&output=binary&wait={_WAIT_MS}&checkPoint={quote(point)}{latest}"
-        self.socket.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        target = f"/stream?sources={self._sources}&size={_SIZE}&output=binary&wait={_WAIT_MS}&checkPoint={quote(point)}"
+        self.socket.sendall(f"GET {target}{latest} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         self._used = self._end = 0
 
     def read(self) -> tuple[int, int] | None:
@@ -169,11 +171,11 @@ class _Consumer:
 
 
 def _consume(
-    port: int, count: int, since: str, until: int | None, warm: float, stop: Event, answer: Connection
+    port: int, count: int, sources: str, since: str, until: int | None, warm: float, stop: Event, answer: Connection
 ) -> None:
     delays = np.empty(_MOST_DELAYS if until is None else 0, np.int64)
     _walk(np.zeros(64, np.uint8), 0, 0, 0, np.zeros(4, np.int64), delays, 0)
-    consumers = [_Consumer(port, since) for _ in range(count)]
+    consumers = [_Consumer(port, sources, since) for _ in range(count)]
     selector = selectors.DefaultSelector()
     for one in consumers:
         selector.register(one.socket, selectors.EVENT_READ, one)

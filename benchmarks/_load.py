@@ -1,7 +1,8 @@
 """A steady load: one process that commits small transactions at a held rate, and notes when.
 
 Some transactions go to the server in one packet (PyMySQL would spend more on single statements than the server does);
-each is one autocommitted UPDATE of a random row, or of some rows behind each other. A group's time is taken before it
+each is one autocommitted UPDATE of a random row or of some rows behind each other, or an INSERT into one of many
+tables. A group's time is taken before it
 is sent, so a delay that is measured from there is, if anything, too long. What the writer cannot keep up with it makes
 up for later, as users do who do not wait for each other.
 """
@@ -25,7 +26,7 @@ from pymysql.constants import CLIENT
 from benchmarks._bench import DB
 from headgate.testing import MySQLServer
 
-__all__ = ["Commits", "SteadyWriter"]
+__all__ = ["Commits", "Inserts", "SteadyWriter", "Updates"]
 
 _GROUP = 20
 _ANSWER_SECONDS = 120.0
@@ -48,22 +49,49 @@ class Commits:
         return len(self.between(from_us, to_us).at_us) / max(1e-6, (to_us - from_us) / 1e6)
 
 
+@dataclass(frozen=True)
+class Updates:
+    """Transactions that each update ``changed`` neighbours of the ``rows`` of the table."""
+
+    rows: int
+    changed: int = 1
+
+    def __call__(self, choice: random.Random) -> str:
+        key = choice.randrange(self.rows - self.changed + 1)
+        place = f"= {key}" if self.changed == 1 else f"BETWEEN {key} AND {key + self.changed - 1}"
+        return f"UPDATE orders SET amount = amount + 0.01 WHERE id {place}"
+
+
+@dataclass(frozen=True)
+class Inserts:
+    """Transactions that each insert ``rows`` rows into one of ``tables`` tables: ``name0``, ``name1``, ..., with a
+    column ``v``.
+    """
+
+    name: str
+    tables: int
+    rows: int
+
+    def __call__(self, choice: random.Random) -> str:
+        values = ",".join(f"({choice.randrange(1000)})" for _ in range(self.rows))
+        return f"INSERT INTO {self.name}{choice.randrange(self.tables)} (v) VALUES {values}"
+
+
 class SteadyWriter:
     """Writes while its block is open; then :attr:`commits` are known. Nobody else may write meanwhile.
 
-    :param rows: of the table; ``rate``: transactions a second.
-    :param changed: rows that each transaction updates.
+    :param transactions: gives the next one; ``rate``: of them a second.
     :param group: transactions in a packet.
     """
 
-    def __init__(self, mysql: MySQLServer, rows: int, rate: int, *, changed: int = 1, group: int = _GROUP) -> None:
+    def __init__(self, mysql: MySQLServer, transactions: Updates | Inserts, rate: int, *, group: int = _GROUP) -> None:
         context = multiprocessing.get_context("spawn")
         self.commits = Commits(0, np.empty(0, np.int64))
         self._stop = context.Event()
         self._answer, theirs = context.Pipe(duplex=False)
         address = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "password": "", "database": DB}
         self._process = context.Process(
-            target=_write, args=(address, rows, rate, changed, group, self._stop, theirs), daemon=True
+            target=_write, args=(address, transactions, rate, group, self._stop, theirs), daemon=True
         )
 
     def __enter__(self) -> SteadyWriter:
@@ -83,7 +111,7 @@ class SteadyWriter:
 
 
 def _write(
-    address: dict[str, Any], rows: int, rate: int, changed: int, group: int, stop: Event, answer: Connection
+    address: dict[str, Any], transactions: Updates | Inserts, rate: int, group: int, stop: Event, answer: Connection
 ) -> None:
     choice = random.Random(3)
     sent: list[int] = []
@@ -97,10 +125,9 @@ def _write(
             late = begun + len(sent) * group / rate - time.monotonic()
             if late > 0:
                 stop.wait(late)
-            keys = (choice.randrange(rows - changed + 1) for _ in range(group))
+            statements = ";".join(transactions(choice) for _ in range(group))
             sent.append(time.time_ns() // 1000)
-            places = (f"= {key}" if changed == 1 else f"BETWEEN {key} AND {key + changed - 1}" for key in keys)
-            cursor.execute(";".join(f"UPDATE orders SET amount = amount + 0.01 WHERE id {place}" for place in places))
+            cursor.execute(statements)
             while cursor.nextset():
                 pass
     answer.send((first, np.repeat(np.array(sent, np.int64), group)))

@@ -40,7 +40,7 @@ import numpy as np
 
 from benchmarks import _debezium
 from benchmarks._bench import DB, Workloads, progress, report, server
-from benchmarks._load import Commits, SteadyWriter
+from benchmarks._load import Commits, SteadyWriter, Updates
 from headgate.config import ConfigFile, PipelineConfig
 from headgate.control import parse_signal, submit
 from headgate.gtid import GtidSet
@@ -214,7 +214,7 @@ def settle(stream: Stream, batch: int) -> None:
 def beside(stream: Stream, load: Workloads, args: argparse.Namespace) -> tuple[list[Reading], dict[str, Any]]:
     """Under a steady load: the readings, and what became of the load."""
     readings: list[Reading] = []
-    with SteadyWriter(load.mysql, load.rows, args.rate) as writer:
+    with SteadyWriter(load.mysql, Updates(load.rows), args.rate) as writer:
         until_later(stream, args.quiet / 2)  # the load comes up
         quiet_from = now_us()
         until_later(stream, args.quiet)

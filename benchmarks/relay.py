@@ -1,10 +1,12 @@
-"""The relay: ``python -m benchmarks.relay [--parts delay,in,out,stall,memory] [--minutes N] [--output FILE]``.
+"""The relay: ``python -m benchmarks.relay [--parts delay,tables,in,out,stall,memory] [--minutes N] [--output FILE]``.
 
 An event is a row; transactions have 5 rows. Server, relay, writer and consumers are processes of their own on this
 machine, and share its cores. Consumers count events and take the time (``benchmarks/_consumers.py``).
 
 - *delay*: a writer holds ``--rate`` events a second, 10 consumers wait for each; the delay is that between the commit
   time in an event and the moment when a consumer has it. Bounds: p50 ≤ 10 ms, p99 ≤ 50 ms.
+- *tables*: as *delay*, but each transaction is of one of ``--tables`` tables, which the relay follows by a pattern, and
+  all consumers ask for all of them by id. The same bounds.
 - *in*: the relay reads ``--events`` that are in the log already; nobody listens. Compared with decoding the same log
   to Arrow in this process, on one core, which is only the first part of the work.
 - *out*: then 1, 10 and 100 consumers read all that from the buffer, each from the oldest event on; events a second of
@@ -43,7 +45,7 @@ from pymysql.constants import CLIENT
 
 from benchmarks._bench import DB, SCHEMA, Timing, _row, progress, report
 from benchmarks._consumers import Consumed, Consumers
-from benchmarks._load import SteadyWriter
+from benchmarks._load import Inserts, SteadyWriter, Updates
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
@@ -60,7 +62,8 @@ SMALL_BUFFER = 32 << 20
 PATIENCE_SECONDS = 600.0
 STALLED_BYTES = 8 << 20
 _WORK_SECONDS = 0.002
-PARTS = ("delay", "in", "out", "stall", "memory")
+ONE_TABLE = Updates(ROWS, PER_TRANSACTION)
+PARTS = ("delay", "tables", "in", "out", "stall", "memory")
 
 
 # --- what runs --------------------------------------------------------------------------------------------------------
@@ -69,13 +72,13 @@ PARTS = ("delay", "in", "out", "stall", "memory")
 class RelayProcess:
     """``headgate relay`` of the table, and what the system says of its process."""
 
-    def __init__(self, mysql: MySQLServer, folder: Path, start: str, memory_bytes: int) -> None:
+    def __init__(self, mysql: MySQLServer, folder: Path, start: str, memory_bytes: int, table: str) -> None:
         self.mysql = mysql
         file = folder / "relay.toml"
         file.write_text(
             f'state = "state"\n[buffer]\nmemory_bytes = {memory_bytes}\n[[physical]]\nid = 1\nname = "bench"\n'
             f'url = "{mysql.url}"\n'
-            f'[[physical.sources]]\nid = 1\nname = "bench.Orders"\ntable = "{DB}.orders"\n'
+            f'[[physical.sources]]\nid = 1\nname = "bench.Orders"\ntable = "{table}"\n'
         )
         command = [sys.executable, "-m", "headgate.cli", "relay", "-Y", str(file), "--port", "0", "--from", start]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -113,10 +116,12 @@ class RelayProcess:
 
 
 @contextlib.contextmanager
-def relaying(mysql: MySQLServer, *, start: str = "current", memory_bytes: int = 1 << 30) -> Iterator[RelayProcess]:
+def relaying(
+    mysql: MySQLServer, *, start: str = "current", memory_bytes: int = 1 << 30, table: str = f"{DB}.orders"
+) -> Iterator[RelayProcess]:
     with (
         tempfile.TemporaryDirectory() as folder,
-        contextlib.closing(RelayProcess(mysql, Path(folder), start, memory_bytes)) as relay,
+        contextlib.closing(RelayProcess(mysql, Path(folder), start, memory_bytes, table)) as relay,
     ):
         yield relay
 
@@ -176,8 +181,8 @@ def delays(name: str, found: Consumed, relay: RelayProcess, late: str) -> list[d
 
 
 @contextlib.contextmanager
-def writing(mysql: MySQLServer, rate: int) -> Iterator[SteadyWriter]:
-    with SteadyWriter(mysql, ROWS, rate // PER_TRANSACTION, changed=PER_TRANSACTION, group=2) as writer:
+def writing(mysql: MySQLServer, rate: int, transactions: Updates | Inserts = ONE_TABLE) -> Iterator[SteadyWriter]:
+    with SteadyWriter(mysql, transactions, rate // PER_TRANSACTION, group=2) as writer:
         yield writer
 
 
@@ -196,6 +201,22 @@ def measure_delay(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[str
             late = lateness(WARM_SECONDS + args.seconds)
             found = consumers.stop()
             rows = delays("delay", found, relay, late)
+    return [{**row, "events_per_s": int(kept(writer))} for row in rows]
+
+
+def measure_tables(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[str, Any]]:
+    progress(f"tables: {args.rate:,} events/s of {args.tables:,} tables for {args.seconds} s")
+    columns = "id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT"
+    mysql.execute("CREATE DATABASE many", *(f"CREATE TABLE many.t{n} ({columns})" for n in range(args.tables)))
+    transactions = Inserts("many.t", args.tables, PER_TRANSACTION)
+    with relaying(mysql, table="many.*") as relay, writing(mysql, args.rate, transactions) as writer:
+        wait(lambda: relay.stats()["numDataEvents"] > args.tables * PER_TRANSACTION, "the first events")
+        sources = ",".join(str(1 + n) for n in range(args.tables))
+        with Consumers(relay.port, CONSUMERS, sources=sources, warm=WARM_SECONDS) as consumers:
+            relay.begin()
+            late = lateness(WARM_SECONDS + args.seconds)
+            found = consumers.stop()
+        rows = delays("tables", found, relay, late)
     return [{**row, "events_per_s": int(kept(writer))} for row in rows]
 
 
@@ -348,8 +369,9 @@ def measure_memory(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[st
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="delay,in,out,stall,memory")
-    parser.add_argument("--rate", type=int, default=5000, help="events a second (delay, stall, memory)")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--rate", type=int, default=5000, help="events a second (delay, tables, stall, memory)")
+    parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20, help="how long the delay is measured")
     parser.add_argument("--events", type=int, default=500_000, help="events in the log (in, out)")
     parser.add_argument("--stall", type=float, default=120, help="seconds that the stalled consumer reads nothing")
@@ -366,6 +388,8 @@ def main() -> int:
         fill(mysql, 0, ROWS // PER_TRANSACTION)
         if "delay" in parts:
             results += measure_delay(mysql, args)
+        if "tables" in parts:
+            results += measure_tables(mysql, args)
         if parts & {"in", "out"}:
             results += measure_throughput(mysql, args, parts)
         if "stall" in parts:
