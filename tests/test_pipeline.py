@@ -85,6 +85,15 @@ def test_no_patience_still_gives_one_more_try() -> None:
     assert patience.pause(LOST, moved=False) is None
 
 
+FROM_A_WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "a.py", line 1, in write
+    raise OSError: no
+OSError: [Errno 28] No space left on device
+\tat org.apache.spark.X: y
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
@@ -95,6 +104,7 @@ def test_no_patience_still_gives_one_more_try() -> None:
         ),
         ("rpc: Cannot find endpoint: spark://CoarseGrainedScheduler@127.0.0.1:1", EngineError, "Cannot find endpoint"),
         ("\n  the disk is full\n at x.y", TargetError, "Spark failed: the disk is full"),
+        (FROM_A_WORKER, TargetError, "Spark failed: OSError: [Errno 28] No space left on device"),
     ],
 )
 def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], said: str) -> None:

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import subprocess
 import threading
 import time
 import uuid
@@ -170,7 +171,7 @@ class Pipeline:
                 self._follow(spark, status, tables, once, list(resnapshot), on_progress)
             finally:
                 if self._spark is None:
-                    spark.stop()
+                    _end_session(spark)
 
     def _follow(
         self,
@@ -337,7 +338,10 @@ class _Run:
                 if query.awaitTermination(1):
                     return None
         except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
-            return self._cause(error)
+            if not _jvm_ended(self.spark, error):
+                return self._cause(error)
+            if not stop.is_set():
+                return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
         self._ending = True
         if stop.is_set() and self._idle.locked():
             log.info("stopping: the batch under way may finish (%.0f s)", _FINISH_SECONDS)
@@ -345,7 +349,12 @@ class _Run:
             self._idle.release()
         else:
             log.warning("the batch under way takes long; it is dropped and will be done again by the next run")
-        query.stop()
+        try:
+            query.stop()
+        except Exception as error:
+            if not _jvm_ended(self.spark, error):
+                raise
+            log.warning("Spark's JVM ended at once; what was under way will be done again by the next run")
         return None
 
     def _start(self, once: bool) -> StreamingQuery:
@@ -388,6 +397,34 @@ class _Run:
         return _spark_failure(str(failure) or type(failure).__name__)
 
 
+_JVM_SECONDS = 5.0
+"""How long a process that has closed its sockets may take to be gone."""
+
+
+def _jvm_ended(spark: SparkSession, error: Exception) -> bool:
+    """Whether something failed because the JVM that this process has started is gone. Who ends a service may end all of
+    its processes at once.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+
+    process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
+    if process is None or isinstance(error, Py4JJavaError) or not isinstance(error, (OSError, Py4JError)):
+        return False
+    try:
+        process.wait(_JVM_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end_session(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:
+        if not _jvm_ended(spark, error):
+            raise
+
+
 _PASSING = (
     "Python worker failed to connect back",
     "Python worker exited unexpectedly",
@@ -406,7 +443,13 @@ def _spark_failure(text: str) -> HeadgateError:
     if passing is not None:
         return EngineError(f"Spark failed for now: {passing}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return TargetError(f"Spark failed: {lines[0]}")
+    raised = [line for line in text.splitlines() if _RAISED.match(line)] if _TRACEBACK in text else []
+    return TargetError(f"Spark failed: {raised[-1] if raised else lines[0]}")
+
+
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt): ")
+"""The last line of a Python traceback; before it there is only that a worker has raised something."""
 
 
 _LEAVES = {

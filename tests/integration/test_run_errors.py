@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -290,3 +292,37 @@ def test_a_delta_table_of_somebody_else(server: MySQLServer, runs: Runs) -> None
     status = read_status(Inbox(Lake.at(str(runs.lake)).inbox))
     assert status is not None
     assert (status.condition(), f"error: {status.error}") == ("failed", line)
+
+
+def jvm_of(process: subprocess.Popen[str]) -> int:
+    """The process id of the JVM that a run has started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return next(int(one) for one in children if Path(f"/proc/{one}/comm").read_text() == "java\n")
+
+
+@pytest.mark.parametrize("all_at_once", [True, False])
+def test_a_jvm_that_ends(server: MySQLServer, runs: Runs, all_at_once: bool) -> None:
+    """With the run, as systemd ends a service: no failure, whatever the JVM says of it. By itself: one
+    line that says so.
+    """
+    runs.config.write_text(CONFIG.format(url=url_of(server), tables="e.*", more="", lake=runs.lake))
+    environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": PASSWORD}
+    words = [sys.executable, "-m", "headgate.cli", "run", str(runs.config)]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stderr is not None
+            told = next((line for line in process.stderr if " INFO batch " in line), None)
+            assert told is not None
+            if all_at_once:
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                os.kill(jvm_of(process), signal.SIGKILL)
+            last = [line for line in process.communicate(timeout=120)[1].splitlines() if " INFO " not in line]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if all_at_once:
+        assert process.returncode == 0
+        assert not [line for line in last if line.startswith(("error", "Traceback"))]
+    else:
+        assert (process.returncode, last) == (3, ["error: Spark failed: its JVM has ended: killed, or out of memory"])

@@ -7,14 +7,19 @@ known lines. Nothing else is held back, so errors of the JVM are seen as ever.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["quiet_start"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["quiet_driver", "quiet_start"]
 
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules"
@@ -43,6 +48,22 @@ def quiet_start() -> Iterator[None]:
     finally:
         sys.stderr.flush()
         os.dup2(real, 2)
+
+
+def quiet_driver(spark: SparkSession) -> None:
+    """Nothing on standard error of failures that come to the caller as exceptions, too: py4j logs them with their
+    tracebacks, some by the root logger, and pyspark's server of counters prints one when the JVM is killed.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    if _is_not_py4j not in logging.getLogger().filters:
+        logging.getLogger().addFilter(_is_not_py4j)
+    counters: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if counters is not None:
+        counters.handle_error = lambda *_: None
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def _copy(reading: int, real: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.lake._quiet import quiet_start
+from headgate.lake._quiet import quiet_driver, quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +78,9 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
         builder = builder.config(key, value)
     if quiet:
         with quiet_start():
-            return builder.getOrCreate()
+            spark = builder.getOrCreate()
+        quiet_driver(spark)
+        return spark
     return builder.getOrCreate()
 
 
