@@ -338,7 +338,7 @@ class _Run:
                 if query.awaitTermination(1):
                     return None
         except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
-            if not _jvm_ended(self.spark, error):
+            if not _jvm_ended(self.spark, error, ending=stop.is_set()):
                 return self._cause(error)
             if not stop.is_set():
                 return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
@@ -401,14 +401,17 @@ _JVM_SECONDS = 5.0
 """How long a process that has closed its sockets may take to be gone."""
 
 
-def _jvm_ended(spark: SparkSession, error: Exception) -> bool:
-    """Whether something failed because the JVM that this process has started is gone. Who ends a service may end all of
-    its processes at once.
+def _jvm_ended(spark: SparkSession, error: Exception, *, ending: bool = False) -> bool:
+    """Whether something failed because the JVM that this process has started is gone.
+
+    :param ending: the run is to end. Who ends a service may end all of its processes at once, and a JVM that ends has
+        all kinds of errors.
     """
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
     process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
-    if process is None or isinstance(error, Py4JJavaError) or not isinstance(error, (OSError, Py4JError)):
+    lost = isinstance(error, (OSError, Py4JError)) and not isinstance(error, Py4JJavaError)
+    if process is None or not (lost or ending):
         return False
     try:
         process.wait(_JVM_SECONDS)

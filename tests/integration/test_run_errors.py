@@ -294,10 +294,29 @@ def test_a_delta_table_of_somebody_else(server: MySQLServer, runs: Runs) -> None
     assert (status.condition(), f"error: {status.error}") == ("failed", line)
 
 
-def jvm_of(process: subprocess.Popen[str]) -> int:
-    """The process id of the JVM that a run has started."""
+def jvm_of(process: subprocess.Popen[str]) -> int | None:
+    """The process id of the JVM that a run has started, if there is one yet."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return next(int(one) for one in children if Path(f"/proc/{one}/comm").read_text() == "java\n")
+    return next((int(one) for one in children if Path(f"/proc/{one}/comm").read_text() == "java\n"), None)
+
+
+def test_ctrl_c_while_spark_starts_leaves_no_jvm(server: MySQLServer, runs: Runs) -> None:
+    runs.config.write_text(CONFIG.format(url=url_of(server), tables="e.*", more="", lake=runs.lake))
+    (runs.lake / "_headgate" / "ledger").mkdir(parents=True)
+    environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": PASSWORD}
+    words = [sys.executable, "-m", "headgate.cli", "verify", str(runs.config)]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while jvm_of(process) is None:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=120)[1]  # the JVM holds the pipe's other end, too
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, said) == (0, "")
 
 
 @pytest.mark.parametrize("all_at_once", [True, False])
@@ -316,7 +335,9 @@ def test_a_jvm_that_ends(server: MySQLServer, runs: Runs, all_at_once: bool) -> 
             if all_at_once:
                 os.killpg(process.pid, signal.SIGTERM)
             else:
-                os.kill(jvm_of(process), signal.SIGKILL)
+                found = jvm_of(process)
+                assert found is not None
+                os.kill(found, signal.SIGKILL)
             last = [line for line in process.communicate(timeout=120)[1].splitlines() if " INFO " not in line]
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,7 @@ from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from headgate.catalog import TablePatterns
@@ -35,6 +36,7 @@ __all__ = [
     "no_match",
     "on_terminal",
     "patterns_of",
+    "start_spark",
     "warn",
     "write_lines",
 ]
@@ -98,6 +100,22 @@ def patterns_of(tables: Sequence[str] | None) -> TablePatterns:
 
     given = list(tables or ())
     return TablePatterns(given if any(not one.startswith("!") for one in given) else ["*.*", *given])
+
+
+def start_spark(name: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:
+    """A Spark session. A first Ctrl-C waits until it is there: pyspark would leave a JVM behind that never ends.
+
+    :raises KeyboardInterrupt: Ctrl-C came meanwhile.
+    """
+    from headgate.lake import build_session
+
+    came = threading.Event()
+    with on_interrupt(came.set):
+        spark = build_session(name, settings, quiet=quiet)
+    if came.is_set():
+        spark.stop()
+        raise KeyboardInterrupt
+    return spark
 
 
 def no_match(patterns: TablePatterns) -> ConfigError:

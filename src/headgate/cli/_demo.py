@@ -190,9 +190,9 @@ def _ask_the_lake(lake: Path) -> None:
     """A query over the tables, as anybody's Spark can run it, and what it says."""
     from rich.table import Table
 
-    from headgate.lake import build_session
+    from headgate.cli._common import start_spark
 
-    spark = build_session("demo", {}, quiet=True)
+    spark = start_spark("demo", {}, quiet=True)
     try:
         rows = spark.sql(_QUERY.format(lake=lake)).collect()
     finally:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from headgate.cli._common import start_spark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -38,7 +40,7 @@ def verify(
     """
     from headgate.config import load_config
     from headgate.errors import ConfigError
-    from headgate.lake import Lake, build_session, find_row
+    from headgate.lake import Lake, find_row
     from headgate.mysql import Connection
     from headgate.pipeline import connection_settings
 
@@ -49,7 +51,7 @@ def verify(
     if lake.is_local and not Path(lake.ledger).is_dir():  # told before Spark starts
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     Connection.open(connection_settings(config)).close()  # a wrong password, too
-    spark = build_session(f"verify {config.name}", config.spark, quiet="spark.log.level" not in config.spark)
+    spark = start_spark(f"verify {config.name}", config.spark, quiet="spark.log.level" not in config.spark)
     try:
         row = find_row(spark, lake)
         results = []
