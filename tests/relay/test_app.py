@@ -385,7 +385,9 @@ def test_missing_parameters_and_unknown_commands(relay: Served) -> None:
         {"sources": "40", "size": "1"},
         {"sources": "40", "output": "json"},
     ):
-        refused(relay.get("stream", **missing), INVALID)
+        answer = relay.get("stream", **missing)
+        refused(answer, INVALID)
+        assert answer.json["message"].endswith("of command stream: null")
     refused(relay.get("nothing/such"), "com.linkedin.databus2.core.container.request.UnknownCommandException")
 
 

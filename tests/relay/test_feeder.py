@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 
 from headgate._policies import Policies
-from headgate.errors import ServerBehindError
+from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError
+from headgate.gtid import GtidSet
 from headgate.relay import _feeder
 from headgate.relay._buffer import Batch, EventBuffer
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
-from headgate.replication import _readers
+from headgate.replication import Idle, _readers
 from tests.relay.serving import PATIENCE_SECONDS, Anywhere, served
 from tests.relay.test_avro import TABLE
 
@@ -78,3 +80,40 @@ def test_a_server_that_lacks_what_the_relay_has_is_told_with_what_helps(
     assert feeder.problem is not None
     assert feeder.problem.startswith("the server has not executed some:5, which the relay has: wait for it")
     assert "if its log began anew, start the relay with --anew" in feeder.problem
+
+
+def test_that_it_goes_on_is_told_once(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    feeder, tries = relay.partitions[1].feeder, iter([ConnectError("nobody listens"), ConnectError("not yet"), None])
+
+    def again(*_: Any, **__: Any) -> Iterator[Any]:
+        error = next(tries)
+        if error is not None:
+            raise error
+        yield Idle(GtidSet())
+        assert feeder.problem is None
+        feeder._stop.set()
+        yield Idle(GtidSet())
+
+    feeder._stop.clear()
+    feeder._retry_seconds = 0
+    monkeypatch.setattr(_feeder, "follow", again)
+    with caplog.at_level("WARNING", "headgate"):
+        feeder._run()
+    first, second, back = (record.getMessage() for record in caplog.records)
+    assert (first, second) == ("person: nobody listens", "person: not yet")
+    assert re.fullmatch(r"person: going on, after \d+ s", back)
+
+
+def test_what_a_purged_log_means_for_a_relay(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def purged(*_: Any, **__: Any) -> Iterator[Any]:
+        raise BinlogPurgedError("the tables have to be read again", needed="some:5", purged="some:1-5")
+
+    feeder = relay.partitions[1].feeder
+    feeder._stop.clear()
+    monkeypatch.setattr(_feeder, "follow", purged)
+    feeder._run()
+    assert feeder.failed
+    assert feeder.problem is not None
+    assert "was not read yet (some:5; purged: some:1-5): start the relay with --anew" in feeder.problem

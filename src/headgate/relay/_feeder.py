@@ -217,7 +217,7 @@ class Feeder(Retrying):
         begun = time.monotonic()
         try:
             for item in items:
-                self.problem = None
+                self._goes_on()
                 finished = None
                 if isinstance(item, LogBlock):
                     finished = assembler.add(item)

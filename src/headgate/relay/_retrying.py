@@ -9,9 +9,10 @@ from __future__ import annotations
 import abc
 import logging
 import threading
+import time
 from typing import Final
 
-from headgate.errors import HeadgateError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, Transient
 
 __all__ = ["Retrying"]
 
@@ -39,6 +40,8 @@ class Retrying(abc.ABC):
         """Whether that will not go away by itself."""
         self.error: HeadgateError | None = None
         """What it failed with, if that is known."""
+        self._since: float | None = None
+        """When the problem began that was told last, by the monotonic clock."""
 
     @abc.abstractmethod
     def _work(self) -> None:
@@ -46,7 +49,22 @@ class Retrying(abc.ABC):
 
     def _told(self, error: HeadgateError) -> str:
         """An error, for who looks after it."""
+        if isinstance(error, BinlogPurgedError):
+            needed, purged = error.fields.get("needed"), error.fields.get("purged")
+            return (
+                f"the server has purged log that was not read yet ({needed}; purged: {purged}): start the relay with "
+                "--anew, and consumers with older checkpoints are told that they are too far behind"
+            )
         return str(error)
+
+    def _goes_on(self) -> None:
+        """It works; if it did not before, that is told, too."""
+        if self.problem is None:
+            return
+        self.problem = None
+        if self._since is not None:
+            log.warning("%s: going on, after %.0f s", self._about, time.monotonic() - self._since)
+            self._since = None
 
     def _begin(self) -> None:
         self._thread.start()
@@ -65,6 +83,7 @@ class Retrying(abc.ABC):
                 if self._stop.is_set():  # a server that is away while the relay ends is no news
                     return
                 self.problem = self._told(error)
+                self._since = self._since or time.monotonic()
                 log.warning("%s: %s", self._about, self.problem)
                 if not isinstance(error, Transient):
                     self.error, self.failed = error, True

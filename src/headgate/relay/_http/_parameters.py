@@ -39,7 +39,7 @@ class InvalidParameterError(Exception):
     """A parameter of a request is wrong."""
 
     def __init__(self, command: str, name: str, value: object) -> None:
-        shown = str(value)
+        shown = "null" if value is None else str(value)  # what is missing is Java's null
         if len(shown) > _SHOWN:
             shown = f"{shown[:_SHOWN]}..."
         super().__init__(f"Invalid value for parameter {name} of command {command}: {shown}")

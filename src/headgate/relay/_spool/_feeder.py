@@ -47,7 +47,7 @@ class LogFeeder(Retrying):
             with closing(copy_log(self._settings, self._spool.gtid, hint=self._spool.hint())) as items:  # type: ignore[type-var]
                 for item in items:
                     self._spool.take(item)
-                    self.problem = None
+                    self._goes_on()
                     if self._stop.is_set():
                         return
         finally:
