@@ -61,6 +61,14 @@ def test_a_lake_is_the_copy_of_one_server(tmp_path: Path) -> None:
     assert "--bootstrap-from is for a relay of one server" in error
 
 
+def test_a_lake_that_nobody_has_written_to_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(TOML)
+    code, out, error = run("relay", "--sources", str(file), "--port", "0", "--bootstrap-from", str(tmp_path / "lake"))
+    assert (code, out) == (3, "")  # there is no server either
+    assert error.startswith(f"warning: no pipeline has written to {tmp_path / 'lake'} yet")
+
+
 def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:
     file, token = tmp_path / "relay.toml", tmp_path / "token"
     file.write_text(TOML)
@@ -141,6 +149,8 @@ def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
         (2, ["--group", "g", "--checkpoints", "folder"], "with --group the relay keeps the checkpoints"),
         (2, ["--group", "g", "--lease-seconds", "0"], "a lease of 0.1 to 600 seconds"),
         (2, ["--group", "g"], "this relay keeps no groups"),
+        (2, ["--partitions", "4"], "--partitions and --lease-seconds are for a group"),
+        (2, ["--lease-seconds", "4"], "--partitions and --lease-seconds are for a group"),
         (2, ["--token-file", "nowhere"], "the token file nowhere cannot be read"),
     ],
 )

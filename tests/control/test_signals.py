@@ -39,6 +39,8 @@ def test_the_documented_example() -> None:
     assert found.unmatched(["shop.orders", "a.b"]) == [r"shop\.item.*"]
     assert found.filter_of("shop.orders") == "status = 'a;b'"
     assert found.filter_of("shop.items") is None
+    assert found.idle_conditions(["shop.orders", "shop.items"]) == []
+    assert found.idle_conditions(["shop.orders2", "shop.items"]) == [r"shop\.orders"]
 
 
 def test_data_as_text_and_without_id() -> None:

@@ -249,6 +249,20 @@ def test_signals_that_make_no_sense_are_answered_and_done_with(signal: dict[str,
     run.drain()
 
 
+def test_a_condition_for_no_table_does_not_have_others_read_whole() -> None:
+    run = stream(source(("d.a", 3), ("d.b", 3)))
+    run.drain()
+    conditions = [{"data-collection": one, "filter": "v = 0"} for one in ("d.a", "d.bb")]
+    data = {"data-collections": ["d.a", "d.b"], "additional-conditions": conditions}
+    run.control.files["signals/x"] = {"type": "execute-snapshot", "data": data}
+    assert run.batch()
+    (action,) = run.headers[-1]["actions"]
+    assert action["tables"] == ["d.a"]
+    assert action["refused"]["d.b"][0] == "SKIPPED"
+    assert "the signal's condition for d.bb is for none of its tables" in action["error"]
+    run.drain()
+
+
 def test_a_request_for_missing_rows_is_never_dropped() -> None:
     run = stream(source(("d.a", 3)))
     run.control.files["signals/x"] = {"type": "redo", "reason": "?"}

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _DELTA = "delta:"
+_PARTITIONS, _LEASE_SECONDS = 8, 10.0
+"""Of a group."""
 
 
 def command(
@@ -62,14 +64,15 @@ def command(
         typer.Option("--group", metavar="NAME", help="Share the changes with the other members of this group, by key."),
     ] = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="With --group: the parts that are shared, the same for ever.")
-    ] = 8,
+        int | None,
+        typer.Option("--partitions", min=1, help="With --group: the parts that are shared, the same for ever; 8."),
+    ] = None,
     lease: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--lease-seconds", help="With --group: after so long without a sign others take over, 0.1 to 600."
+            "--lease-seconds", help="With --group: after so long without a sign others take over, 0.1 to 600; 10."
         ),
-    ] = 10.0,
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="File with the relay's token.")
     ] = None,
@@ -127,10 +130,12 @@ def command(
                 "with --group the relay keeps the checkpoints: leave --checkpoints DIR and --windows away"
             )
         _consume_in_group(
-            urls, group, partitions, sources or (), lease, access, retry, table, seconds,
-            before_images=before_images, bootstrap=bootstrap,
+            urls, group, partitions or _PARTITIONS, sources or (), _LEASE_SECONDS if lease is None else lease, access,
+            retry, table, seconds, before_images=before_images, bootstrap=bootstrap,
         )  # fmt: skip
         return
+    if partitions is not None or lease is not None:
+        raise ConfigError("--partitions and --lease-seconds are for a group: name it with --group")
     kept = _kept(checkpoints, table, name)
     client: RelayClient
     printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it comes later

@@ -166,8 +166,10 @@ def _suppliers(config: RelayConfig, lake: str | None) -> dict[int, Supplier]:
     if len(config.physical) > 1:
         raise ConfigError("--bootstrap-from is for a relay of one server: a lake is the copy of one")
     (source,) = config.physical
-    policies = Policies(zero_dates=config.zero_dates)
-    return {source.id: LakeSupplier(Lake.at(lake), source.settings, policies)}
+    policies, found = Policies(zero_dates=config.zero_dates), Lake.at(lake)
+    if found.is_local and not Path(found.ledger).is_dir():
+        warn(f"no pipeline has written to {found.path} yet: until one has, nobody is bootstrapped from there")
+    return {source.id: LakeSupplier(found, source.settings, policies)}
 
 
 def _kind(name: str | None) -> str | None:

@@ -107,6 +107,11 @@ class Signal:
         """The condition for ``db.table``: the first whose expression matches; None: all its rows."""
         return next((one.filter for one in self.conditions if re.fullmatch(one.collection, table)), None)
 
+    def idle_conditions(self, tables: list[str]) -> list[str]:
+        """The expressions of conditions that match none of these tables."""
+        found = [one.collection for one in self.conditions]
+        return [one for one in found if not any(re.fullmatch(one, table) for table in tables)]
+
 
 def parse_signal(value: Any, *, name: str | None = None) -> Signal:
     """Check a signal.

@@ -230,13 +230,17 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
     wanted = [table for table in tables if signal.names(table)]
     asks = bool(signal.conditions or signal.surrogate_key or plan.conditions.keys() & set(wanted))
     definitions = server.definitions(plan.patterns) if wanted and asks else {}
+    idle = signal.idle_conditions(wanted)
     for table in wanted:
         reading = plan.wanted(
             table, signal.filter_of(table), signals=(signal.id,), surrogate=signal.surrogate_key,
             blocking=signal.kind == "BLOCKING",
         )  # fmt: skip
         problem = None
-        if reading.filter is not None or reading.surrogate is not None:
+        if idle and signal.filter_of(table) is None:
+            nobody = f"the signal's condition for {idle[0]} is for none of its tables"
+            problem = Refusal("SKIPPED", f"{nobody}, and without one all rows would be read")
+        elif reading.filter is not None or reading.surrogate is not None:
             definition = definitions.get(table)
             problem = (
                 Refusal("UNKNOWN_SCHEMA", "the table is gone")
