@@ -95,6 +95,7 @@ class Seen:
     def __init__(self, arrived: threading.Condition) -> None:
         self._arrived = arrived
         self.windows: list[tuple[int, list[Change]]] = []
+        self._by_scn: dict[int, list[Change]] = {}
         self.open: list[Change] = []
         self.repeated = 0
 
@@ -104,9 +105,10 @@ class Seen:
     def end(self, scn: int) -> None:
         window, self.open = (scn, self.open), []
         if self.windows and scn <= self.windows[-1][0]:  # at least once: it has to be the same
-            assert window in self.windows
+            assert self._by_scn[scn] == window[1]
             self.repeated += 1
             return
+        self._by_scn[scn] = window[1]
         with self._arrived:
             self.windows.append(window)
             self._arrived.notify_all()

@@ -465,6 +465,42 @@ def test_a_consumer_that_is_too_far_behind_recovers_by_itself(tmp_path: Path) ->
         assert recorder.rows == {5: "first5", 6: "first6"}
 
 
+def test_a_start_is_kept_before_its_rows_also_where_a_bootstrap_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However seldom checkpoints are kept."""
+    monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.0)
+    starts: list[int] = []
+
+    class Store:
+        def load(self) -> None:
+            return None
+
+        def store(self, checkpoint: Any) -> None:
+            starts.append(checkpoint.get("bootstrap_start_scn", GENERATION) - GENERATION)
+
+    shelf = Shelf([7], [8])
+    with serving(shelf) as relay:
+        put(relay, 1)
+        read = shelf.read
+
+        def gone_once(*given: Any) -> Rows | None:
+            if not shelf.reads:
+                shelf.errors = [PlanGoneError("another key")]
+                put(relay, 2)
+            return read(*given)
+
+        shelf.read = gone_once  # type: ignore[assignment, method-assign]
+        recorder = Recorder()
+        noted: list[list[int]] = []
+        recorder.on_start_bootstrap_source = lambda *_: noted.append(list(starts))  # type: ignore[method-assign]
+        recorder.client = RelayClient(
+            f"http://127.0.0.1:{relay.port}", [NAME], recorder, Store(), bootstrap=True, checkpoint_seconds=1000.0,
+            retry=Retry(first_seconds=0.001),
+        )  # fmt: skip
+        recorder.client.run()
+    assert noted[0] == [1, 2]
+    assert recorder.rows == {7: "first7", 8: "first8"}
+
+
 def test_an_interrupted_bootstrap_goes_on_over_a_restart(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path / "consumer", "people")
     shelf = Shelf([7], [8], [9])

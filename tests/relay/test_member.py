@@ -365,6 +365,35 @@ def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
         assert {last[key] for key in keys_of(n)} == {n}
 
 
+def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else, if the member is killed, the next one begins with rows of a later moment, and of those that were given and
+    deleted in between nobody hears.
+    """
+    monkeypatch.setattr("headgate.relay._client._member._SYNC_SECONDS", 1000.0)  # but for what has to be reported
+    log, known, given, really = Log(), list[Any](), threading.Event(), GroupMember._ask
+    with bootstrapping(Shelf([1000, 1001], [1002]), state=tmp_path) as relay:
+        put(relay, 1)
+
+        def look(_: Event) -> None:
+            given.set()
+            known.append(group_of(relay)["partitions"][0]["checkpoint"])
+
+        def ask(self: GroupMember, done: Any, **more: Any) -> Any:
+            if done:
+                given.wait(1)  # reports are slow: a row would overtake the first one
+            return really(self, done, **more)
+
+        monkeypatch.setattr(GroupMember, "_ask", ask)
+        member = Running(relay, log, "a", look, bootstrap=True, partitions=1, lease_seconds=600.0)
+        with running(member):
+            wait_until(lambda: len(log.events) == 3 or member.error is not None)
+    assert known[0] is not None
+    assert known[0]["consumption_mode"] == "BOOTSTRAP_SNAPSHOT"
+    assert known[0]["bootstrap_start_scn"] & 0xFFFF == 1
+
+
 def test_reports_that_make_no_sense(tmp_path: Path) -> None:
     import http.client
 
@@ -394,7 +423,28 @@ def test_reports_that_make_no_sense(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_between_client_and_report() -> None:
-    kept = _Kept(None)
+    tell = threading.Event()
+    kept = _Kept(None, tell)
+
+    def begun() -> bool:
+        return kept.is_begun
+
     assert kept.load() is None
     kept.store({"windowScn": 1})
     assert kept.load() == {"windowScn": 1}
+    assert begun()
+    assert not tell.is_set()
+    start = {"consumption_mode": "BOOTSTRAP_SNAPSHOT", "bootstrap_start_scn": 5}
+    kept.store(start)
+    assert not begun()
+    assert tell.wait(0)
+    kept.heard({"windowScn": 1})  # what was reported before
+    assert not begun()
+    kept.heard(start)
+    assert begun()
+    kept.store({**start, "snapshot_offset": 8})
+    assert begun()
+    kept.store({**start, "bootstrap_start_scn": 9})  # it has begun again
+    assert not begun()
+    kept.store({"windowScn": 10})
+    assert begun()

@@ -6,7 +6,9 @@ its proof; and the relay's buffer has to hold what came since the last request, 
 row the stream is followed up to the target.
 
 A checkpoint is kept between such turns, never within: it says which rows were given and how far the stream was then.
-After a rollback, a restart of the client or of the relay the same rows and changes come again from there.
+After a rollback, a restart of the client or of the relay the same rows and changes come again from there. The first
+one is kept before any row is given: who begins anew, with rows of a later moment, never hears what became of those that
+were given before.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ class Bootstrapper:
         scn = self._scn("startSCN", {"sources": ",".join(names), "checkPoint": _text(self._point)})
         self._means.say("on_start_bootstrap_sequence", scn)
         self._point = replace(self._point, start=scn, snapshot_source=names[0], catchup_source=names[0]).at(Place(scn))
-        self._keep()
+        if not self._means.stopped():
+            self._means.ask("on_bootstrap_checkpoint", self._point.window)
+        self.kept = self._point  # whatever the answer: nothing was given yet, and it has to be kept before anything is
 
     def _rows(self) -> None:
         asked = {

@@ -312,13 +312,16 @@ class RelayClient:
         if not self._may_deliver():
             self._stop.wait(_HELD_SECONDS)
             return
-        end = bootstrapper.step()
-        self._kept = bootstrapper.kept
+        before, end = self._kept, bootstrapper.step()
+        self._kept = kept = bootstrapper.kept
+        # Rows may be given only under a start that is kept: whoever goes on from an older checkpoint begins anew, and
+        # nobody tells him which of the rows that were given are deleted by then.
+        began = not isinstance(before, BootstrapPoint) or before.start != kept.start
         if end is not None:
             self._bootstrapper, self._place, self._kept = None, end, end
             self._trail, self._sure = _Trail(), True
         self._not_found = 0
-        self._store()
+        self._store(at_once=began)
 
     # --- checkpoints
 

@@ -7,7 +7,9 @@ What the group guarantees is in ``_groups``. The member's part of it:
 - Its lease ends ``lease_seconds`` after it *began* to ask for it, by its own clock. From then on no callback is begun;
   when the lease is there again and the partition still its own, with the same generation, it goes on where it was.
 - A partition that it no longer owns is stopped, and what it did there since the last report is forgotten: the new owner
-  repeats it. Of one that it is to give back it finishes the window, or the rows that it has asked for, and reports the
+  repeats it. But no row of a bootstrap is given before the relay, or the store beside, has the bootstrap's start: the
+  new owner has to go on with it.
+- Of a partition that it is to give back it finishes the window, or the rows that it has asked for, and reports the
   checkpoint first.
 - When a partition's consumer ends with an error, the member leaves the group and ends with that error.
 """
@@ -24,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from headgate.errors import ConfigError, HeadgateError, Transient
+from headgate.relay._bootstrap._points import bootstrap_of
 from headgate.relay._checkpoints import CheckpointStore
 from headgate.relay._client._client import RelayClient, Retry, Share
 from headgate.relay._client._consumer import Consumer, Subscription
@@ -60,11 +63,19 @@ class _Lease:
 
 
 class _Kept:
-    """A partition's checkpoint, between its client and the next report; in a store beside, if there is one."""
+    """A partition's checkpoint, between its client and the next report; in a store beside, if there is one.
 
-    def __init__(self, begin: Mapping[str, Any] | None, store: CheckpointStore | None = None) -> None:
+    :param begin: the relay's.
+    :param tell: set where the relay has to hear of it at once.
+    """
+
+    def __init__(
+        self, begin: Mapping[str, Any] | None, tell: threading.Event, store: CheckpointStore | None = None
+    ) -> None:
         self.value = self.reported = begin
-        self._store = store
+        self._store, self._tell, self._lock = store, tell, threading.Lock()
+        self.is_begun = True
+        """Whether a bootstrap's start is kept where the next owner finds it. Before that no row is given."""
 
     def load(self) -> Mapping[str, Any] | None:
         found = None if self._store is None else self._store.load()
@@ -75,7 +86,27 @@ class _Kept:
     def store(self, checkpoint: Mapping[str, Any]) -> None:
         if self._store is not None:
             self._store.store(checkpoint)
-        self.value = checkpoint
+        with self._lock:
+            self.value = checkpoint
+            self._look()
+        if not self.is_begun:
+            self._tell.set()
+
+    def heard(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """The relay has this one."""
+        with self._lock:
+            self.reported = checkpoint
+            self._look()
+
+    def _look(self) -> None:
+        start = _start_of(self.value)
+        self.is_begun = self._store is not None or start is None or start == _start_of(self.reported)
+
+
+def _start_of(checkpoint: Mapping[str, Any] | None) -> int | None:
+    """The start of the bootstrap that a checkpoint is of; None: of none."""
+    point = None if checkpoint is None else bootstrap_of(checkpoint)
+    return None if point is None else point.start
 
 
 class _Worker:
@@ -184,7 +215,7 @@ class GroupMember:
             pause = min(pause, _AFTER_FAILURE_SECONDS)
             if not self._leaving:
                 pause = max(pause, self._transport.seconds_until_asked())
-        if self._leaving or (self._error is None and not self._stop.is_set()):
+        if self._workers if self._leaving else (self._error is None and not self._stop.is_set()):
             self._news.wait(pause)
 
     def _sync(self) -> bool:
@@ -211,7 +242,7 @@ class GroupMember:
             return False
         self._answered = True
         for number, value in kept.items():
-            self._workers[number].kept.reported = value
+            self._workers[number].kept.heard(value)
         for number in ended:
             self._drop(number)
         self._follow(owned)
@@ -266,11 +297,12 @@ class GroupMember:
 
     def _begin(self, number: int, owned: Mapping[str, Any]) -> None:
         generation = owned["generation"]
-        kept = _Kept(owned["checkpoint"], None if self._stores is None else self._stores(number, generation))
+        store = None if self._stores is None else self._stores(number, generation)
+        kept = _Kept(owned["checkpoint"], self._news, store)
         client = RelayClient(
             self._urls, self._sources, self._consumer_of(number, generation), kept, access=self._access,
             retry=self._retry, share=Share(number, self._partitions), callback_seconds=self._callback_seconds,
-            may_deliver=self._lease.holds, checkpoint_seconds=self._checkpoint_seconds,
+            may_deliver=lambda: kept.is_begun and self._lease.holds(), checkpoint_seconds=self._checkpoint_seconds,
             before_images=self._before_images, bootstrap=owned["bootstrap"],
         )  # fmt: skip
         if owned["back"]:  # before it was heard of
