@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.relay import _feeder
 from headgate.relay._buffer import Batch, EventBuffer
+from headgate.relay._feeder import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
 from headgate.replication import Idle, _readers
@@ -117,3 +119,17 @@ def test_what_a_purged_log_means_for_a_relay(relay: Relay, monkeypatch: pytest.M
     assert feeder.failed
     assert feeder.problem is not None
     assert "was not read yet (some:5; purged: some:1-5): start the relay with --anew" in feeder.problem
+
+
+def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill right after the first start loses nothing: the next one begins at the same place, whatever it is told."""
+    with served(state=tmp_path) as found:
+        feeder = found.relay.partitions[1].feeder
+    seen: list[State | None] = []
+    monkeypatch.setattr(
+        feeder, "_begin", lambda: seen.append(load_state(tmp_path / "partition-1.json", "gtid-generation"))
+    )
+    (tmp_path / "partition-1.json").unlink(missing_ok=True)
+    feeder.start()
+    feeder.stop()
+    assert seen == [State(GtidSet(), -1)]

@@ -153,7 +153,11 @@ class Feeder(Retrying):
         return super()._told(error) if missing is None else _behind(missing)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin to read. Where it begins is kept before anything is served: a relay that is killed at once and has no
+        state would begin at another place, and a consumer's bootstrap that has begun would miss what lies between.
+        """
+        if self._file is not None:
+            self._save_now(self._file, always=True)
         self._begin()
         self._saver.start()
 
@@ -294,9 +298,9 @@ class Feeder(Retrying):
             self._save_now(self._file)
         self._save_now(self._file)
 
-    def _save_now(self, file: Path) -> None:
+    def _save_now(self, file: Path, *, always: bool = False) -> None:
         state = self.position()
-        if state == self._saved:
+        if state == self._saved and not always:
             return
         value: dict[str, Any] = {"v": 1, "kind": self._scn.kind, "gtid": str(state.gtid), "scn": state.scn}
         try:
