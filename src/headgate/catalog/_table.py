@@ -79,8 +79,8 @@ class TableDef:
         """A fingerprint by which definitions that were learnt at different times and places are compared.
 
         It does without what need not agree although every row means the same: which columns are visible, and characters
-        above U+FFFF in members of ENUM and SET, which information_schema shows as ``?``. Ledgers
-        keep it, so what it is made of has to stay as it is.
+        above U+FFFF in members of ENUM and SET, which information_schema shows as ``?``. Ledgers keep it, so what it is
+        made of has to stay as it is.
         """
         columns = [
             replace(column, visible=True, members=tuple(map(_in_utf8mb3, column.members))) for column in self.columns

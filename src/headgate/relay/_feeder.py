@@ -120,7 +120,7 @@ class Feeder(Retrying):
         self._patterns = TablePatterns([one.table for one in source.sources])
         self._saver = threading.Thread(target=self._save, name=f"headgate-relay-{source.name}-state", daemon=True)
         self._ended = threading.Event()
-        self._saved = state
+        self._saved: State | None = None
         self._unsaved: ConfigError | None = None
         self._scn_saved = state.scn
         self._builder = GtidSetBuilder(state.gtid)
@@ -157,7 +157,7 @@ class Feeder(Retrying):
         state would begin at another place, and a consumer's bootstrap that has begun would miss what lies between.
         """
         if self._file is not None:
-            self._save_now(self._file, always=True)
+            self._save_now(self._file)
         self._begin()
         self._saver.start()
 
@@ -298,9 +298,9 @@ class Feeder(Retrying):
             self._save_now(self._file)
         self._save_now(self._file)
 
-    def _save_now(self, file: Path, *, always: bool = False) -> None:
+    def _save_now(self, file: Path) -> None:
         state = self.position()
-        if state == self._saved and not always:
+        if state == self._saved:
             return
         value: dict[str, Any] = {"v": 1, "kind": self._scn.kind, "gtid": str(state.gtid), "scn": state.scn}
         try:

@@ -427,8 +427,6 @@ class SourceNames:
         self._by_id: dict[int, LogicalSource] = {}
         self._physical: dict[int, int] = {}
         self._changes = 0
-        self._sorted: tuple[int, Sequence[LogicalSource]] = (0, ())
-        """With the number of changes that it is of."""
         for one in physical:
             for source in one.sources:
                 if source.is_pattern:
@@ -445,14 +443,9 @@ class SourceNames:
         self._by_id[source.id] = source
         self._changes += 1  # last: what was put together meanwhile is of the number before it
 
-    def all(self) -> Sequence[LogicalSource]:
+    def all(self) -> list[LogicalSource]:
         """Every source with a table, by id."""
-        changes, (of, found) = self._changes, self._sorted
-        if changes != of:
-            there = list(self._by_id.values())  # at once: a dict may not grow while it is gone through
-            found = sorted(there, key=lambda source: source.id)
-            self._sorted = (changes, found)
-        return found
+        return sorted(self._by_id.values(), key=lambda source: source.id)
 
     def by_id(self, number: int) -> LogicalSource | None:
         """The source of an id."""

@@ -69,8 +69,8 @@ class Command:
     """One command.
 
     The function gets the request and its parameters, read by the table; others may be given the same objects, so it
-    changes none. HeadgateErrors that it raises, and
-    InvalidParameterErrors, become Databus's errors; filters that do not fit, ours.
+    changes none. HeadgateErrors that it raises, and InvalidParameterErrors, become Databus's errors; filters that do
+    not fit, ours.
     """
 
     path: str

@@ -35,7 +35,7 @@ from headgate.relay._http._decoded import places_after, row_lines, window_offset
 from headgate.relay._http._openapi import ROW_PLACE
 from headgate.relay._http._parameters import InvalidParameterError, integer
 from headgate.relay._http._reading import Streams
-from headgate.relay._http._requests import STREAM, StreamRequest, stream_request
+from headgate.relay._http._requests import STREAM, StreamRequest, readable, stream_request
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import client_of
 
@@ -76,10 +76,10 @@ class _Live:
 
     def _asked(self, request: Request, given: Mapping[str, Any]) -> StreamRequest:
         unused = {"subs": None, "checkPointMult": None, "wait": 0, "size": _PIECE, "output": "rows"}
-        client, names = client_of(request), self._relay.names
+        client, selections = client_of(request), self._relay.selections
         if given["sources"] is None:
-            given = {**given, "sources": tuple(one.id for one in names.all() if client.may_read(one.name))}
-        asked = stream_request({**given, **unused}, client, self._relay.selections, list(self._relay.partitions))
+            given = {**given, "sources": readable(client, selections)}
+        asked = stream_request({**given, **unused}, client, selections, list(self._relay.partitions))
         if len(asked.places) != 1:
             raise InvalidParameterError("events", "sources", "sources of one physical source, not of several or none")
         last = request.headers.get("last-event-id")

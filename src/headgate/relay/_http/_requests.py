@@ -28,7 +28,17 @@ from headgate.relay._http._parameters import (
 from headgate.relay._selections import Selection, Selections
 from headgate.relay._tenants import Client
 
-__all__ = ["SOURCES", "STREAM", "Filters", "StreamRequest", "filters_of", "known_sources", "place_of", "stream_request"]
+__all__ = [
+    "SOURCES",
+    "STREAM",
+    "Filters",
+    "StreamRequest",
+    "filters_of",
+    "known_sources",
+    "place_of",
+    "readable",
+    "stream_request",
+]
 
 _LONGEST_WAIT_MS: Final = 60_000
 _KNOWN_LISTS: Final = 128
@@ -271,10 +281,11 @@ def _subscribed(
         chosen = selections.of(tuple(sorted(found)))
         _check(client, chosen)
         return chosen.ids, sorted(wanted)
-    return (_readable(client, selections) if client.is_restricted else None), sorted(wanted)
+    return (readable(client, selections) if client.is_restricted else None), sorted(wanted)
 
 
-def _readable(client: Client, selections: Selections) -> tuple[int, ...]:
+def readable(client: Client, selections: Selections) -> tuple[int, ...]:
+    """The ids of all sources that a client may read now."""
     return tuple(one.id for one in selections.everything().sources if client.may_read(one.name))
 
 
