@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -499,6 +500,65 @@ def test_a_start_is_kept_before_its_rows_also_where_a_bootstrap_begins_again(mon
         recorder.client.run()
     assert noted[0] == [1, 2]
     assert recorder.rows == {7: "first7", 8: "first8"}
+
+
+def test_a_transaction_larger_than_an_answer_comes_once() -> None:
+    """Between rows and after the last ones, also if the client may not deliver in the middle of it."""
+    shelf, dice, many = Shelf([7], [8]), random.Random(3), 20_000
+    with serving(shelf) as relay:
+        put(relay, 1)
+        read = shelf.read
+
+        def busy(*given: Any) -> Rows | None:
+            rows, n = read(*given), len(shelf.reads)
+            ids = range(n * 100_000, n * 100_000 + many)
+            relay.put(block(people(ids, gtids=[f"{UUID}:{n + 1}"] * many, pos=[n] * many)))
+            return rows
+
+        shelf.read = busy  # type: ignore[assignment, method-assign]
+        recorder = Recorder()
+        recorder.client = RelayClient(
+            f"http://127.0.0.1:{relay.port}", [NAME], recorder, bootstrap=True,
+            may_deliver=lambda: dice.random() < 0.9995, retry=Retry(first_seconds=0.001),
+        )  # fmt: skip
+        recorder.client.run()
+    keys = [one for one in recorder.calls if isinstance(one, int)]
+    assert [key for key in keys if key >= 100_000] == [n + at for n in (100_000, 200_000) for at in range(many)]
+    assert [one for one in recorder.calls if isinstance(one, tuple)] == [
+        ("bootstrap", None), ("from", 1), ("point", 1), ("point", 1), ("point", 2), ("point", 2),
+        ("to", 3), ("bootstrapped", None),
+    ]  # fmt: skip
+
+
+def test_rows_of_a_window_that_the_stream_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their changes cannot be followed up to it, so the bootstrap begins again."""
+    monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.0)
+    shelf = Shelf([7])
+    with serving(shelf) as relay:
+        put(relay, 1)
+        feeder = relay.relay.partitions[1].feeder
+        await_position, read = feeder.await_position, shelf.read
+
+        def ahead(enough: Any, seconds: float) -> Any:
+            found = await_position(enough, seconds)
+            return replace(found, scn=GENERATION + 2) if found and not shelf.reads else found
+
+        def busy(*given: Any) -> Rows | None:
+            if not shelf.reads:
+                put(relay, 3)
+            return read(*given)
+
+        monkeypatch.setattr(feeder, "await_position", ahead)
+        monkeypatch.setattr(shelf, "read", busy)
+        recorder = Recorder()
+        recorder.client = RelayClient(
+            f"http://127.0.0.1:{relay.port}", [NAME], recorder, bootstrap=True, retry=Retry(first_seconds=0.001)
+        )
+        recorder.client.run()
+    assert recorder.calls == [
+        ("bootstrap", None), ("from", 1), ("point", 1), 7, ("bootstrap", None), ("from", 3), ("point", 3), 7,
+        ("point", 3), ("point", 3), ("to", 3), ("bootstrapped", None),
+    ]  # fmt: skip
 
 
 def test_an_interrupted_bootstrap_goes_on_over_a_restart(tmp_path: Path) -> None:

@@ -57,6 +57,10 @@ class Place:
     scn: int
     offset: int = -1
 
+    def after_event(self, scn: int) -> Place:
+        """The place behind the next event, which is of window ``scn``."""
+        return Place(scn, self.offset + 1 if self.scn == scn and self.offset > 0 else 1)
+
 
 FIRST: Final = Place(-2)
 

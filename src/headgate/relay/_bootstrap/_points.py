@@ -69,6 +69,10 @@ class BootstrapPoint:
         """The same with the stream further on."""
         return replace(self, window=max(place.scn, 0), window_offset=place.offset)
 
+    def has(self, scn: int) -> bool:
+        """Whether the consumer has had the stream up to a window, and all of that."""
+        return self.window > scn or (self.window == scn and self.window_offset < 0)
+
     def to_json(self) -> dict[str, Any]:
         """Databus's form."""
         own = {name: getattr(self, ours) for ours, name in (_NUMBERS | _TEXTS).items()}

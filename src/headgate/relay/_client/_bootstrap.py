@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.errors import ProtocolError
+from headgate.errors import ProtocolError, ScnNotFoundError
 from headgate.relay._bootstrap._points import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint
 from headgate.relay._buffer import Place
 from headgate.relay._client._consumer import Event, Result
@@ -179,24 +179,27 @@ class Bootstrapper:
         )  # fmt: skip
 
     def _follow(self, to: int) -> bool:
-        """One request of the stream: whole windows up to ``to``, none beyond; whether it is there."""
-        place = self._point.place
-        if self._point.window >= to:
+        """One request of the stream, up to the end of window ``to`` and no further; whether that is there.
+
+        :raises ScnNotFoundError: it has no such window: it is not the stream that the rows came with.
+        """
+        if self._point.has(to):
             return True
+        place = self._point.place
         for scn, event in self._means.parse(self._means.stream(place)):
-            if scn > to:
+            if scn > to and place.scn < to:
+                raise ScnNotFoundError(f"the relay's stream goes past SCN {to}, which its rows are of", scn=to)
+            if scn > to or self._means.stopped():
                 break
-            if self._means.stopped():
-                self._end_source()
-                return False
             if event is None:
                 self._end_source()
                 place = Place(scn)
             else:
                 self._give(event)
+                place = place.after_event(scn)
         self._end_source()
         self._point = self._point.at(place)
-        return place.scn >= to
+        return self._point.has(to)
 
     def _scn(self, command: str, asked: Mapping[str, str]) -> int:
         body, _ = self._means.get(command, asked, self._point.start)
@@ -221,7 +224,8 @@ class Bootstrapper:
             self._means.post("on_end_bootstrap_source", *source)
 
     def _keep(self) -> None:
-        if self._means.stopped():
+        """Only between windows, as the stream's checkpoints are."""
+        if self._means.stopped() or self._point.window_offset >= 0:
             return
         if self._means.ask("on_bootstrap_checkpoint", self._point.window) < Result.SKIP_CHECKPOINT:
             self.kept = self._point

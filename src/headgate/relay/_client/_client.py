@@ -504,8 +504,8 @@ class RelayClient:
         self._heed(self._callbacks.barrier())
 
     def _give(self, event: Event) -> None:
-        inside = self._place.scn == event.scn and self._place.offset > 0
-        if not inside:
+        place = self._place.after_event(event.scn)
+        if place.offset == 1:
             self._post("on_start_data_event_sequence", event.scn)
         source = (event.source, event.schema)
         if source != self._source:
@@ -513,7 +513,7 @@ class RelayClient:
             self._post("on_start_source", *source)
             self._source = source
         self._post("on_data_event", event)
-        self._place = Place(event.scn, self._place.offset + 1 if inside else 1)
+        self._place = place
 
     def _end_source(self) -> None:
         if self._source is not None:
