@@ -198,10 +198,8 @@ class Keeper(Consumer):
 
     def __init__(self, port: int, arrived: threading.Condition, folder: Path) -> None:
         self.seen = Seen(arrived)
-        self._client = RelayClient(
-            f"http://127.0.0.1:{port}", ["test.T"], self, CheckpointFile(folder, "keeper"), before_images=True,
-            checkpoint_seconds=0.1,  # a file for each window may take a busy disk longer than the writer takes for one
-        )  # fmt: skip
+        checkpoints = CheckpointFile(folder, "keeper")
+        self._client = RelayClient(f"http://127.0.0.1:{port}", ["test.T"], self, checkpoints, before_images=True)
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 

@@ -234,7 +234,14 @@ def test_a_share_of_the_keys() -> None:
         assert [key for key in consumer.keys if key in PETS] == list(PETS)
 
 
-def test_checkpoints_no_more_often_than_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [({}, [1, 5]), ({"checkpoint_seconds": 3600}, [1, 5]), ({"checkpoint_seconds": 0}, [1, 2, 3, 4, 5])],
+)
+def test_checkpoints_no_more_often_than_asked_for(
+    more: dict[str, Any], kept: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default some in a second, however many windows; the clock stands still here."""
     since_the_machine_started = SimpleNamespace(monotonic=lambda: 5.0)
     monkeypatch.setattr("headgate.relay._client._client.time", since_the_machine_started)
     stored: list[int] = []
@@ -246,8 +253,8 @@ def test_checkpoints_no_more_often_than_asked_for(tmp_path: Path, monkeypatch: p
 
     with served() as relay:
         put(relay, *range(1, 6))
-        run(url(relay), Keys(5), Counting(tmp_path, "c"), checkpoint_seconds=3600)
-    assert stored == [1, 5]
+        run(url(relay), Keys(5), Counting(tmp_path, "c"), **more)
+    assert stored == kept
 
 
 def test_sources_of_two_servers_are_refused() -> None:

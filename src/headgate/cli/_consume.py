@@ -56,7 +56,7 @@ def command(
     every: Annotated[
         float | None,
         typer.Option(
-            "--checkpoint-seconds", min=0, help="Keep a checkpoint that often at most: by default 0, in a table 10."
+            "--checkpoint-seconds", min=0, help="Keep a checkpoint that often at most: by default 0.1, in a table 10."
         ),
     ] = None,
     group: Annotated[
@@ -117,13 +117,13 @@ def command(
 
       headgate consume http://localhost:11115 --group billing --partitions 16
     """
-    from headgate.relay import Access, RelayClient, Retry
+    from headgate.relay import CHECKPOINT_SECONDS, Access, RelayClient, Retry
 
     access, retry = Access(_token(token_file), ca_file), Retry(deadline_seconds=give_up)
     table = None
     if checkpoints is not None and checkpoints.startswith(_DELTA):
         table = _table(checkpoints.removeprefix(_DELTA))
-    seconds = every if every is not None else (0.0 if table is None else 10.0)
+    seconds = every if every is not None else (CHECKPOINT_SECONDS if table is None else 10.0)
     if group is not None:
         if windows is not None or (checkpoints is not None and table is None):
             raise ConfigError(

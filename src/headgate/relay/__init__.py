@@ -33,7 +33,7 @@ What is guaranteed, and why it survives kills, stands at the beginning of ``_fee
 from headgate._tokens import Token, is_loopback
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
 from headgate.relay._checkpoints import CheckpointFile, CheckpointStore
-from headgate.relay._client._client import RelayClient, Retry, Share
+from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Retry, Share
 from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay._client._member import ConsumerOf, GroupMember
 from headgate.relay._client._transport import Access
@@ -44,6 +44,7 @@ from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, 
 from headgate.relay._tenants import Tenant
 
 __all__ = [
+    "CHECKPOINT_SECONDS",
     "KINDS",
     "Access",
     "Beginning",

@@ -52,10 +52,11 @@ from headgate.relay._events._fields import event_fields
 from headgate.relay._events._schemas import Schema
 from headgate.relay._http._requests import place_of
 
-__all__ = ["RelayClient", "Retry", "Share"]
+__all__ = ["CHECKPOINT_SECONDS", "RelayClient", "Retry", "Share"]
 
 log = logging.getLogger("headgate")
 
+CHECKPOINT_SECONDS: Final = 0.1
 _FIRST_SIZE: Final = 1 << 20
 _LARGEST_SIZE: Final = 256 << 20
 """A single event is smaller than MySQL's largest packet, 1 GiB; one of this size is refused rather than held."""
@@ -159,7 +160,8 @@ class RelayClient:
         asked.
     :param consumers: one; or several, called side by side, perhaps each for some of the sources only.
     :param checkpoints: where to go on; None: from the oldest event the relay has, and nothing is kept.
-    :param checkpoint_seconds: how often at most a checkpoint is kept, in seconds; 0: after every window.
+    :param checkpoint_seconds: how often at most a checkpoint is kept, in seconds, and at the end; 0: after every
+        window, before the next one: a file takes about a millisecond.
     :param filters: source's name → what the relay sends of it, in Databus's JSON.
     :param share: only this part of the keys, of all sources.
     :param before_images: take events of version 2, whose updates hold the row before them if the relay keeps it.
@@ -179,7 +181,7 @@ class RelayClient:
         *,
         access: Access | None = None,
         retry: Retry | None = None,
-        checkpoint_seconds: float = 0.0,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         filters: Mapping[str, Mapping[str, Any]] | None = None,
         share: Share | None = None,
         before_images: bool = False,

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.relay._bootstrap._points import bootstrap_of
 from headgate.relay._checkpoints import CheckpointStore
-from headgate.relay._client._client import RelayClient, Retry, Share
+from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Retry, Share
 from headgate.relay._client._consumer import Consumer, Subscription
 from headgate.relay._client._transport import Access, Transport
 from headgate.relay._groups import LARGEST_GROUP
@@ -167,7 +167,7 @@ class GroupMember:
         lease_seconds: float = 10.0,
         callback_seconds: float | None = None,
         stores: Callable[[int, int], CheckpointStore] | None = None,
-        checkpoint_seconds: float = 0.0,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         dropped: Callable[[int], None] = lambda _: None,
         before_images: bool = False,
         bootstrap: bool = False,
