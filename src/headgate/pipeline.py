@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import re
 import subprocess
 import threading
@@ -34,6 +33,7 @@ from headgate._checks import (
     signal_topic,
 )
 from headgate._foreign_keys import ForeignKeys
+from headgate._owning import OwnedError, sole_owner
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
@@ -552,23 +552,13 @@ def _locked(lake: Lake) -> Iterator[None]:
     if not lake.is_local:
         yield
         return
-    import fcntl
-
-    try:
-        Path(lake.lock).parent.mkdir(parents=True, exist_ok=True)
-        handle: Any = Path(lake.lock).open("a+")  # noqa: SIM115 - lives as long as the lock
-    except OSError as error:
-        raise TargetError(f"{lake.path} cannot be written: {error.strerror}") from None
-    with handle:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            handle.seek(0)
-            owner = handle.read().strip() or "another process"
+            stack.enter_context(sole_owner(Path(lake.lock)))
+        except OwnedError as error:
             raise TargetError(
-                f"{lake.path} is being written by {owner}; stop it or choose another target.path"
+                f"{lake.path} is being written by {error}; stop it or choose another target.path"
             ) from None
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()}")
-        handle.flush()
+        except OSError as error:
+            raise TargetError(f"{lake.path} cannot be written: {error.strerror}") from None
         yield

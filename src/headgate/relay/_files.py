@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headgate._owning import OwnedError, sole_owner
 from headgate.errors import ConfigError
 
 __all__ = ["locked", "owned", "read_json", "write_json"]
@@ -38,21 +39,13 @@ def owned(folder: Path) -> Iterator[None]:
 
     :raises ConfigError: it is somebody else's, or cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("a+")
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror or error}") from None
-    with lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            owner = lock.read().strip() or "another process"
-            raise ConfigError(f"{folder} is in use by {owner}: stop it, or choose another folder") from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}")
-        lock.flush()
+            stack.enter_context(sole_owner(folder / "lock"))
+        except OwnedError as error:
+            raise ConfigError(f"{folder} is in use by {error}: stop it, or choose another folder") from None
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be written: {error.strerror or error}") from None
         yield
 
 
