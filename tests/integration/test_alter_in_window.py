@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.control import parse_signal, submit
 from headgate.testing import MySQLServer
-from tests.integration.streams import Stream, begin
+from tests.integration.streams import Stream, begin, make_tables
 
 
 @pytest.fixture
@@ -49,6 +50,43 @@ def test_39_an_alter_during_an_unfinished_snapshot_reads_the_table_anew_and_its_
         assert stream.batch("INSERT INTO sibling VALUES (100, 'more') ON DUPLICATE KEY UPDATE v = 'again'")
     stream.finish()
     assert stream.copies[f"{stream.db}.sibling"].rows[(100,)][1]["id"] == 100
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("ALTER TABLE changes DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)",),
+        ("ALTER TABLE changes MODIFY id DECIMAL(9,2)", "INSERT INTO changes VALUES (4.5, 'x')"),
+        (
+            "DROP TABLE changes",
+            "CREATE TABLE changes (id BINARY(3) PRIMARY KEY, v INT)",
+            "INSERT INTO changes VALUES ('a', 1)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("append", ["true", "false"])
+def test_another_key_between_the_chunks_of_a_table_begins_its_reading_anew(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, change: tuple[str, ...], append: str
+) -> None:
+    make_tables(mysql_server, mysql_db)
+    stream = Stream(mysql_server, mysql_db, tmp_path, append=append)
+    assert stream.batch()
+    stream.do(*change)
+    stream.restart()
+    stream.finish()
+
+
+def test_another_key_while_no_chunk_is_planned(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
+    """Whether an image lies in a range that is yet to be read is asked of numbers only."""
+    make_tables(mysql_server, mysql_db)
+    stream = Stream(mysql_server, mysql_db, tmp_path, append="true")
+    assert stream.batch()
+    submit(stream.inbox, parse_signal({"type": "pause-snapshot"}))
+    stream.do("ALTER TABLE changes MODIFY id VARCHAR(9)", "INSERT INTO changes VALUES ('seven', 'x')")
+    assert stream.batch()
+    assert stream.states[f"{stream.db}.changes"].state == "stale"
+    submit(stream.inbox, parse_signal({"type": "resume-snapshot"}))
+    stream.finish()
 
 
 def test_debezium_37_an_alter_that_was_not_logged_is_found_and_the_table_read_again(stream: Stream) -> None:

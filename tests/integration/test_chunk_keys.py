@@ -15,7 +15,7 @@ from headgate.columns import TableCodec
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
-from headgate.snapshot._keys import range_condition
+from headgate.snapshot._keys import fits, key_columns, range_condition
 from headgate.snapshot._ranges import among
 from headgate.testing import MySQLServer
 
@@ -125,6 +125,7 @@ def test_chunks_tile_the_table(tables: Connection, name: str, rows: int) -> None
     table = load(tables, name)
     whole = select(tables, table).to_pylist()
     chunks = plan(tables.query, table, rows)
+    assert all(fits(key_columns(table), bound) for chunk in chunks for bound in (chunk.lo, chunk.hi))
     parts = [select(tables, table, chunk) for chunk in chunks]
     assert [part.num_rows for part in parts[1:]] == [rows] * (len(whole) // rows) + [len(whole) % rows] * (
         len(whole) % rows

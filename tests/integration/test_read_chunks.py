@@ -10,14 +10,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from headgate.errors import ServerBehindError, SnapshotRefusedError
+from headgate.errors import ChunkRetryError, ServerBehindError, SnapshotRefusedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
 from headgate.snapshot import Redo, read_chunks
+from headgate.snapshot._reader import _Task
 from headgate.testing import MySQLServer
 
 
@@ -138,6 +140,35 @@ def test_a_truncated_table(scene: Scene) -> None:
     scene.do("DELETE FROM t WHERE id < 3", "TRUNCATE t", "INSERT INTO t VALUES (7, 'after')")
     assert ids(scene.read()) == [1, 2]
     assert "truncated" in reason(scene.read(truncate="redo"))
+
+
+@pytest.mark.parametrize("bound", ["X'FF0000'", "_latin1 X'61'", "'12:00:00'", "1.5", "1e0"])
+def test_a_bound_of_a_key_of_another_type(scene: Scene, bound: str) -> None:
+    """What MySQL makes of such a comparison is an error as often as not."""
+    (redo,) = scene.read(ChunkSpec(f"{scene.db}.t", 1, None, (bound,)))
+    assert (redo.whole_table, redo.reason) == (True, "the table has another key than when the chunk was planned")
+
+
+def test_a_table_that_becomes_another_one_just_before_its_select(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With values that the columns of before cannot have: that is no damage, and the next try finds the statement."""
+    select = _Task._select
+
+    def late(*given: Any) -> pa.Table:
+        scene.do("DROP TABLE t", "CREATE TABLE t (id VARCHAR(9) PRIMARY KEY, v INT)", "INSERT INTO t VALUES ('x', 1)")
+        return select(*given)
+
+    monkeypatch.setattr(_Task, "_select", late)
+    with pytest.raises(ChunkRetryError, match="the table changed while it was read"):
+        scene.read()
+    monkeypatch.undo()
+    assert "DDL" in reason(scene.read())
+
+
+def test_a_bound_that_the_key_cannot_hold_any_more(scene: Scene) -> None:
+    scene.do("ALTER TABLE t MODIFY id TINYINT")
+    scene.mark()
+    scene.do("DELETE FROM t WHERE id = 2")
+    assert ids(scene.read(scene.chunk(lo=1, hi=5_000_000_000))) == list(range(2, 10))
 
 
 def test_a_table_without_a_key(scene: Scene) -> None:

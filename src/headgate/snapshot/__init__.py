@@ -1,7 +1,7 @@
 """Exact chunks: a table's key space cut into ranges, each read exactly as of one GTID set."""
 
 from headgate.offsets import ChunkSpec as Chunk
-from headgate.snapshot._keys import bound_columns, literal_expression, readable_bound
+from headgate.snapshot._keys import bound_columns, fits, literal_expression, readable_bound
 from headgate.snapshot._locks import TableLocks
 from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
 from headgate.snapshot._ranges import in_range
@@ -17,6 +17,7 @@ __all__ = [
     "bound_columns",
     "check_server",
     "first_chunk_bounds",
+    "fits",
     "in_range",
     "literal_expression",
     "next_chunk",

@@ -25,7 +25,7 @@ from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
 
-__all__ = ["bound_columns", "key_columns", "literal_expression", "range_condition", "readable_bound"]
+__all__ = ["bound_columns", "fits", "key_columns", "literal_expression", "range_condition", "readable_bound"]
 
 NUMBERED = frozenset({"bit", "enum", "set"})
 """Types that MySQL orders by the number behind the value."""
@@ -76,6 +76,40 @@ def literal_expression(column: Column, table: str) -> str:
     if kind in BINARIES or kind in TEXTS:
         return f"CONCAT('X''', HEX({name}), '''')"
     raise SnapshotRefusedError(f"a key column of type {kind} has no order to read by", table=table, column=column.name)
+
+
+_WHOLE = r"-?\d+"
+_CLOCK = r"\d\d:\d\d(\.\d+)?"
+_DAY = r"\d{4}-\d\d-\d\d"
+_BYTES = r"X'([0-9A-F]{2})*'"
+_SPELLED = {
+    "decimal": rf"{_WHOLE}(\.\d+)?",
+    "date": f"'{_DAY}'",
+    "datetime": rf"'{_DAY} \d\d:{_CLOCK}'",
+    "timestamp": rf"'{_DAY} \d\d:{_CLOCK}'",
+    "time": rf"'-?\d+:{_CLOCK}'",
+    **dict.fromkeys(FLOATS, rf"{_WHOLE}(\.\d+)?e[-+]?\d+"),
+    **dict.fromkeys(BINARIES, _BYTES),
+}
+"""What the literals of a type look like; of all that are not here, like whole numbers."""
+
+
+def fits(columns: Sequence[Column], bound: Sequence[str] | None) -> bool:
+    """Whether a bound can be one of these columns.
+
+    One that was made when the table had another key may not be: MySQL compares only some types with each other.
+    """
+    if bound is None:
+        return True
+    return len(bound) == len(columns) and all(
+        re.fullmatch(_spelled(column), literal) for column, literal in zip(columns, bound, strict=True)
+    )
+
+
+def _spelled(column: Column) -> str:
+    if column.type in TEXTS:
+        return _BYTES if column.charset is None else f"_{column.charset} {_BYTES}"
+    return _SPELLED.get(column.type, _WHOLE)
 
 
 _PYTHON_CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "latin1": "cp1252"}

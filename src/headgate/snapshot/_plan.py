@@ -96,7 +96,7 @@ def next_chunk(
         return ChunkSpec(name, number, None, None, condition, surrogate)
     columns = bound_columns(table, surrogate)
     between = range_condition([quote_name(column.name) for column in columns], progress.hi, progress.max)
-    if progress.dense:
+    if progress.dense and _is_integer(columns):
         first = _bound(query, table, columns, between, "ASC", 0)
         hi = None if first is None else _calculated(first, progress.max, max(1, rows))
     else:

@@ -125,29 +125,32 @@ def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
 
 
 def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None:
-    """The value of a bound's literal; None: Arrow has no such value."""
-    if column.type in BINARIES:
-        return pa.scalar(bytes.fromhex(literal[2:-1]), kind)
-    if column.type in FLOATS:
-        return pa.scalar(float(literal), kind)
-    if column.type == "bit" and pa.types.is_binary(kind):
-        return pa.scalar(int(literal).to_bytes((column.precision + 7) // 8, "big"), kind)
-    if column.type == "time" and pa.types.is_integer(kind):
-        return pa.scalar(_time_micros(literal[1:-1]), kind)
-    if column.type not in TEMPORALS:
+    """The value of a bound's literal; None: Arrow has no such value, or the column no longer holds it."""
+    try:
+        if column.type in BINARIES:
+            return pa.scalar(bytes.fromhex(literal[2:-1]), kind)
+        if column.type in FLOATS:
+            return pa.scalar(float(literal), kind)
+        if column.type in TEMPORALS:
+            return _moment(column, literal[1:-1], kind)
+        if pa.types.is_binary(kind):
+            return pa.scalar(int(literal).to_bytes((column.precision + 7) // 8, "big"), kind)
         return pa.scalar(Decimal(literal) if pa.types.is_decimal(kind) else int(literal), kind)
-    text = literal[1:-1]
+    except (OverflowError, ValueError):
+        return None
+
+
+def _moment(column: Column, text: str, kind: pa.DataType) -> pa.Scalar:
+    if column.type == "time" and pa.types.is_integer(kind):
+        return pa.scalar(_time_micros(text), kind)
     if pa.types.is_string(kind):
         return pa.scalar(text, kind)
-    try:
-        if column.type == "date":
-            return pa.scalar(date.fromisoformat(text), kind)
-        whole, _, fraction = text.partition(".")
-        moment = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
-        micros = (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
-        return pa.scalar(micros + int(fraction.ljust(6, "0")), pa.int64()).cast(kind)
-    except ValueError:
-        return None
+    if column.type == "date":
+        return pa.scalar(date.fromisoformat(text), kind)
+    whole, _, fraction = text.partition(".")
+    moment = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
+    micros = (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    return pa.scalar(micros + int(fraction.ljust(6, "0")), pa.int64()).cast(kind)
 
 
 # --- by MySQL

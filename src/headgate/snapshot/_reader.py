@@ -89,11 +89,13 @@ import pyarrow.compute as pc
 from headgate._names import quote_name
 from headgate._places import end_of
 from headgate._policies import DEFAULT, Policies
-from headgate.catalog import TableDef, exact_patterns, load_stats, load_table
+from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
 from headgate.errors import (
     ChunkRetryError,
+    DecodeError,
     Definite,
+    HeadgateError,
     SchemaChangedError,
     ServerBehindError,
     ServerError,
@@ -120,7 +122,7 @@ from headgate.replication import (
     seq_array,
 )
 from headgate.snapshot._filters import Undecided, fulfils
-from headgate.snapshot._keys import bound_columns, range_condition
+from headgate.snapshot._keys import bound_columns, fits, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
 from headgate.snapshot._ranges import among, in_range
 from headgate.snapshot._undo import undo
@@ -193,7 +195,7 @@ def read_chunks(
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
-    :raises ChunkRetryError: a SELECT took too long, or the tables could not be locked.
+    :raises ChunkRetryError: a SELECT took too long, its table became another one, or tables could not be locked.
     """
     if not chunks:
         return
@@ -418,10 +420,9 @@ class _Task:
         table = known or self._load(chunk.table)
         if table is None:
             raise _Again("the table does not exist", whole_table=True)
-        width = len(table.key) if chunk.surrogate is None else 1
-        for bound in (chunk.lo, chunk.hi):
-            if bound is not None and len(bound) != width:
-                raise _Again("the table has another key than when the chunk was planned", whole_table=True)
+        columns = self._bound_columns(table, chunk)
+        if not (fits(columns, chunk.lo) and fits(columns, chunk.hi)):
+            raise _Again("the table has another key than when the chunk was planned", whole_table=True)
         if known is not None:
             return known
         stats = load_stats(self._connection.query, exact_patterns([chunk.table])).get(chunk.table)
@@ -432,17 +433,20 @@ class _Task:
             )
         return table
 
-    def _load(self, name: str) -> TableDef | None:
+    def _bound_columns(self, table: TableDef, chunk: ChunkSpec) -> tuple[Column, ...]:
+        try:
+            return bound_columns(table, chunk.surrogate)
+        except SnapshotRefusedError as error:
+            raise _Again(error.message, whole_table=True) from None
+
+    def _load(self, name: str, connection: Connection | None = None) -> TableDef | None:
         db, _, table = name.partition(".")
-        found = load_table(self._connection.query, db, table)
+        found = load_table((connection or self._connection).query, db, table)
         return found.table if found is not None else None
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
         """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be."""
-        try:
-            names = [quote_name(column.name) for column in bound_columns(table, chunk.surrogate)]
-        except SnapshotRefusedError as error:
-            raise _Again(error.message, whole_table=True) from None
+        names = [quote_name(column.name) for column in self._bound_columns(table, chunk)]
         where = range_condition(names, chunk.lo, chunk.hi)
         if chunk.filter is not None:
             where = f"{where} AND ({chunk.filter})"
@@ -457,17 +461,29 @@ class _Task:
                 for condition in ([where] if self._only is None else among(table, self._only))
                 for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS)
             ]
-        except ServerError as error:
-            if chunk.filter is not None and isinstance(error, Definite) and error.code not in _NO_SUCH_TABLE - {1054}:
-                raise _Again(f"the server refuses the filter: {error.message}", whole_table=True) from None
-            if error.code in _NO_SUCH_TABLE:
-                raise _Again(f"the table changed while it was read: {error.message}") from None
-            if error.code == _TIMED_OUT:
-                raise ChunkRetryError(
-                    f"a chunk took longer than {_SELECT_SECONDS} s to read: use smaller chunks", table=chunk.table
-                ) from error
+        except HeadgateError as error:
+            self._explain(chunk, table, error)
             raise
         return pa.Table.from_batches(batches, schema)
+
+    def _explain(self, chunk: ChunkSpec, table: TableDef, error: HeadgateError) -> None:
+        """Raises what an error of the chunk's SELECT means, where it means something else."""
+        code = error.code if isinstance(error, ServerError) else None
+        definite = isinstance(error, Definite)
+        if code is not None and definite and chunk.filter is not None and code not in _NO_SUCH_TABLE - {1054}:
+            raise _Again(f"the server refuses the filter: {error.message}", whole_table=True) from None
+        if code in _NO_SUCH_TABLE:
+            raise _Again(f"the table changed while it was read: {error.message}") from None
+        if code == _TIMED_OUT:
+            raise ChunkRetryError(
+                f"a chunk took longer than {_SELECT_SECONDS} s to read: use smaller chunks", table=chunk.table
+            ) from error
+        if isinstance(error, DecodeError):
+            with Connection.open(self._connection.settings) as another:  # the one that was read from is closed by now
+                if self._load(chunk.table, another) != table:
+                    raise ChunkRetryError("the table changed while it was read", table=chunk.table) from error
+        elif definite and self._load(chunk.table) != table:
+            raise _Again("the table's definition changed while it was read") from None
 
     def _check_log(self, chunk: ChunkSpec) -> None:
         statement = self._log.ddl.get(chunk.table)

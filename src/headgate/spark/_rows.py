@@ -179,6 +179,8 @@ def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | Non
     if len(names) != 1:
         return image
     key = image.batch.column(image.batch.schema.get_field_index(names[0]))
+    if not (pa.types.is_integer(key.type) or pa.types.is_decimal(key.type)):
+        return image  # the table has another key than when it was planned, and the sinks hold it
     keep = np.zeros(image.batch.num_rows, np.bool_)
     if unread.max is not None:
         keep |= _mask(pc.greater(key, _bound(unread.max, key.type)))

@@ -327,6 +327,8 @@ class SnapshotPlan:
                 return False
             if self._refused(server, definition, self.readings.get(table, Reading())):
                 return False
+            if self._rekeyed(definition):
+                return False
             self._definitions[table] = definition
         progress, reading = self.active[table], self.readings.get(table, Reading())
         try:
@@ -341,6 +343,24 @@ class SnapshotPlan:
             return False
         self.active[table] = advance(progress, chunk)
         self._add(chunk, _weight(chunk, self.active[table], self._rows, self.chunk_rows))
+        return True
+
+    def _rekeyed(self, definition: TableDef) -> bool:
+        """Whether what was planned of the table means nothing under its key of now: then its reading begins anew."""
+        from headgate.snapshot import bound_columns, fits
+
+        table = definition.full_name
+        progress, reading = self.active[table], self.readings.get(table, Reading())
+        if not definition.key or progress.max is None:
+            return False
+        columns = bound_columns(definition, reading.surrogate)
+        if fits(columns, progress.hi) and fits(columns, progress.max):
+            return False
+        if reading.partial:
+            reason = "the table has another key than when its reading began"
+            self._answer(table, reading, Refusal("UNKNOWN_SCHEMA", reason))
+        else:
+            self.read_again(table)
         return True
 
     def _add(self, chunk: ChunkSpec, weight: int) -> None:
