@@ -89,6 +89,21 @@ def test_another_key_while_no_chunk_is_planned(mysql_server: MySQLServer, mysql_
     stream.finish()
 
 
+@pytest.mark.parametrize("append", ["true", "false"])
+def test_a_table_truncated_while_it_is_read_is_not_live_before_it_is_empty(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, append: str
+) -> None:
+    """At the batch's end it had its rows, and nothing tells what they were."""
+    make_tables(mysql_server, mysql_db)
+    stream = Stream(mysql_server, mysql_db, tmp_path, chunk_rows="100", append=append)
+    assert stream.batch("TRUNCATE changes")
+    states = {name: state.state for name, state in stream.states.items()}
+    assert states == {f"{mysql_db}.changes": "snapshotting", f"{mysql_db}.sibling": "live"}
+    stream.do("INSERT INTO changes VALUES (5, 'new')")
+    stream.finish()
+    assert list(stream.copies[f"{mysql_db}.changes"].rows) == [(5,)]
+
+
 def test_debezium_37_an_alter_that_was_not_logged_is_found_and_the_table_read_again(stream: Stream) -> None:
     stream.finish()
     stream.do(

@@ -137,9 +137,10 @@ def test_one_table_of_a_task_gives_redo_and_the_other_rows(scene: Scene) -> None
 
 
 def test_a_truncated_table(scene: Scene) -> None:
+    """Its rows at E are gone, but for those that were changed before; nothing says which they were."""
     scene.do("DELETE FROM t WHERE id < 3", "TRUNCATE t", "INSERT INTO t VALUES (7, 'after')")
-    assert ids(scene.read()) == [1, 2]
-    assert "truncated" in reason(scene.read(truncate="redo"))
+    assert "truncated" in reason(scene.read())
+    assert ids(scene.read(truncate="keep")) == [1, 2]
 
 
 @pytest.mark.parametrize("bound", ["X'FF0000'", "_latin1 X'61'", "'12:00:00'", "1.5", "1e0"])

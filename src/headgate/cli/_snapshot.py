@@ -268,7 +268,7 @@ class _Reading:
         found = read_chunks(
             self._settings, chunks, executed=self.executed, server_uuid=self._server_uuid, epoch=0,
             planned_us=self._planned_us, first_ordinal=self._ordinal, policies=self._policies,
-            truncate="redo", locks=self._locks,
+            locks=self._locks,
         )  # fmt: skip
         for item in found:
             if isinstance(item, Redo):

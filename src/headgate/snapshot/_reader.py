@@ -31,6 +31,8 @@ What gives a ``Redo``
 
 - DDL of the chunk's table in W, or a definition that changed while it was read, or a table that is gone: the rows
   before and after cannot be told apart by their images.
+- A TRUNCATE of the table in W: the rows that it took, and W had not touched before, are in no image. Only a typed
+  stream, which a ``Redo`` would end, takes what is left (``truncate="keep"``): its ``t`` image follows.
 - A partial update of the key in W, where rows are kept.
 - A filter that MySQL cannot be asked about a row as it was at E (``snapshot/_filters.py``), where such a row is needed.
 - A filter that the server refuses while rows are read: then with ``whole_table``, because it would refuse it again.
@@ -65,13 +67,6 @@ Under locks
 
 With ``locks`` all chunks are read from one view, opened while their tables are locked (``snapshot/_locks.py``). Then W
 is exactly what the view has and E has not.
-
-In the window
-=============
-
-After a TRUNCATE in W the rule's result is kept by default: rows that W had touched before it are restored, the others
-are gone, and the stream's ``t`` image, which follows in a later batch, empties the range in any case. A reader without
-such a stream behind it asks for a ``Redo`` instead (``truncate="redo"``).
 """
 
 from __future__ import annotations
@@ -174,7 +169,7 @@ def read_chunks(
     hint: LogHint | None = None,
     first_ordinal: int = 0,
     policies: Policies = DEFAULT,
-    truncate: Literal["keep", "redo"] = "keep",
+    truncate: Literal["keep", "redo"] = "redo",
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     only: pa.Table | None = None,
@@ -187,6 +182,7 @@ def read_chunks(
     :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
     :param hint: where a reader stood when its set was E, or less.
     :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
+    :param truncate: whether a chunk whose table was truncated in its window gives a ``Redo``, or what is left of it.
     :param locks: lock the tables while the view is opened from which all chunks are read; None: no locks.
     :param partial: rows of which an image tells only a part: an error, or given with ``_absent``, the columns that
         nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.

@@ -93,12 +93,14 @@ def read_task(
     ambiguous: Literal["raise", "stop"] = "raise",
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
+    truncate: Literal["keep", "redo"] = "redo",
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Inserted | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, signals, chunks that gave nothing.
 
     :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
     :param locks: how chunks lock their tables, if at all.
     :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
+    :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
     """
     executed = GtidSet.parse(task.executed)
     if task.log is not None:
@@ -124,7 +126,7 @@ def read_task(
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
-        locks=locks, partial=partial,
+        locks=locks, partial=partial, truncate=truncate,
     )  # fmt: skip
 
 
@@ -445,21 +447,25 @@ def typed_rows(
     policies: Policies,
     locks: TableLocks | None = None,
     partial_rows: Literal["error", "tell"] = "error",
+    truncate: Literal["keep", "redo"] = "redo",
 ) -> Iterator[pa.RecordBatch]:
     """A task's rows of one table, in exactly ``schema``.
 
     :param partial_rows: ``tell``: ``schema`` has a column ``_absent``, what nobody knows of a row.
+    :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
     :raises UnsupportedError: a row image leaves columns out, for which typed rows have no place.
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
     tell = partial_rows == "tell"
     for item in read_task(
-        settings, task, images=images, policies=policies, locks=locks, partial="tell" if tell else "refuse"
-    ):
+        settings, task, images=images, policies=policies, locks=locks, partial="tell" if tell else "refuse",
+        truncate=truncate,
+    ):  # fmt: skip
         if isinstance(item, Redo):
             raise ChunkRetryError(
-                f"a chunk cannot be read exactly: {item.reason}; start the query again with a new checkpoint",
+                f"a chunk cannot be read exactly: {item.reason}; start the query again: a stream with a new checkpoint,"
+                " a batch as of a later set",
                 table=item.chunk.table,
             )
         if isinstance(item, ImageBatch) and item.table.full_name == table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -77,6 +77,7 @@ class _Reading:
 
     _parsed: Options
     _schema: StructType
+    _truncate: Literal["keep", "redo"] = "redo"
 
     def planner(self) -> Planner:
         """A new planner with a connection of its own."""
@@ -112,11 +113,15 @@ class _Reading:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        yield from typed_rows(settings, task, options.table, schema, **how, partial_rows=options.partial_rows)
+        yield from typed_rows(
+            settings, task, options.table, schema, **how, partial_rows=options.partial_rows, truncate=self._truncate
+        )
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Planning by :class:`Planner`, tasks by :func:`plan_tasks`."""
+
+    _truncate = "keep"  # of typed rows: the TRUNCATE follows as an image
 
     def __init__(self, options: Options, schema: StructType) -> None:
         for name in ("as_of", "end"):

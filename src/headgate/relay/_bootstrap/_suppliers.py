@@ -144,8 +144,7 @@ class ChunkSupplier:
         found = list(
             read_chunks(
                 self._settings, [Chunk.from_dict(part["chunk"])], executed=executed, server_uuid=uuid, epoch=0,
-                planned_us=time.time_ns() // 1000, policies=self._policies, truncate="redo",
-                hint=hint,
+                planned_us=time.time_ns() // 1000, policies=self._policies, hint=hint,
             )
         )  # fmt: skip
         for item in found:
