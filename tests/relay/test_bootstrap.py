@@ -192,6 +192,26 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
         assert shelf.reads == [(0, f"{UUID}:1")] * 2  # as of the same set
 
 
+def test_a_row_larger_than_the_largest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes alone, to whoever asks for as many bytes as he is told to."""
+    monkeypatch.setattr("headgate.relay._http._bootstrap._LARGEST_BATCH", 50)
+    with serving(Shelf([1, 2])) as relay:
+        put(relay, 1)
+        at = point(bootstrap_start_scn=start(relay), windowScn=GENERATION, windowOffset=-1)
+        rows, n = [], 1
+        for _ in range(5):
+            answer = bootstrap(relay, at, size=n)
+            found, after = taken(answer)
+            rows += found
+            n, at = int(answer.headers.get("x-dbus-pending-event-size", n)), after or at
+        assert rows == [(1, 1), (1, 2)]
+        put(relay, 2)
+        catchup = {**at, "consumption_mode": "BOOTSTRAP_CATCHUP", "bootstrap_target_scn": GENERATION + 2}
+        told = bootstrap(relay, catchup, size=1)
+        assert taken(told) == ([], None)
+        assert taken(bootstrap(relay, catchup, size=int(told.headers["x-dbus-pending-event-size"])))[0] == [(2, 2)]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_other_forms_and_filters(version: int) -> None:
     with serving(Shelf([1, 2, 3, 4]), event_version=version) as relay:

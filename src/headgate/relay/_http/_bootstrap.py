@@ -36,6 +36,7 @@ from headgate.relay._tenants import Client, client_of
 __all__ = ["commands"]
 
 _LARGEST_BATCH: Final = 16 << 20
+"""More than this is given in several answers, whatever ``batchSize`` says, unless it is one event."""
 _MARGIN: Final = 900
 """Bytes that Databus keeps free beside the checkpoint of the request."""
 _POINT_SCHEMA: Final = {
@@ -138,14 +139,17 @@ class _Commands:
     async def bootstrap(self, request: Request, given: Mapping[str, Any]) -> Response:
         """``/bootstrap``"""
         point: BootstrapPoint = given["checkPoint"]
-        size = min(given["batchSize"], _LARGEST_BATCH) - len(compact(point.to_json())) - _MARGIN
+        head = len(compact(point.to_json())) + _MARGIN
+        size, client = max(given["batchSize"] - head, 0), client_of(request)
         answer = self._changes if point.mode == CATCHUP else self._rows
-        source, piece, after = await run_in_threadpool(answer, client_of(request), point, max(size, 0), given)
+        source, piece, after = await run_in_threadpool(answer, client, point, min(size, _LARGEST_BATCH), given)
+        if not piece.batch.size and 0 < piece.batch.pending <= size:
+            source, piece, after = await run_in_threadpool(answer, client, point, piece.batch.pending, given)
         headers = _headers(request)
         if piece.done:
             headers["PhaseCompleted"] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
-            headers["x-dbus-pending-event-size"] = str(piece.batch.pending + given["batchSize"] - size)
+            headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
         body = await run_in_threadpool(self._body, source, piece, after, given)
         return Response(body, headers=headers)
 
