@@ -16,7 +16,7 @@ import pytest
 
 from headgate._serving import Serving
 from headgate.columns import TableCodec
-from headgate.errors import ConfigError, UnsupportedError
+from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.relay import (
     CheckpointFile,
@@ -30,6 +30,7 @@ from headgate.relay import (
     Retry,
     create_app,
 )
+from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._points import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event
 from headgate.relay._bootstrap._sessions import DONE, Reading, Sessions, place_in
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows
@@ -579,6 +580,29 @@ def test_rows_of_a_window_that_the_stream_does_not_have(monkeypatch: pytest.Monk
         ("bootstrap", None), ("from", 1), ("point", 1), 7, ("bootstrap", None), ("from", 3), ("point", 3), 7,
         ("point", 3), ("point", 3), ("to", 3), ("bootstrapped", None),
     ]  # fmt: skip
+
+
+def test_a_bootstrap_that_is_never_done_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each beginning succeeds, and then the buffer does not reach back to it any more."""
+    shelf = Shelf([7])
+    begun: list[int] = []
+    with serving(shelf) as relay:
+        put(relay, 1)
+        recorder = Recorder()
+        recorder.client = RelayClient(
+            f"http://127.0.0.1:{relay.port}", [NAME], recorder, bootstrap=True, retry=Retry(0.001, tries=2)
+        )
+
+        def gone(*given: Any, **more: Any) -> Piece:
+            begun.append(1)
+            if len(begun) > 6:
+                recorder.client.stop()
+            raise ScnNotFoundError("gone", scn=1)
+
+        monkeypatch.setattr(Bootstrap, "rows", gone)
+        with pytest.raises(RelayConsumerError, match="given up after 3 tries: gone"):
+            recorder.client.run()
+    assert len(begun) == 3
 
 
 def test_an_interrupted_bootstrap_goes_on_over_a_restart(tmp_path: Path) -> None:

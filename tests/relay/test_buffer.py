@@ -81,6 +81,10 @@ def test_places() -> None:
     assert taken(buffer, Place(20, 3)) == taken(buffer, Place(20, 99)) == flat(parts[2:])
     assert taken(buffer, Place(30)) == taken(buffer, Place(31)) == taken(buffer, Place(2**62)) == b""
     assert taken(buffer, buffer.last_place()) == flat(parts[2:])
+    assert taken(buffer, Place(31, 2)) == b""  # it may come
+    assert taken(buffer, Place(15, 0)) == flat(parts[1:])
+    with pytest.raises(ScnNotFoundError, match="no SCN 15, in the middle of which"):
+        buffer.read(Place(15, 1), 100)
     for place in (Place(8), Place(9, 0), Place(0), Place(5, 3)):
         with pytest.raises(ScnNotFoundError) as found:
             buffer.read(place, 100)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError
+from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay._buffer import Place
 from headgate.relay._checkpoints import checkpoint_json
@@ -167,6 +167,75 @@ def test_an_event_larger_than_what_was_asked_for() -> None:
         recorder.client._size = 100
         recorder.client.run()
     assert recorder.calls[1:-1] == calls_of(1)
+
+
+def many(relay: Served, n: int, *, rows: int = 10) -> bytes:
+    """A transaction of so many persons, whose numbers begin at ``n``."""
+    return relay.put(block(people(range(n, n + rows), gtids=[f"{UUID}:{n}"] * rows, pos=[n * 100] * rows)))
+
+
+def in_pieces(relay: Served, recorder: Recorder, **more: Any) -> RelayClient:
+    """A client whose requests give an event or two."""
+    recorder.client = RelayClient(
+        f"http://127.0.0.1:{relay.port}", [PERSON_SOURCE], recorder, retry=Retry(first_seconds=0.001, **more)
+    )
+    recorder.client._size = 200
+    return recorder.client
+
+
+def test_what_fails_in_the_middle_of_a_transaction_again_and_again_is_given_up() -> None:
+    """What comes before it succeeds each time, in requests of its own."""
+    recorder = Recorder(3)
+    errors = iter([1, 2, 3])
+
+    def answer(name: str, value: Any) -> Result | None:
+        if name == "event" and (value[1] == 108 or (value[1] == 7 and next(errors, None))):
+            return Result.ERROR
+        if recorder.calls.count(("rollback", 1)) > 9:
+            recorder.client.stop()
+        return None
+
+    recorder.answer = answer
+    with served() as relay:
+        many(relay, 1)
+        many(relay, 100)
+        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
+            in_pieces(relay, recorder, tries=3).run()
+    rollbacks = [value for name, value in recorder.calls if name == "rollback"]
+    assert rollbacks == [-1, -1, -1, 1, 1, 1]  # the fourth of the second window's ended it
+
+
+def test_a_rollback_to_the_beginning_when_that_is_gone() -> None:
+    """What was the oldest when the consumer began is gone meanwhile: it is told, and not given what comes later."""
+    recorder = Recorder(2)
+    with served(memory_bytes=256 << 10) as relay:
+        many(relay, 1)
+
+        def answer(name: str, value: Any) -> Result | None:
+            if (name, value) == ("event", ("UPSERT", 8, "first8")):
+                for n in (2_000, 4_000, 6_000):
+                    many(relay, n, rows=1_000)
+                return Result.ERROR
+            return None
+
+        recorder.answer = answer
+        with pytest.raises(ScnNotFoundError, match="the relay holds what came after"):
+            in_pieces(relay, recorder).run()
+    assert recorder.calls[-1] == ("rollback", -1)
+
+
+def test_another_transaction_in_the_middle_of_one() -> None:
+    """A relay that would give that has another history."""
+    recorder = Recorder(1)
+    with served() as relay:
+        first, second = many(relay, 1), many(relay, 100)
+        client = in_pieces(relay, recorder)
+        whole = client._stream
+        client._stream = lambda place: second if place.offset > 0 else whole(place)  # type: ignore[method-assign]
+        with pytest.raises(RelayDivergedError, match="in the middle of"):
+            client.run()
+    assert len(first) > 200
+    assert [name for name, _ in recorder.calls if "window" in name] == ["window"]
 
 
 def test_a_connection_that_the_relay_closed_is_made_again() -> None:

@@ -368,6 +368,7 @@ class EventBuffer:
         begin = bisect_left(segments, place.scn, hi=max(len(segments) - 1, 0), key=lambda one: one.last_scn)
         for segment in segments[begin:]:
             yield from _stretches(self._view(segment), place, each)
+            place = Place(-1)
 
     def _view(self, segment: Segment | StoredSegment) -> View:
         if isinstance(segment, Segment):
@@ -413,6 +414,10 @@ def _stretches(view: View, place: Place, each: bool) -> Iterator[Stretch]:
         window = int(np.searchsorted(view.scns, place.scn, "left"))
         if window < len(view.scns) and int(view.scns[window]) == place.scn:
             window, done = (window + 1, 0) if place.offset < 0 else (window, place.offset)
+        elif window < len(view.scns) and place.offset > 0:
+            raise ScnNotFoundError(
+                f"the relay has no SCN {place.scn}, in the middle of which the reader is", scn=place.scn
+            )
     last = len(view.scns)
     while window < last:
         to = window + 1 if each or done else last

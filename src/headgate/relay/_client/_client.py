@@ -108,8 +108,9 @@ class _Failures:
     def clear(self) -> None:
         self._count, self._pause, self._since = 0, self._retry.first_seconds, 0.0
 
-    def __bool__(self) -> bool:
-        return self._count > 0
+    @property
+    def count(self) -> int:
+        return self._count
 
     def add(self, error: Exception) -> None:
         """:raises RelayConsumerError: it was one too many."""
@@ -201,6 +202,10 @@ class RelayClient:
         self._schemas: dict[bytes, Schema] = {}
         self._size = _FIRST_SIZE
         self._place = Place(-1)
+        self._first = Place(-1)
+        """Where it began, if that was with the oldest that the relay had: that is another place by and by."""
+        self._got_over: Callable[[], bool] = lambda: True
+        """Whether what failed last has succeeded since."""
         self._kept: Place | BootstrapPoint = self._place
         self._stored: Place | BootstrapPoint = self._place
         self._stored_at = -math.inf  # the monotonic clock may begin when the machine does
@@ -245,6 +250,7 @@ class RelayClient:
 
     def _step(self) -> None:
         """One request, or what has to be done instead."""
+        failures = self._failures.count
         try:
             if not self._ids:
                 self._look_up()
@@ -252,9 +258,11 @@ class RelayClient:
                 self._pull()
             else:
                 self._bootstrap(self._bootstrapper)
-            self._failures.clear()
+            if self._got_over():
+                self._failures.clear()
         except _Rollback as back:
             self._failures.add(back)
+            self._got_over = self._further()
             self._roll_back()
         except ScnNotFoundError as error:
             self._not_found += 1
@@ -265,6 +273,7 @@ class RelayClient:
             else:
                 if self._bootstrapper is not None:  # it took longer than the buffer reaches back
                     self._failures.add(error)
+                    self._got_over = lambda: self._bootstrapper is None
                 self._begin_bootstrap()
         except HeadgateError as error:
             if not isinstance(error, Transient):
@@ -273,8 +282,18 @@ class RelayClient:
                 raise RelayConsumerError(f"a callback ended the consumer after: {error}") from error
             self._switch()
             self._failures.add(error)
-        if self._failures:
+        if self._failures.count > failures:
             self._stop.wait(self._failures.pause(self._transport.seconds_until_asked()))
+
+    def _further(self) -> Callable[[], bool]:
+        """Says whether the client has come further than it is now: what comes before that succeeds once more."""
+        bootstrapper, kept, scn, offset = self._bootstrapper, self._kept, self._place.scn, self._place.offset
+        if bootstrapper is not None:
+            return lambda: self._bootstrapper is not bootstrapper or self._kept != kept
+        return lambda: (
+            self._place.scn > scn
+            or (self._place.scn == scn and (self._place.offset > offset or self._place.offset < 0))
+        )
 
     def _switch(self) -> None:
         self._transport.switch()
@@ -286,7 +305,7 @@ class RelayClient:
                 raise _ended()
             return
         assert isinstance(self._kept, Place)
-        self._place, self._source = self._kept, None
+        self._place, self._source = self._kept if self._kept.scn >= 0 else self._first, None
         self._trail.drop()
         if self._callbacks.call("on_rollback", self._kept.scn) is Result.ERROR_FATAL:
             raise _ended()
@@ -492,6 +511,12 @@ class RelayClient:
     def _deliver(self, body: bytes) -> None:
         begin, end = 0, len(body)
         for at, scn, event in self._parsed(body):
+            self._first = self._first if self._first.scn >= 0 else Place(scn, 0)
+            if self._place.offset > 0 and scn != self._place.scn:
+                raise RelayDivergedError(
+                    f"the relay {self._transport.relay} goes on with SCN {scn} in the middle of {self._place.scn}: it "
+                    "has another history", scn=self._place.scn,
+                )  # fmt: skip
             if self._is_over() or not self._may_deliver():
                 end = at
                 break
