@@ -8,7 +8,7 @@ import pytest
 
 from headgate.control import parse_signal, submit
 from headgate.testing import MySQLServer
-from tests.integration.streams import Stream
+from tests.integration.streams import Stream, make_tables
 
 ROWS = 60
 
@@ -27,8 +27,8 @@ def stream(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Stream:
     return made
 
 
-def execute_snapshot(stream: Stream, table: str) -> None:
-    asked = {"type": "execute-snapshot", "data": {"data-collections": [f"{stream.db}\\.{table}"]}}
+def execute_snapshot(stream: Stream, table: str, **data: str) -> None:
+    asked = {"type": "execute-snapshot", "data": {"data-collections": [f"{stream.db}\\.{table}"], **data}}
     submit(stream.inbox, parse_signal(asked))
 
 
@@ -104,3 +104,26 @@ def test_materialize_39_an_alter_in_an_unfinished_snapshot_and_a_restart(stream:
     assert "ALTER may have changed rows" in str(stream.states[table].reason)
     assert stream.states[f"{stream.db}.b"].state == "live"
     assert len(rows(stream, "b")) == ROWS + 2
+
+
+@pytest.mark.parametrize("cut", ["start", "batch"])
+def test_changes_do_not_wait_for_a_table_that_is_dropped_before_its_turn(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, cut: str
+) -> None:
+    """The last one that live changes waited for, by ``snapshot_cut`` or a blocking signal."""
+    make_tables(mysql_server, mysql_db)
+    mysql_server.execute(f"CREATE TABLE `{mysql_db}`.third AS SELECT * FROM `{mysql_db}`.changes")
+    mysql_server.execute(f"ALTER TABLE `{mysql_db}`.third ADD PRIMARY KEY (id)")
+    stream = Stream(mysql_server, mysql_db, tmp_path, snapshot_cut=cut)
+    if cut == "batch":
+        stream.finish()
+        execute_snapshot(stream, ".*", type="BLOCKING")
+    while stream.batch() and any(not progress.finished for progress in stream.offset.snapshot.active.values()):
+        pass
+    (last,) = stream.offset.snapshot.queue
+    stream.do(f"DROP TABLE {last}", "INSERT INTO sibling VALUES (99, 'late')")
+    while stream.batch():
+        pass
+    assert (99,) in stream.copies[f"{mysql_db}.sibling"].rows
+    assert stream.states.pop(last).state == "stopped"
+    assert {state.state for state in stream.states.values()} == {"live"}

@@ -328,11 +328,15 @@ class Planner:
             discover=self._discovers and (moved or not self._looked or before != self._options.patterns),
             patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
         )  # fmt: skip
-        end, cuts = (had, ()) if plan.blocks or self._is_read(plan) else self._end(had, state, begin, max_rows)
+        waits = plan.blocks
+        end, cuts = (had, ()) if waits or self._is_read(plan) else self._end(had, state, begin, max_rows)
         plan.stand(str(end))
-        limit = plan.full if plan.blocks else self._pace.allow(plan.full, live=end != had)
-        if plan.pending and not plan.paused and limit and self._reads_windows(end, blocks=plan.blocks):
+        limit = plan.full if waits else self._pace.allow(plan.full, live=end != had)
+        if plan.pending and not plan.paused and limit and self._reads_windows(end, blocks=waits):
             plan.plan_chunks(self._server, limit)
+        if waits and not plan.chunks and not plan.blocks and not self._is_read(plan):
+            end, cuts = self._end(had, state, begin, max_rows)  # the tables that changes waited for are gone
+            plan.stand(str(end))
         self._planned_rows = plan.weight
         self._show(plan.chunks, epoch)
         last = self._last(start, end - had, begin)
