@@ -87,7 +87,7 @@ class Running:
         def consumer_of(partition: int, generation: int) -> Consumer:
             return Noting(log, name, partition, generation, hook)
 
-        given = {"partitions": PARTITIONS, "lease_seconds": 1.0, "port": relay.port, "checkpoint_seconds": 0.0, **more}
+        given = {"partitions": PARTITIONS, "lease_seconds": 1.0, "port": relay.port, **more}
         self.member = GroupMember(
             f"http://127.0.0.1:{given.pop('port')}", "g", given.pop("partitions"), [PERSON.name], consumer_of,
             dropped=lambda number: log.dropped.append((name, number)), **given,

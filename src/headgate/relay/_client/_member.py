@@ -145,7 +145,7 @@ class GroupMember:
     :param lease_seconds: after so long without a sign of this member its partitions go to others; 0.1 to 600.
     :param stores: where a partition's checkpoint is kept, too, given its number and generation; what is there counts.
         It has to refuse what comes under an older generation.
-    :param checkpoint_seconds: how often at most; the relay hears of them every second.
+    :param checkpoint_seconds: how often at most in ``stores``; the relay hears of them every second.
     :param dropped: told the number of each partition that ended here, after its last callback.
     :param retry: of each partition's requests.
     :param before_images: as of :class:`RelayClient`.
@@ -302,7 +302,8 @@ class GroupMember:
         client = RelayClient(
             self._urls, self._sources, self._consumer_of(number, generation), kept, access=self._access,
             retry=self._retry, share=Share(number, self._partitions), callback_seconds=self._callback_seconds,
-            may_deliver=lambda: kept.is_begun and self._lease.holds(), checkpoint_seconds=self._checkpoint_seconds,
+            may_deliver=lambda: kept.is_begun and self._lease.holds(),
+            checkpoint_seconds=0.0 if store is None else self._checkpoint_seconds,  # for itself it costs nothing
             before_images=self._before_images, bootstrap=owned["bootstrap"],
         )  # fmt: skip
         if owned["back"]:  # before it was heard of
