@@ -490,7 +490,8 @@ def typed_batch(image: ImageBatch, schema: pa.Schema, images: Images, *, tell: b
     for field in batch.schema:
         if schema.get_field_index(field.name) < 0 and field.name not in META:
             raise SchemaChangedError(
-                f"the table has a new column {field.name}, which this query's schema lacks: start the query again",
+                f"the log has a column {field.name}, which this query's schema lacks: start the query again; with a new"
+                " checkpoint if the column was dropped or got another name",
                 table=name, column=field.name,
             )  # fmt: skip
     arrays = []
