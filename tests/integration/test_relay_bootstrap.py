@@ -508,6 +508,25 @@ TARGETS: dict[Kind, Callable[[int, int], int]] = {
 """What the target's SCN is, given how many transactions the ledger has and the newest one's number."""
 
 
+def test_parts_of_a_table_of_large_rows(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """As many rows as take some MB, however many that are."""
+    server, size = mysql_server, 1 << 20
+    server.execute(
+        f"CREATE TABLE {mysql_db}.large (id BIGINT PRIMARY KEY, data LONGBLOB)",
+        f"INSERT INTO {mysql_db}.large WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
+        f" SELECT i, REPEAT('x', {size}) FROM n",
+        f"ANALYZE TABLE {mysql_db}.large",
+    )
+    source = LogicalSource(40, "a.Large", f"{mysql_db}.large")
+    supplier, found, part = ChunkSupplier(physical(server, source).settings, Policies()), list[int](), None
+    executed = GtidSet.parse(server.gtid_executed)
+    while (part := supplier.plan(source, {}, part)) is not None:
+        rows = supplier.read(source, {}, part, executed, None)
+        found.append(0 if rows is None else rows.columns.num_rows)
+    assert sum(found) == 100
+    assert max(found) <= 40
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: Kind) -> None:
     """Client and relay end and come again; the consumer has what the source has at the target, and at the end."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headgate._serving import Serving
+from headgate.catalog import TableStats
 from headgate.columns import TableCodec
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
@@ -33,7 +34,7 @@ from headgate.relay import (
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._points import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event
 from headgate.relay._bootstrap._sessions import DONE, Reading, Sessions, place_in
-from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows
+from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
 from headgate.relay._events._binary import sound
 from headgate.relay._events._fields import event_fields
 from tests.relay.rows import PERSON as PERSON_TABLE
@@ -678,6 +679,19 @@ def test_consumers_that_begin_together_read_the_same_parts(monkeypatch: pytest.M
 
 
 # --- its parts
+
+
+@pytest.mark.parametrize(
+    ("stats", "rows"),
+    [
+        (None, 20_000), (TableStats("InnoDB", 0, 0), 20_000), (TableStats("InnoDB", 10**6, 10**8), 20_000),
+        (TableStats("InnoDB", 1000, 1000 << 20), 32), (TableStats("InnoDB", 3, 300 << 20), 1),
+        (TableStats("InnoDB", 0, 16384), 2048),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_table_of_large_rows_has_few(stats: TableStats | None, rows: int) -> None:
+    """What one part takes is bounded in bytes."""
+    assert rows_of_chunks(stats, 20_000) == rows
 
 
 def test_points_are_what_databus_makes_of_them() -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from headgate._policies import Policies
-from headgate.catalog import TableDef, exact_patterns, load_stats, load_table
+from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, load_table
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
@@ -29,10 +29,23 @@ from headgate.relay._sources import LogicalSource
 from headgate.replication import META_FIELDS, LogHint
 from headgate.snapshot import Chunk, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 
-__all__ = ["Beginning", "ChunkSupplier", "PartGoneError", "PlanGoneError", "Rows", "Supplier", "keyed_table"]
+__all__ = [
+    "Beginning",
+    "ChunkSupplier",
+    "PartGoneError",
+    "PlanGoneError",
+    "Rows",
+    "Supplier",
+    "keyed_table",
+    "rows_of_chunks",
+]
 
 _CHUNK_ROWS: Final = 20_000
-"""Rows of a chunk: some MB of events, which stay in memory while a consumer takes them."""
+"""Rows of a chunk at most: some MB of events, which stay in memory while a consumer takes them."""
+_CHUNK_BYTES: Final = 32 << 20
+"""Of a table with larger rows so many bytes of them, by the server's estimate, or one."""
+_FRESH: Final = "SET @headgate = NULL /*!80000 , SESSION information_schema_stats_expiry = 0 */"
+"""Estimates as they are now, and not as somebody asked for them a day ago."""
 _EXECUTED_SECONDS: Final = 10
 """How long the server may take to make visible what it has logged. It is milliseconds."""
 
@@ -114,20 +127,22 @@ class ChunkSupplier:
         with Connection.open(self._settings) as connection:
             table = keyed_table(connection, source)
             if before is None:
+                connection.query(_FRESH)
                 stats = load_stats(connection.query, exact_patterns([source.table])).get(source.table)
-                rows = stats.rows if stats is not None else 0
+                rows = rows_of_chunks(stats, self._chunk_rows)
                 progress = first_chunk_bounds(
-                    connection.query, table, epoch=0, rows=self._chunk_rows, rows_estimate=rows
+                    connection.query, table, epoch=0, rows=rows, rows_estimate=0 if stats is None else stats.rows
                 )
             elif before["key"] != list(table.key_names):
                 raise PlanGoneError(f"{source.table} has another key than when its bootstrap began")
             else:
                 progress = SnapshotProgress.from_dict(before["progress"])
-            chunk = next_chunk(connection.query, table, progress, self._chunk_rows)
+                rows = before.get("rows", self._chunk_rows)
+            chunk = next_chunk(connection.query, table, progress, rows)
         if chunk is None:
             return None
         after = advance(progress, chunk).to_dict()
-        return {"chunk": chunk.to_dict(), "progress": after, "key": list(table.key_names)}
+        return {"chunk": chunk.to_dict(), "progress": after, "key": list(table.key_names), "rows": rows}
 
     def read(
         self,
@@ -158,6 +173,16 @@ class ChunkSupplier:
             range(len(META_FIELDS), len(META_FIELDS) + len(table.columns))
         )
         return Rows(table, columns.sort_by([(name, "ascending") for name in table.key_names]))
+
+
+def rows_of_chunks(stats: TableStats | None, most: int) -> int:
+    """How many rows a chunk shall have.
+
+    :param stats: what the server says of the table; its estimate of a few rows may be none.
+    """
+    if stats is None or not stats.data_bytes:
+        return most
+    return max(1, min(most, _CHUNK_BYTES * max(stats.rows, 1) // stats.data_bytes))
 
 
 def keyed_table(connection: Connection, source: LogicalSource) -> TableDef:
