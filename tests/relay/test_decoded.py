@@ -7,10 +7,12 @@ import io
 import itertools
 import json
 import math
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from headgate.relay import LogicalSource
 from headgate.relay._buffer import Place
 from headgate.relay._events._fields import event_fields
+from headgate.relay._events._json import json_lines
 from headgate.relay._http._decoded import window_offsets
 from tests.relay.rows import PERSON, UUID, block, image, people
 from tests.relay.serving import PET, Answer, Served, physical, served
@@ -189,3 +192,19 @@ def bytes_of(events: list[tuple[int, bool]]) -> Any:
         if is_row:
             out[place + 31 : place + 33] = (0, 40)
     return out
+
+
+def test_a_large_row_in_json_takes_no_more_than_some_times_its_size() -> None:
+    """Its bytes are gathered as bytes, not by numbers of eight bytes that say where each one is."""
+    size = 8 << 20
+    with served() as relay:
+        data = np.frombuffer(relay.put(block(people([1], columns={"first_name": ["x" * size]}))), np.uint8)
+    json_lines(data[-61:], plain=False)  # what has to be loaded is loaded
+    tracemalloc.start()
+    try:
+        lines = json_lines(data, plain=False)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(lines) > size * 4 // 3
+    assert most < 6 * size

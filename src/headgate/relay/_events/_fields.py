@@ -6,11 +6,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from numba import njit
 
-from headgate.relay._events._binary import EOP_SIZE, i16_at, i64_at, size_at, source_at, u32_at
+from headgate._memory import copy
+from headgate.relay._events._binary import i16_at, i64_at, size_at, source_at, u32_at
 
-__all__ = ["EventFields", "event_fields"]
+__all__ = ["EventFields", "event_fields", "stretches_of"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -97,8 +99,33 @@ def _parse(buf: Any, end: Any, out: Any) -> Any:
     return n
 
 
+@njit(cache=True, nogil=True)
+def _count(buf: Any, end: Any) -> Any:
+    at = np.int64(0)
+    n = 0
+    while at < end:
+        at += size_at(buf, at)
+        n += 1
+    return n
+
+
 def event_fields(data: Any) -> EventFields:
     """The fields of whole, sound events (uint8[])."""
-    out = np.empty((_COLUMNS, len(data) // EOP_SIZE[2] + 1), np.int64)
-    count = int(_parse(data, len(data), out))
-    return EventFields(*out[:, :count])
+    out = np.empty((_COLUMNS, int(_count(data, len(data)))), np.int64)
+    _parse(data, len(data), out)
+    return EventFields(*out)
+
+
+@njit(cache=True, nogil=True)
+def _gather(buf: Any, starts: Any, sizes: Any, offsets: Any, out: Any) -> None:
+    for i in range(starts.shape[0]):
+        copy(out, np.int64(offsets[i]), buf, starts[i], sizes[i])
+
+
+def stretches_of(data: Any, starts: Int64s, sizes: Int64s) -> pa.Array:
+    """Stretches of the bytes (uint8[]) as a binary array; together less than 2 GiB."""
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    gathered = np.empty(int(offsets[-1]), np.uint8)
+    _gather(data, starts, sizes, offsets, gathered)
+    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(gathered)])

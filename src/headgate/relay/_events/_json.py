@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headgate._arrow_text import base64_text, text_bytes
 from headgate.relay._events._binary import EOP_SOURCE
-from headgate.relay._events._fields import EventFields, event_fields
+from headgate.relay._events._fields import EventFields, event_fields, stretches_of
 
 __all__ = ["json_lines"]
 
@@ -109,14 +109,7 @@ class _Lines:
 
     def _base64(self, place: Any, size: Any) -> pa.Array:
         """Stretches of the data in base64."""
-        offsets = np.zeros(len(size) + 1, np.int32)
-        np.cumsum(size, out=offsets[1:])
-        within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], size)
-        gathered = self._data[np.repeat(place, size) + within]
-        array = pa.Array.from_buffers(
-            pa.binary(), len(size), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(gathered))]
-        )
-        return base64_text(array)
+        return base64_text(stretches_of(self._data, place, size))
 
 
 def _number(values: Any) -> pa.Array:

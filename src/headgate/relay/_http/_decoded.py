@@ -22,7 +22,7 @@ from headgate.errors import DecodeError
 from headgate.relay._buffer import Place
 from headgate.relay._events._binary import EOP_SOURCE
 from headgate.relay._events._decode import RowDecoder
-from headgate.relay._events._fields import EventFields
+from headgate.relay._events._fields import EventFields, stretches_of
 from headgate.relay._events._schemas import Registry, Schema
 from headgate.relay._sources import SourceNames
 
@@ -126,12 +126,7 @@ def _keys(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> pa.A
     """int64, or bytes; the events of one schema have keys of one kind."""
     if fields.key[events[0]] < 0:
         return pa.array(fields.long_key[events])
-    starts, sizes = fields.key[events], fields.key_size[events]
-    offsets = np.zeros(len(events) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    places = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data[places]))]
-    return pa.Array.from_buffers(pa.binary(), len(events), buffers)
+    return stretches_of(data, fields.key[events], fields.key_size[events])
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------
