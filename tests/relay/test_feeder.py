@@ -20,6 +20,7 @@ from headgate.relay._feeder import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
 from headgate.replication import Idle, _readers
+from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, Anywhere, served
 from tests.relay.test_avro import TABLE
 
@@ -133,3 +134,14 @@ def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: py
     feeder.start()
     feeder.stop()
     assert seen == [State(GtidSet(), -1)]
+
+
+def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody may have time to read it, and the operator hears what helps."""
+    with served(memory_bytes=256 << 10) as relay:
+        relay.put(block(people(range(1_000), gtids=[f"{UUID}:1"] * 1_000, pos=[100] * 1_000)))
+        assert not caplog.records
+        relay.put(block(people(range(4_000), gtids=[f"{UUID}:2"] * 4_000, pos=[200] * 4_000)))
+        (told,) = (record.getMessage() for record in caplog.records)
+    assert "the transaction with SCN 281474976710658 takes " in told
+    assert f"more than the buffer is to hold ({256 << 10})" in told

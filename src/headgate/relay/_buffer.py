@@ -7,7 +7,8 @@ What it guarantees:
   before the first one that was ever put in): reading may go on after ``prev_scn`` or later.
 - A window becomes visible whole or not at all.
 - Memory stays below ``memory_bytes`` and, with a folder, files below ``disk_bytes``: the oldest *segment* goes first
-  (``_segments``). Responses under way keep what they read, so what readers hold comes on top.
+  (``_segments``). A window that is larger is there alone, until the next one comes. Responses under way keep what they
+  read, so what readers hold comes on top.
 - With a folder, a restart finds every window up to the SCN of the state that was saved last; what came later is dropped
   and comes again from the log, under the same SCNs.
 
@@ -301,6 +302,11 @@ class EventBuffer:
         with self._lock:
             self._released = max(self._released, scn)
             self._lock.notify_all()
+
+    @property
+    def most_bytes(self) -> int:
+        """How much it is to hold; one window that is larger is all that it holds."""
+        return max(self._bound, self._disk_bound)
 
     def close(self) -> None:
         """Nothing more is written; what is there may be read on."""

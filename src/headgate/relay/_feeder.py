@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from headgate._policies import Policies
 from headgate.catalog import TablePatterns, load_tables
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
@@ -34,6 +36,7 @@ from headgate.relay._events._schemas import Registry
 from headgate.relay._files import read_json, write_json
 from headgate.relay._retrying import Retrying
 from headgate.relay._scn import Scn
+from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames
 from headgate.relay._stats import EventStats
 from headgate.relay._warm import warm
@@ -258,6 +261,7 @@ class Feeder(Retrying):
 
     def _publish(self, finished: Finished) -> bool:
         windows = finished.windows
+        self._tell_too_large(windows)
         if not self._buffer.append(windows, give_up=self._stop.is_set):
             return False
         with self._position:
@@ -269,6 +273,16 @@ class Feeder(Retrying):
             self._moved()
         self._count(finished)
         return True
+
+    def _tell_too_large(self, windows: Windows) -> None:
+        sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes
+        for i in np.flatnonzero(sizes > most).tolist():
+            log.warning(
+                "%s: the transaction with SCN %d takes %d bytes, more than the buffer is to hold (%d): it is alone "
+                "there, and consumers that do not have all of it when the next one comes are told that they are too "
+                'far behind: give memory_bytes or disk_bytes more room, or wait for consumers with policy = "block"',
+                self._source.name, int(windows.scns[i]), int(sizes[i]), most,
+            )  # fmt: skip
 
     def _uuid_of(self, source: str) -> tuple[bytes, str]:
         """``uuid[:tag]`` as a GTID set has it."""
