@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay._buffer import FIRST, EventBuffer, Place
-from headgate.relay._events._binary import scan_windows
-from headgate.relay._events._choice import choice_of
+from headgate.relay._events._binary import scan_windows, skip
+from headgate.relay._events._choice import choice_of, select
 from headgate.relay._segments import Windows
 from tests.relay.test_events import WRITERS, Spec, eop
 
@@ -108,6 +108,49 @@ def test_sizes_and_sources() -> None:
     assert taken(buffer, Place(-1), size, sources=[41]) == odd[0]
     assert buffer.read(Place(-1), size - 1, choice_of([41])).pending == size
     assert taken(buffer, Place(-1), sources=[7]) == events[4]
+
+
+def test_a_large_window_in_pieces_is_not_counted_from_its_beginning_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of all and of different choices, by turns; and one that comes from elsewhere."""
+    buffer = EventBuffer(MEMORY)
+    put(buffer, [5])
+    (events,) = put(buffer, [10], events=400)
+    put(buffer, [20])
+    passed: list[int] = []
+
+    def counting_skip(buf: Any, start: int, end: int, count: int) -> Any:
+        passed.append(count)
+        return skip(buf, start, end, count)
+
+    def counting_select(*given: Any) -> Any:
+        passed.append(given[7])
+        return select(*given)
+
+    monkeypatch.setattr("headgate.relay._buffer.skip", counting_skip)
+    monkeypatch.setattr("headgate.relay._buffer.select", counting_select)
+    choices = [None, choice_of([40]), choice_of([41]), choice_of([41], [(41, 1, 1, 0, 200)])]
+    whole = [buffer.read(Place(10, 0), 1 << 20, choice) for choice in choices]
+    later = [buffer.read(Place(10), 1 << 20, choice).size for choice in choices]
+    had, got = [0] * len(choices), [b""] * len(choices)
+    for _ in range(400):
+        for n, choice in enumerate(choices):
+            if len(got[n]) < whole[n].size - later[n]:
+                part = buffer.read(Place(10, had[n]), 1_000, choice)
+                got[n] += b"".join(one.tobytes() for one in part.parts)
+                had[n] += part.events + part.control
+    for n, one in enumerate(whole):
+        assert len(got[n]) >= one.size - later[n] > 1_000
+        assert b"".join(part.tobytes() for part in one.parts).startswith(got[n])
+    assert sum(passed) < 400  # else each read passes over all that was had, some 20,000 together
+    assert taken(buffer, Place(10, 123), 2 * len(events[0])) == flat([events[123:125]])
+
+
+def test_reading_that_is_quick() -> None:
+    buffer = EventBuffer(1 << 20)
+    put(buffer, range(1, 2000))
+    assert buffer.in_memory(Place(-1))
+    assert not buffer.in_memory(Place(-1), 100_000)
+    assert buffer.in_memory(Place(1990), 100_000)
 
 
 def test_the_oldest_go_and_memory_stays_below_its_bound() -> None:

@@ -30,10 +30,10 @@ import numpy as np
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay._events._binary import EOP_SIZE, fit, seal, skip
-from headgate.relay._events._choice import Choice, gather, gather_smaller, select
+from headgate.relay._events._choice import Choice, digest_of, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
-__all__ = ["FIRST", "Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stretch"]
+__all__ = ["FIRST", "Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stops", "Stretch"]
 
 Policy: TypeAlias = Literal["overwrite", "block"]
 
@@ -45,6 +45,7 @@ _VIEWS_KEPT: Final = 4
 """Stored segments that stay in memory after a read: slow readers follow each other through them."""
 _WAIT_SECONDS: Final = 0.25
 _CHOSEN_AT_ONCE: Final = 65_536
+_STOPS_KEPT: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,30 @@ class Stretch(NamedTuple):
     begin: int
     end: int
     done: int
+    scn: int = -1
+    """Of the window in the middle of which the reader is; then it is the only one."""
+
+
+class Stops:
+    """Where readers stopped in the middle of windows, so that they go on there: to count events from the window's
+    beginning takes longer the more of it they have had, and large windows take many reads. For any number of threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[int, int, bytes], int] = OrderedDict()
+
+    def find(self, scn: int, done: int, chosen: bytes) -> int | None:
+        """Where the event is that follows the first ``done`` ones of a window; None: nobody stopped there."""
+        with self._lock:
+            return self._known.get((scn, done, chosen))
+
+    def keep(self, scn: int, done: int, chosen: bytes, at: int) -> None:
+        """A reader with this choice stopped there."""
+        with self._lock:
+            self._known[scn, done, chosen] = at
+            while len(self._known) > _STOPS_KEPT:
+                self._known.popitem(last=False)
 
 
 @dataclass
@@ -93,21 +118,31 @@ class Batch:
     pending: int = 0
     """Bytes of the next event, if nothing was given because it does not fit; else 0."""
 
-    def add(self, stretch: Stretch, size: int, choice: Choice | None = None) -> bool:
-        """Take what fits in ``size`` bytes altogether; False: there was more."""
-        next_size = self._take(stretch, size) if choice is None else self._choose(stretch, size, choice)
+    def add(self, stretch: Stretch, size: int, choice: Choice | None = None, stops: Stops | None = None) -> bool:
+        """Take what fits in ``size`` bytes altogether; False: there was more.
+
+        :param stops: of the buffer that the stretch is of.
+        """
+        chosen, had, before = b"", stretch.done, self.events + self.control
+        if stops is not None and stretch.scn >= 0:
+            chosen = b"" if choice is None else digest_of(choice)
+            at = stops.find(stretch.scn, had, chosen)
+            stretch = stretch if at is None else stretch._replace(begin=at, done=0)
+        stop, next_size = self._take(stretch, size) if choice is None else self._choose(stretch, size, choice)
         if next_size and not self.size:
             self.pending = next_size
+        if next_size and stops is not None and stretch.scn >= 0:
+            stops.keep(stretch.scn, had + self.events + self.control - before, chosen, stop)
         return not next_size
 
-    def _take(self, stretch: Stretch, size: int) -> int:
+    def _take(self, stretch: Stretch, size: int) -> tuple[int, int]:
         begin = int(skip(stretch.data, stretch.begin, stretch.end, stretch.done))
         stop, events, control, next_size = fit(stretch.data, begin, stretch.end, size - self.size)
         if stop > begin:
             self._add(stretch.data[begin:stop], events, control)
-        return int(next_size)
+        return int(stop), int(next_size)
 
-    def _choose(self, stretch: Stretch, size: int, choice: Choice) -> int:
+    def _choose(self, stretch: Stretch, size: int, choice: Choice) -> tuple[int, int]:
         data, at, drop = stretch.data, stretch.begin, stretch.done
         starts = np.empty(min(_CHOSEN_AT_ONCE, (stretch.end - at) // EOP_SIZE[2] + 1), np.int64)
         while at < stretch.end:
@@ -124,10 +159,10 @@ class Batch:
                 else:
                     gather(data, starts, chosen, part)
                 self._add(part, events, chosen - events)
-            if next_size:
-                return int(next_size)
             at, drop = int(stop), 0
-        return 0
+            if next_size:
+                return at, int(next_size)
+        return at, 0
 
     def _add(self, part: Any, events: int, control: int) -> None:
         self.parts.append(part)
@@ -185,6 +220,7 @@ class EventBuffer:
         self._views: OrderedDict[Path, View] = OrderedDict()
         self._released = -1
         self._listeners: list[Callable[[], None]] = []
+        self.stops = Stops()
         self.prev_scn = until_scn
         self._whole = until_scn < 0  # the first window that there ever was is still here, or still to come
         self._mark = None if folder is None else folder.with_name(f"{folder.name}.whole")  # says so to the next start
@@ -352,10 +388,12 @@ class EventBuffer:
         newest = self.info().max_scn
         return Place(newest, 0) if newest >= 0 else Place(-1)
 
-    def in_memory(self, place: Place) -> bool:
-        """Whether reading from there touches no file."""
+    def in_memory(self, place: Place, most: int | None = None) -> bool:
+        """Whether reading from there touches no file, and at most so many bytes (None: however many)."""
         with self._lock:
-            return not self._stored or place.scn > self._stored[-1].last_scn
+            if self._stored and place.scn <= self._stored[-1].last_scn:
+                return False
+            return most is None or sum(one.used for one in self._live if one.last_scn >= place.scn) <= most
 
     def stretches(self, place: Place, *, each: bool = False) -> Iterator[Stretch]:
         """What is there from ``place`` on, as it is now: a segment's part at a time, or each window.
@@ -400,7 +438,7 @@ class EventBuffer:
         """
         batch = Batch([])
         for stretch in self.stretches(place):
-            if not batch.add(stretch, size, choice):
+            if not batch.add(stretch, size, choice, self.stops):
                 break
         return batch
 
@@ -427,5 +465,5 @@ def _stretches(view: View, place: Place, each: bool) -> Iterator[Stretch]:
     last = len(view.scns)
     while window < last:
         to = window + 1 if each or done else last
-        yield Stretch(view.data, view.start(window), int(view.ends[to - 1]), done)
+        yield Stretch(view.data, view.start(window), int(view.ends[to - 1]), done, place.scn if done else -1)
         window, done = to, 0

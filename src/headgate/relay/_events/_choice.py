@@ -22,6 +22,7 @@ Several filters of one source are joined by or; sources without an entry pass wh
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from headgate.relay._events._binary import i16_at, i64_at, put_number, size_at, 
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._where import NO_ROWS_ASKED, Rows
 
-__all__ = ["Choice", "choice_of", "filter_rules", "gather", "gather_smaller", "ranges_of", "select"]
+__all__ = ["Choice", "choice_of", "digest_of", "filter_rules", "gather", "gather_smaller", "ranges_of", "select"]
 
 _RANGE: Final = 1
 _MOD: Final = 2
@@ -57,6 +58,14 @@ class Choice(NamedTuple):
 def choice_of(sources: Collection[int], rules: Sequence[Sequence[int]] = (), asked: Rows = NO_ROWS_ASKED) -> Choice:
     """All events of these sources, but for what rules and predicates keep back."""
     return Choice(np.array(sorted(sources), np.int64), np.array(list(rules), np.int64).reshape(-1, 5), asked)
+
+
+def digest_of(choice: Choice) -> bytes:
+    """The same for choices that choose the same events."""
+    found = blake2b(digest_size=16)
+    for part in map(np.asarray, (choice.sources, choice.rules, *choice.rows)):
+        found.update(repr((part.dtype.str, part.shape)).encode() + part.tobytes())
+    return found.digest()
 
 
 def filter_rules(value: Any) -> list[tuple[int, int, int, int, int]]:

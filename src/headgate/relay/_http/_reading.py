@@ -1,7 +1,7 @@
 """Events for the commands that give some: read from the buffers, waited for, counted, decoded.
 
-What is in memory is read in the server's own thread, which takes microseconds; what is in files only in another one. A
-batch refers to the buffer's bytes.
+What is in memory is read in the server's own thread, which takes microseconds; what is in files, or has to be chosen
+from much, in another one. A batch refers to the buffer's bytes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ __all__ = ["Streams", "joined"]
 
 _LARGEST_BATCH: Final = 16 << 20
 """More than this is given in several answers, whatever ``size`` says, unless it is one event."""
+_CHOSEN_QUICKLY: Final = 8 << 20
+"""To choose from so many bytes takes some milliseconds."""
 
 
 class _Given(NamedTuple):
@@ -83,7 +85,7 @@ class Streams:
     async def _read(self, asked: StreamRequest) -> Batch:
         places = asked.places
         given: list[_Given] = []
-        if all(self._relay.partitions[number].buffer.in_memory(place) for number, place in places.items()):
+        if all(self._is_quick(asked, number, place) for number, place in places.items()):
             batch = self._read_now(asked, places, given)
         else:
             batch = await run_in_threadpool(self._read_now, asked, places, given)
@@ -91,6 +93,11 @@ class Streams:
             self._count(asked, one)
         self._relay.given.count(asked.sources, batch)
         return batch
+
+    def _is_quick(self, asked: StreamRequest, partition: int, place: Place) -> bool:
+        """Whether nobody else waits long while it is read: what is chosen from is gone through event by event."""
+        most = None if self._choice(asked, partition) is None else _CHOSEN_QUICKLY
+        return self._relay.partitions[partition].buffer.in_memory(place, most)
 
     def _read_now(self, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
         batch = self._read_up_to(min(asked.size, _LARGEST_BATCH), asked, places, given)
@@ -107,7 +114,8 @@ class Streams:
             known = (partition, self._relay.names.changes)
             if known not in choices:
                 choices[known] = self._choice(asked, partition)
-            more = batch.add(stretch, size, choices[known])
+            stops = self._relay.partitions[partition].buffer.stops
+            more = batch.add(stretch, size, choices[known], stops)
             given.append(_Given(partition, batch.events - events, batch.control - control, batch.size - before))
             if not more:
                 break
