@@ -388,12 +388,14 @@ class EventBuffer:
         newest = self.info().max_scn
         return Place(newest, 0) if newest >= 0 else Place(-1)
 
-    def in_memory(self, place: Place, most: int | None = None) -> bool:
-        """Whether reading from there touches no file, and at most so many bytes (None: however many)."""
+    def bytes_in_memory(self, place: Place) -> int | None:
+        """Bytes in memory from about there on; None: reading from there touches a file."""
         with self._lock:
             if self._stored and place.scn <= self._stored[-1].last_scn:
-                return False
-            return most is None or sum(one.used for one in self._live if one.last_scn >= place.scn) <= most
+                return None
+            if self._live and self._live[-1].first_scn <= place.scn:
+                return self._live[-1].used
+            return sum(one.used for one in self._live if one.last_scn >= place.scn)
 
     def stretches(self, place: Place, *, each: bool = False) -> Iterator[Stretch]:
         """What is there from ``place`` on, as it is now: a segment's part at a time, or each window.

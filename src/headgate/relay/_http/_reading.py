@@ -96,8 +96,8 @@ class Streams:
 
     def _is_quick(self, asked: StreamRequest, partition: int, place: Place) -> bool:
         """Whether nobody else waits long while it is read: what is chosen from is gone through event by event."""
-        most = None if self._choice(asked, partition) is None else _CHOSEN_QUICKLY
-        return self._relay.partitions[partition].buffer.in_memory(place, most)
+        found = self._relay.partitions[partition].buffer.bytes_in_memory(place)
+        return found is not None and (found <= _CHOSEN_QUICKLY or self._choice(asked, partition) is None)
 
     def _read_now(self, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
         batch = self._read_up_to(min(asked.size, _LARGEST_BATCH), asked, places, given)
