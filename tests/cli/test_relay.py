@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import app
+from headgate.cli._consume import _Held
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import served
@@ -169,10 +170,34 @@ def test_a_consumer_gives_up_in_the_time_it_has() -> None:
 
 def test_a_consumer_ends_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(lines: list[str]) -> None:
-        raise BrokenPipeError(32, "Broken pipe", lines[0])
+        raise BrokenPipeError(32, "Broken pipe", next(iter(lines)))
 
     monkeypatch.setattr("headgate.cli._consume.write_lines", broken)
     monkeypatch.setattr("headgate.cli._app._forget_stdout", lambda: None)
     with served() as relay:
         relay.put(block(people([1])))
         assert run("consume", f"http://127.0.0.1:{relay.port}") == (0, "", "")
+
+
+def test_a_transaction_that_has_not_ended_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lines it has; and none is left of one that begins again."""
+    monkeypatch.setattr("headgate.cli._consume._HELD_CHARACTERS", 100)
+    held = _Held()
+    for lines in ([f"{n} \u2028 é 𝄞" for n in range(1_000)], ["one"], [], ["x" * 100], ["y" * 99, "z"]):
+        for dropped in ("a" * 100, "b"):
+            held.add(dropped)
+        held.drop()
+        for line in lines:
+            held.add(line)
+            assert len(held._lines) <= 100
+        assert list(held.take()) == lines
+    assert list(held.take()) == []
+
+
+def test_a_large_transaction_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.cli._consume._HELD_CHARACTERS", 1_000)
+    monkeypatch.setattr("headgate.cli._common._AT_ONCE", 7)
+    with served() as relay:
+        relay.put(block(people(range(100), gtids=[f"{UUID}:1"] * 100, pos=[100] * 100)))
+        result = CliRunner().invoke(app, ["consume", f"http://127.0.0.1:{relay.port}", "--windows", "1"])
+    assert [json.loads(line)["key"] for line in result.stdout.splitlines()] == list(range(100))

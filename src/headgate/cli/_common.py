@@ -10,8 +10,9 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -40,6 +41,10 @@ __all__ = [
     "warn",
     "write_lines",
 ]
+
+
+_AT_ONCE: Final = 10_000
+"""Lines that are put together in memory."""
 
 
 class Format(str, Enum):
@@ -130,15 +135,15 @@ def write_lines(lines: Iterable[str]) -> None:
     :raises BrokenPipeError: nobody reads on.
     :raises KeyboardInterrupt: Ctrl-C came meanwhile.
     """
-    text = "\n".join(lines)
-    if not text:
-        return
     came = threading.Event()
     with on_interrupt(came.set):
         sys.stdout.flush()
-        rest = memoryview(f"{text}\n".encode())
-        while rest:  # with PYTHONUNBUFFERED a write that a signal meets is short
-            rest = rest[sys.stdout.buffer.write(rest) :]
+        left = iter(lines)
+        while some := list(islice(left, _AT_ONCE)):
+            text = "\n".join(some)
+            rest = memoryview(f"{text}\n".encode())
+            while rest:  # with PYTHONUNBUFFERED a write that a signal meets is short
+                rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.flush()
     if came.is_set():
         raise KeyboardInterrupt

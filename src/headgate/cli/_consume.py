@@ -7,11 +7,12 @@ import datetime as dt
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryFile, gettempdir
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -28,6 +29,8 @@ __all__ = ["command"]
 _DELTA = "delta:"
 _PARTITIONS, _LEASE_SECONDS = 8, 10.0
 """Of a group."""
+_HELD_CHARACTERS: Final = 16 << 20
+"""Of a transaction that has not ended so many are held in memory."""
 
 
 def command(
@@ -187,22 +190,65 @@ def _kept(checkpoints: str | None, table: CheckpointTable | None, name: str) -> 
     return None if checkpoints is None else CheckpointFile(Path(checkpoints), name)
 
 
-def _write_together() -> Callable[[list[str]], None]:
+def _write_together() -> Callable[[Iterable[str]], None]:
     """For several threads: each call's lines stay together."""
     lock = threading.Lock()
 
-    def write(lines: list[str]) -> None:
+    def write(lines: Iterable[str]) -> None:
         with lock:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.writelines(f"{line}\n" for line in lines)
             sys.stdout.flush()
 
     return write
 
 
+class _Held:
+    """The lines of a window that has not ended: in memory, and from some MB on in a file that has no name."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._size = 0
+        self._file: Any = None
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= _HELD_CHARACTERS:
+            self._put_away()
+
+    def _put_away(self) -> None:
+        try:
+            if self._file is None:
+                self._file = TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115 - until the window ends
+            self._file.writelines(f"{line}\n" for line in self._lines)
+        except OSError as error:
+            raise ConfigError(
+                f"a large transaction cannot be held in {gettempdir()} until it is whole: {error.strerror or error}"
+            ) from None
+        self._lines, self._size = [], 0
+
+    def take(self) -> Iterator[str]:
+        """All of them, in order; none are left."""
+        held, self._file = self._file, None
+        lines, self._lines, self._size = self._lines, [], 0
+        if held is not None:
+            with held:
+                held.seek(0)
+                for line in held:
+                    yield line.removesuffix("\n")
+        yield from lines
+
+    def drop(self) -> None:
+        """None are left."""
+        if self._file is not None:
+            self._file.close()
+        self._lines, self._size, self._file = [], 0, None
+
+
 class _Lines:
     """Where consumers print."""
 
-    def __init__(self, write: Callable[[list[str]], None]) -> None:
+    def __init__(self, write: Callable[[Iterable[str]], None]) -> None:
         self.write = write
         self.broken: BrokenPipeError | None = None
 
@@ -226,7 +272,7 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
     class Printer(Consumer):
         def __init__(self) -> None:
-            self._lines: list[str] = []
+            self._held = _Held()
             self._left = windows
             self._told = ""
 
@@ -235,17 +281,16 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
             return out.broken
 
         def on_data_event(self, event: Event) -> None:
-            self._lines.append(_line(event, partition))
+            self._held.add(_line(event, partition))
 
         def on_end_data_event_sequence(self, scn: int) -> None:
             del scn
             self._told = ""
-            lines, self._lines = self._lines, []
-            out.write(lines)
+            out.write(self._held.take())
 
         def on_rollback(self, scn: int) -> None:
             del scn
-            self._lines = []
+            self._held.drop()
 
         def on_error(self, error: Exception) -> Result | None:
             if isinstance(error, BrokenPipeError):
