@@ -164,18 +164,21 @@ class Bootstrap:
             )
         return session
 
-    def target(self, scn: int, at_least: int) -> int:
+    def target(self, scn: int, at_least: int, *, rows: bool = True) -> int:
         """The SCN up to which a consumer has to follow the log, whose bootstrap began at ``scn`` (-1: unknown).
 
         :param at_least: the newest SCN that it has had.
+        :param rows: whether it was given rows; else changes alone did (:meth:`start`), and nothing is known of it.
         :raises ScnNotFoundError: that bootstrap is unknown.
         :raises ChunkRetryError: the relay is behind what it had.
         """
         if scn < 0:
             return max(self._partition.feeder.position().scn, 0)
-        session = self._session(scn, at_least)
-        least = max(scn, at_least, session.last_scn)
-        wanted = GtidSet.parse(session.gtid) if session.fixed else GtidSet()
+        least, wanted = max(scn, at_least), GtidSet()
+        if rows:
+            session = self._session(scn, at_least)
+            least = max(least, session.last_scn)
+            wanted = GtidSet.parse(session.gtid) if session.fixed else wanted
         return max(self._position(least, wanted, "the relay has not come as far as what it gave").scn, 0)
 
     def _position(self, least: int, wanted: GtidSet, otherwise: str) -> State:

@@ -59,7 +59,9 @@ class Means:
     say: Callable[..., None]
     """The same, and wait for all consumers."""
     ask: Callable[..., Result]
-    """The same, and give the answer."""
+    """The same, and give the answer, whatever it is."""
+    settle: Callable[[], None]
+    """Wait for all consumers."""
     damaged: Callable[[], Exception]
     stopped: Callable[[], bool]
 
@@ -81,12 +83,11 @@ class Bootstrapper:
         self._source: tuple[str, Schema] | None = None
 
     @classmethod
-    def anew(cls, means: Means, since: int) -> Bootstrapper:
-        """From the start.
-
-        :param since: the consumer's last SCN; below 1: it is new.
+    def anew(cls, means: Means) -> Bootstrapper:
+        """From the start. It does not say what the consumer had before: a relay that still has all changes since would
+        give only those, and rows of another relay may have been given meanwhile, or tables been emptied.
         """
-        return cls(means, BootstrapPoint(since=max(since, 0)))
+        return cls(means, BootstrapPoint())
 
     def step(self) -> Place | None:
         """One request for rows and what belongs to it; the place from which the stream goes on, when all is done."""
@@ -111,10 +112,10 @@ class Bootstrapper:
         self._means.say("on_stop_bootstrap")
         return end
 
-    def roll_back(self) -> Result:
+    def roll_back(self) -> None:
         """Go back to the checkpoint."""
         self._point, self._source = self.kept, None
-        return self._means.ask("on_bootstrap_rollback", self._point.window)
+        self._means.ask("on_bootstrap_rollback", self._point.window)
 
     # --- the phases
 
@@ -148,7 +149,6 @@ class Bootstrapper:
         newest = self._point.window
         for scn, event in self._means.parse(body):
             if self._means.stopped():  # also if it goes on at once: then all of them come again
-                self._end_source()
                 return
             if event is not None:
                 newest = max(newest, scn)
@@ -185,11 +185,12 @@ class Bootstrapper:
         """
         if self._point.has(to):
             return True
-        place = self._point.place
+        place, held = self._point.place, False
         for scn, event in self._means.parse(self._means.stream(place)):
             if scn > to and place.scn < to:
                 raise ScnNotFoundError(f"the relay's stream goes past SCN {to}, which its rows are of", scn=to)
-            if scn > to or self._means.stopped():
+            held = self._means.stopped()
+            if held or scn > to:
                 break
             if event is None:
                 self._end_source()
@@ -197,7 +198,8 @@ class Bootstrapper:
             else:
                 self._give(event)
                 place = place.after_event(scn)
-        self._end_source()
+        if not held:
+            self._end_source()
         self._point = self._point.at(place)
         return self._point.has(to)
 
@@ -224,7 +226,8 @@ class Bootstrapper:
             self._means.post("on_end_bootstrap_source", *source)
 
     def _keep(self) -> None:
-        """Only between windows, as the stream's checkpoints are."""
+        """Only between windows, as the stream's checkpoints are, and when all consumers have had what comes before."""
+        self._means.settle()
         if self._means.stopped() or self._point.window_offset >= 0:
             return
         if self._means.ask("on_bootstrap_checkpoint", self._point.window) < Result.SKIP_CHECKPOINT:

@@ -47,7 +47,7 @@ from headgate.relay._client._bootstrap import Bootstrapper, Means
 from headgate.relay._client._callbacks import Callbacks
 from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay._client._transport import Access, Transport
-from headgate.relay._events._binary import EOP_SOURCE, size_at, sound
+from headgate.relay._events._binary import EOP_SOURCE, sound
 from headgate.relay._events._fields import event_fields
 from headgate.relay._events._schemas import Schema
 from headgate.relay._http._requests import place_of
@@ -137,7 +137,7 @@ class _Trail:
 
     def __init__(self) -> None:
         self.scn, self.crc = -1, 0
-        self._open = 0
+        self._open, self._whole = 0, True
 
     def take(self, part: Any) -> None:
         """More bytes of the window that is open."""
@@ -145,11 +145,12 @@ class _Trail:
 
     def end(self, scn: int) -> None:
         """The open window has ended."""
-        self.scn, self.crc, self._open = scn, self._open, 0
+        self.scn, self.crc = (scn, self._open) if self._whole else (-1, 0)
+        self._open, self._whole = 0, True
 
-    def drop(self) -> None:
-        """The open window begins again."""
-        self._open = 0
+    def go_on(self, place: Place) -> None:
+        """What comes next is behind a place: within a window, of which then too little is known."""
+        self._open, self._whole = 0, place.offset <= 0
 
 
 class RelayClient:
@@ -197,6 +198,7 @@ class RelayClient:
         self._names, self._checkpoints, self._checkpoint_seconds = list(sources), checkpoints, checkpoint_seconds
         self._filters, self._share, self._newest = dict(filters or {}), share, 2 if before_images else 0
         self._failures = _Failures(retry or Retry())
+        self._begun = False
         self._stop, self._finish, self._may_deliver = threading.Event(), threading.Event(), may_deliver
         self._ids: dict[int, str] = {}
         self._schemas: dict[bytes, Schema] = {}
@@ -240,10 +242,10 @@ class RelayClient:
         self._load()
         with self._callbacks:
             try:
-                self._say("on_start_consumption")
                 while not self._is_over():
                     self._step()
-                self._say("on_stop_consumption")
+                if self._begun:
+                    self._ask("on_stop_consumption")
             finally:
                 self._transport.close()
                 self._store(at_once=True)
@@ -252,6 +254,9 @@ class RelayClient:
         """One request, or what has to be done instead."""
         failures = self._failures.count
         try:
+            if not self._begun:
+                self._say("on_start_consumption")
+                self._begun = True
             if not self._ids:
                 self._look_up()
             if self._bootstrapper is None:
@@ -301,14 +306,12 @@ class RelayClient:
 
     def _roll_back(self) -> None:
         if self._bootstrapper is not None:
-            if self._bootstrapper.roll_back() is Result.ERROR_FATAL:
-                raise _ended()
+            self._bootstrapper.roll_back()
             return
         assert isinstance(self._kept, Place)
         self._place, self._source = self._kept if self._kept.scn >= 0 else self._first, None
-        self._trail.drop()
-        if self._callbacks.call("on_rollback", self._kept.scn) is Result.ERROR_FATAL:
-            raise _ended()
+        self._trail.go_on(self._place)
+        self._ask("on_rollback", self._kept.scn)
 
     # --- bootstrap
 
@@ -317,15 +320,15 @@ class RelayClient:
         means = Means(
             get=lambda path, asked, scn: self._transport.get(path, asked, scn=scn), stream=self._stream,
             parse=self._events, sources=lambda: self._ids, filters=self._filters_json, post=self._post, say=self._say,
-            ask=self._callbacks.call, stopped=lambda: self._stop.is_set() or not self._may_deliver(),
+            ask=self._ask, settle=self._settle,
+            stopped=lambda: self._stop.is_set() or not self._may_deliver(),
             damaged=lambda: self._transport.failure("events of the relay are damaged"),
         )  # fmt: skip
         if point is not None:
             self._bootstrapper = Bootstrapper(means, point)
         else:
-            since = self._kept.scn if isinstance(self._kept, Place) else self._kept.since
             log.info("bootstrapping %s", ", ".join(self._names) or "all sources")
-            self._bootstrapper = Bootstrapper.anew(means, since)
+            self._bootstrapper = Bootstrapper.anew(means)
         self._not_found, self._source = 0, None
 
     def _bootstrap(self, bootstrapper: Bootstrapper) -> None:
@@ -354,6 +357,7 @@ class RelayClient:
         except ValueError as error:
             raise ConfigError(f"what is kept is no checkpoint that can be followed: {error}") from None
         self._kept = self._stored = self._place if point is None else point
+        self._trail.go_on(self._place)
         if point is not None or (self._may_bootstrap and self._place.scn == -1):
             self._begin_bootstrap(point)
 
@@ -396,7 +400,7 @@ class RelayClient:
                 schema = Schema(self._ids[one["id"]], one["version"], one["schema"], json.loads(one["schema"]))
                 self._schemas[schema.digest] = schema
         if digest not in self._schemas:
-            raise ProtocolError(f"the relay does not know the schema {digest.hex()} of its own event")
+            raise self._transport.failure(f"the relay does not know the schema {digest.hex()} of its own event")
         return self._schemas[digest]
 
     def _id_list(self) -> str:
@@ -482,11 +486,11 @@ class RelayClient:
 
     def _events(self, body: bytes) -> Iterator[tuple[int, Event | None]]:
         """``(SCN, event)`` of data events, ``(SCN, None)`` of ends of windows."""
-        for _, scn, event in self._parsed(body):
+        for _, _, scn, event in self._parsed(body):
             yield scn, event
 
-    def _parsed(self, body: bytes) -> Iterator[tuple[int, int, Event | None]]:
-        """The same, with where each begins."""
+    def _parsed(self, body: bytes) -> Iterator[tuple[int, int, int, Event | None]]:
+        """The same, with where each begins and ends."""
         fields = event_fields(np.frombuffer(body, np.uint8))
         columns = (
             fields.size, fields.scn, fields.source, fields.attributes, fields.digest, fields.long_key, fields.key,
@@ -498,37 +502,39 @@ class RelayClient:
             size, scn, source, attributes, digest, number, key, key_size, value, value_size, stamp, before, before_size,
         ) in zip(*(column.tolist() for column in columns), strict=True):  # fmt: skip
             if source == EOP_SOURCE:
-                yield at, scn, None
+                yield at, at + size, scn, None
             elif source >= 0:
                 event = Event(
                     self._ids[source], scn, "DELETE" if attributes & 2 else "UPSERT",
                     number if key < 0 else body[key : key + key_size], stamp, self._schema(body[digest : digest + 16]),
                     body[value : value + value_size], None if before < 0 else body[before : before + before_size],
                 )  # fmt: skip
-                yield at, scn, event
+                yield at, at + size, scn, event
             at += size
 
     def _deliver(self, body: bytes) -> None:
-        begin, end = 0, len(body)
-        for at, scn, event in self._parsed(body):
-            self._first = self._first if self._first.scn >= 0 else Place(scn, 0)
-            if self._place.offset > 0 and scn != self._place.scn:
-                raise RelayDivergedError(
-                    f"the relay {self._transport.relay} goes on with SCN {scn} in the middle of {self._place.scn}: it "
-                    "has another history", scn=self._place.scn,
-                )  # fmt: skip
-            if self._is_over() or not self._may_deliver():
-                end = at
-                break
-            if event is not None:
-                self._give(event)
-                continue
-            self._end_window(scn)
-            self._trail.take(body[begin:at])
-            self._trail.end(scn)
-            begin = at + int(size_at(np.frombuffer(body, np.uint8), at))
-        self._trail.take(body[begin:end])
-        self._heed(self._callbacks.barrier())
+        begin = had = 0
+        try:
+            for at, end, scn, event in self._parsed(body):
+                self._first = self._first if self._first.scn >= 0 else Place(scn, 0)
+                if self._place.offset > 0 and scn != self._place.scn:
+                    raise RelayDivergedError(
+                        f"the relay {self._transport.relay} goes on with SCN {scn} in the middle of {self._place.scn}: "
+                        "it has another history", scn=self._place.scn,
+                    )  # fmt: skip
+                if self._is_over() or not self._may_deliver():
+                    break
+                had = end
+                if event is not None:
+                    self._give(event)
+                    continue
+                self._end_window(scn)
+                self._trail.take(body[begin:at])
+                self._trail.end(scn)
+                begin = end
+        finally:  # also if the next event's schema cannot be asked for now
+            self._trail.take(body[begin:had])
+        self._settle()
 
     def _give(self, event: Event) -> None:
         place = self._place.after_event(event.scn)
@@ -551,12 +557,9 @@ class RelayClient:
         if self._place.scn == scn and self._place.offset > 0:  # it had events for us
             self._end_source()
             self._post("on_end_data_event_sequence", scn)
-        self._heed(self._callbacks.barrier())
+        self._settle()
         self._place = Place(scn)
-        result = self._callbacks.call("on_checkpoint", scn)
-        if result is Result.ERROR_FATAL:
-            raise _ended()
-        if result < Result.SKIP_CHECKPOINT:
+        if self._ask("on_checkpoint", scn) < Result.SKIP_CHECKPOINT:
             self._kept = self._place
             self._store()
 
@@ -565,6 +568,17 @@ class RelayClient:
 
     def _say(self, name: str, *arguments: Any) -> None:
         self._heed(self._callbacks.call(name, *arguments))
+
+    def _ask(self, name: str, *arguments: Any) -> Result:
+        """The answer of all, of which only ``ERROR_FATAL`` is heeded here."""
+        result = self._callbacks.call(name, *arguments)
+        if result is Result.ERROR_FATAL:
+            raise _ended()
+        return result
+
+    def _settle(self) -> None:
+        """Wait until all consumers have had what they were given."""
+        self._heed(self._callbacks.barrier())
 
     @staticmethod
     def _heed(result: Result) -> None:

@@ -134,7 +134,7 @@ class _Commands:
         """``/targetSCN``"""
         point = given["checkPoint"] or BootstrapPoint()
         made = self._of(self._source(client_of(request), "targetSCN", "source", given["source"]))
-        return _scn(request, await run_in_threadpool(made.target, point.start, point.window))
+        return _scn(request, await run_in_threadpool(made.target, point.start, point.window, rows=_has_rows(point)))
 
     async def bootstrap(self, request: Request, given: Mapping[str, Any]) -> Response:
         """``/bootstrap``"""
@@ -170,7 +170,7 @@ class _Commands:
         source = self._source(client, "bootstrap", "checkPoint", point.snapshot_source)
         if point.start < 0 or point.offset < 0:
             raise InvalidParameterError("bootstrap", "checkPoint", "it has no start, or its rows are complete")
-        if point.since > 0 and point.start <= point.since:  # changes alone will do
+        if not _has_rows(point):
             return source, Piece(Batch([]), -1, done=True), replace(point, offset=-1)
         piece = self._of(source).rows(
             point.start, source, point.offset, size, at_least=point.window, choice=self._choice(source, given)
@@ -198,6 +198,11 @@ class _Commands:
         if given["output"] == "binary":
             return bytes(data)
         return json_lines(data, plain=given["output"] == "json_plain_value")
+
+
+def _has_rows(point: BootstrapPoint) -> bool:
+    """Whether it is a bootstrap with rows; else changes alone will do."""
+    return point.since <= 0 or point.start > point.since
 
 
 def _headers(request: Request) -> dict[str, str]:

@@ -1,0 +1,267 @@
+"""A consumer whom something goes wrong with at the worst moment; each was found by ``test_model``, or beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from headgate.errors import RelayConsumerError
+from headgate.relay import Consumer, Event, RelayClient, Result, Retry
+from headgate.relay._buffer import Place
+from headgate.relay._checkpoints import checkpoint_json
+from headgate.relay._client._transport import Transport
+from tests.relay.rows import UUID, block, people
+from tests.relay.serving import PERSON, PET, Served, served
+from tests.relay.test_app import pets
+from tests.relay.test_bootstrap import GENERATION, Shelf, bootstrap, point, put, serving, taken
+
+QUICK = Retry(first_seconds=0.001, longest_seconds=0.001)
+
+
+class Calls(Consumer):
+    """Notes names of callbacks and keys; ``answer`` is asked first, with how often it was this call's turn."""
+
+    def __init__(self, answer: Callable[[Any, int], Any] = lambda _what, _turn: None) -> None:
+        self.calls: list[Any] = []
+        self.client: RelayClient
+        self._answer = answer
+
+    def note(self, what: Any) -> Result | None:
+        self.calls.append(what)
+        found = self._answer(what, self.calls.count(what))
+        if found == "stop":
+            self.client.stop()
+        return found if isinstance(found, Result) else None
+
+    @property
+    def keys(self) -> list[int]:
+        return [one for one in self.calls if isinstance(one, int)]
+
+
+def _callback(name: str) -> Any:
+    def call(self: Calls, *arguments: Any) -> Result | None:
+        if not isinstance(arguments and arguments[0], Event):
+            return self.note(name)
+        key = arguments[0].key
+        return self.note(key if isinstance(key, int) else int(key.partition(b"\t")[0]))
+
+    return call
+
+
+for _name in [one for one in vars(Consumer) if one.startswith("on_")]:
+    setattr(Calls, _name, _callback(_name))
+
+
+class Memory:
+    """A store of checkpoints."""
+
+    def __init__(self, value: Mapping[str, Any] | None = None) -> None:
+        self.value = value
+
+    def load(self) -> Mapping[str, Any] | None:
+        return self.value
+
+    def store(self, checkpoint: Mapping[str, Any]) -> None:
+        self.value = checkpoint
+
+
+def run(relays: Served | list[Served], *consumers: Calls, store: Memory | None = None, **more: Any) -> None:
+    listed = [relays] if isinstance(relays, Served) else relays
+    given = {"sources": [PERSON.name], "retry": QUICK, **more}
+    client = RelayClient(
+        [f"http://127.0.0.1:{one.port}" for one in listed], given.pop("sources"), list(consumers), store, **given
+    )
+    for one in consumers:
+        one.client = client
+    client.run()
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, fails: Callable[[str, int], bool]) -> None:
+    """No answer to some requests, by their paths and numbers."""
+    really, count = Transport.get, {"n": 0}
+
+    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+        count["n"] += 1
+        if fails(path, count["n"]):
+            raise self.failure("the relay does not answer")
+        return really(self, path, *more, **named)
+
+    monkeypatch.setattr(Transport, "get", get)
+
+
+# --- what consumers answer
+
+
+def test_an_error_of_one_of_several_while_rows_are_given() -> None:
+    """It is not passed over, nor taken for an answer about the checkpoint: that row comes again."""
+    failing = Calls(lambda what, turn: Result.ERROR if (what, turn) == (7, 1) else None)
+    other = Calls(lambda what, _: "stop" if what == "on_stop_bootstrap" else None)
+    with serving(Shelf([7, 8], [9])) as relay:
+        put(relay, 1)
+        run(relay, other, failing, bootstrap=True)
+    assert failing.keys == [7, 7, 8, 9]
+    assert other.keys == [7, 8, 7, 8, 9]
+    assert failing.calls.count("on_bootstrap_rollback") == other.calls.count("on_bootstrap_rollback") == 1
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_consumer_that_ends_at_a_bootstraps_checkpoint(turn: int) -> None:
+    ending = Calls(lambda what, n: Result.ERROR_FATAL if (what, n) == ("on_bootstrap_checkpoint", turn) else None)
+    with serving(Shelf([7])) as relay:
+        put(relay, 1)
+        with pytest.raises(RelayConsumerError, match="a callback ended the consumer"):
+            run(relay, ending, bootstrap=True)
+    assert ending.keys == [7] * (turn - 1)
+
+
+def test_an_error_at_the_start_is_tried_again_and_one_at_the_end_changes_nothing() -> None:
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_start_consumption", 1) or what == "on_stop_consumption":
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        put(relay, 1)
+        run(relay, consumer)
+    assert consumer.calls[:3] == ["on_start_consumption", "on_rollback", "on_start_consumption"]
+    assert consumer.keys == [1]
+
+
+def test_no_callback_begins_while_rows_may_not_be_given() -> None:
+    """The lease of a group's member may be over, and the partition another's."""
+    held, begun, may = list[int](), list[Any](), True
+
+    def ask() -> bool:
+        nonlocal may
+        may = consumer.keys != [7] or bool(held)
+        held.extend([] if may else [1])
+        return may
+
+    def answer(what: Any, _: int) -> Any:
+        begun.append((what, may))
+        return "stop" if what == "on_stop_bootstrap" else None
+
+    consumer = Calls(answer)
+    with serving(Shelf([7, 8])) as relay:
+        put(relay, 1)
+        run(relay, consumer, bootstrap=True, may_deliver=ask)
+    assert [what for what, might in begun if not might] == []
+    assert consumer.keys == [7, 7, 8]
+
+
+# --- relays that forget
+
+
+def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was had of the transaction counts when it is compared after the next lost connection."""
+    registers = 0
+
+    def fails(path: str, _: int) -> bool:
+        nonlocal registers
+        registers += path == "register"
+        return path == "register" and registers == 2
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 2):
+            consumer.client._switch()
+            put(relay, 3)
+        return "stop" if (what, turn) == ("on_checkpoint", 3) else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        put(relay, 1)
+        really = RelayClient._schema
+
+        def schema(self: RelayClient, digest: bytes) -> Any:
+            if 102 not in consumer.keys and consumer.keys[-1:] == [2]:
+                self._schemas.clear()  # as if the table had been altered
+            return really(self, digest)
+
+        monkeypatch.setattr(RelayClient, "_schema", schema)
+        fail_once(monkeypatch, fails)
+        common: dict[str, Any] = {"gtids": [f"{UUID}:2"], "pos": [200]}
+        relay.put(block(people([2], **common), pets([102], ordinals=[1], **common)))
+        run(relay, consumer, sources=[PERSON.name, PET.name])
+    assert registers > 1
+    assert consumer.keys == [1, 2, 102, 3]
+
+
+def test_a_transaction_that_was_begun_by_another_client_and_a_lost_connection() -> None:
+    """Of a checkpoint within a window, as Databus's client keeps it, too little is known to compare that one."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 1):
+            consumer.client._switch()
+            put(relay, 3)
+        return "stop" if (what, turn) == ("on_checkpoint", 2) else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        relay.put(block(people([1, 2], gtids=[f"{UUID}:1"] * 2, pos=[100] * 2)))
+        run(relay, consumer, store=Memory(checkpoint_json(Place(GENERATION + 1, 1))))
+    assert consumer.keys == [2, 3]
+
+
+def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have restarted since it gave the event."""
+    really, empty = Transport.json, iter([True])
+
+    def forgetful(self: Transport, path: str, *more: Any) -> Any:
+        return {"sourceSchemas": []} if path == "register" and next(empty, False) else really(self, path, *more)
+
+    monkeypatch.setattr(Transport, "json", forgetful)
+    consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
+    with served() as relay:
+        put(relay, 1)
+        run(relay, consumer)
+    assert consumer.keys == [1]
+    assert consumer.calls.count("on_error") == 1
+
+
+# --- changes that are all there
+
+
+def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of the first were given, so the second gives rows, too; and it comes to an end."""
+    monkeypatch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
+    down: set[int] = set()
+    really = Transport._open
+
+    def open_connection(self: Transport) -> Any:
+        if self._current in down:
+            raise ConnectionRefusedError("down")
+        return really(self)
+
+    monkeypatch.setattr(Transport, "_open", open_connection)
+
+    def answer(what: Any, turn: int) -> Any:
+        if what == 7 and not down & {0}:
+            down.symmetric_difference_update({0, 1})
+            consumer.client._transport.close()
+        return "stop" if what == "on_stop_bootstrap" else None
+
+    consumer, down = Calls(answer), {1}
+    with serving(Shelf([7], [8]), memory_bytes=2000) as first, serving(Shelf([7], [8])) as second:
+        put(first, *range(1, 40))
+        put(second, *range(1, 40))
+        store = Memory(checkpoint_json(Place(GENERATION + 1)))
+        run([first, second], consumer, store=store, bootstrap=True, retry=Retry(0.001, 1.0, 0.001, tries=30))
+    assert consumer.calls.count("on_start_bootstrap") == 2
+    assert {7, 8} <= set(consumer.keys)
+    assert store.value == checkpoint_json(Place(GENERATION + 39))
+
+
+def test_the_target_of_a_consumer_that_needs_no_rows() -> None:
+    """As Databus's client asks, whose last SCN the buffer reaches back to."""
+    with serving(Shelf([7])) as relay:
+        put(relay, 1, 2)
+        asked = relay.get("startSCN", sources="40", checkPoint=point(bootstrap_since_scn=GENERATION + 1))
+        assert int(asked.json) == GENERATION + 1
+        at = point(bootstrap_since_scn=GENERATION + 1, bootstrap_start_scn=GENERATION + 1, windowScn=GENERATION + 1)
+        assert taken(bootstrap(relay, at)) == ([], None)
+        put(relay, 3)
+        answer = relay.get("targetSCN", source="40", checkPoint={**at, "snapshot_offset": -1})
+        assert (answer.status, answer.json) == (200, str(GENERATION + 3))
