@@ -268,6 +268,22 @@ def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Ser
     assert end == LogPosition("binlog.000001", 9000)
 
 
+def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder: Path) -> None:
+    """Else nobody could read it, however quick he is."""
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
+    with closing(spool):
+        for size in (100, 200_000, 100):
+            server.commit(size)
+        feed(spool, A, server.dump(0), 1 << 20)
+        assert read(spool, 1)[0][-2:] == server.places()[1:]
+        for _ in range(100):
+            server.commit(1_000)
+        feed(spool, A, server.dump(3), 1_000)
+        assert sum(size for _, _, size, _ in spool.files()) < 40_000
+        with pytest.raises(BinlogPurgedError):
+            read(spool, 1)
+
+
 def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
     server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
     found: list[int] = []

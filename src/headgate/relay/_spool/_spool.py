@@ -48,6 +48,10 @@ __all__ = ["LogSpool", "Series"]
 
 _PARTS: Final = 16
 """Segments that the space is divided into: so much goes at a time when it is full."""
+_NEWEST: Final = 2
+"""Segments that are kept whatever their size: the one that begins, and the last with a transaction. That may be larger
+than all of the space, and its readers have to come to it first.
+"""
 _LARGEST: Final = 64 << 20
 _SMALLEST: Final = 64 << 10
 _WAIT_SECONDS: Final = 20.0
@@ -143,7 +147,7 @@ class LogSpool:
         segment = LogSegment(number, self._folder, replace(here, pos=pos), self._gtid)
         segment.create()
         self._segments.append(segment)
-        while len(self._segments) > 1 and sum(one.size for one in self._segments) > self._disk_bytes:
+        while len(self._segments) > _NEWEST and sum(one.size for one in self._segments) > self._disk_bytes:
             self._segments.pop(0).remove()
         return segment
 
