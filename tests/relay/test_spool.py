@@ -321,6 +321,25 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
     assert not reader.is_alive()
 
 
+def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
+    """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
+    asked = LogRequest(had=GtidSet(), endless=True)
+    with closing(spool):
+        for n in range(1, 3):
+            server.commit(1_000)
+            feed(spool, A, server.dump(n - 1), 1_000)
+        with spool.open(asked) as kept:
+            kept.stream.fill(100)
+            for _ in range(60):
+                server.commit(1_000)
+            feed(spool, A, server.dump(2), 1_000)
+            with pytest.raises(ConnectionLostError, match="let go of a part"):
+                kept.stream.fill(20_000)
+        with pytest.raises(BinlogPurgedError), spool.open(asked):
+            pass
+
+
 def test_damaged_files(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):

@@ -362,7 +362,9 @@ def _holds(series: Series, asked: LogRequest, gtid: GtidSet) -> bool:
 
 
 class _Feed:
-    """A reader as a socket: gives bytes as they come."""
+    """A reader as a socket: gives bytes as they come. When the copy has let go of what it was to read next, that is a
+    connection that is lost: who asks again for what he needs hears that it is not kept, and may read it at the server.
+    """
 
     def __init__(self, spool: LogSpool, reader: LogReader) -> None:
         self._spool, self._reader = spool, reader
@@ -370,8 +372,14 @@ class _Feed:
     def recv_into(self, view: memoryview) -> int:
         """As ``socket.recv_into``.
 
-        :raises ConnectionLostError: the copy was closed.
+        :raises ConnectionLostError: the copy was closed, or was quicker than this reader.
         """
+        try:
+            return self._read_into(view)
+        except BinlogPurgedError as error:
+            raise ConnectionLostError(error.message) from None
+
+    def _read_into(self, view: memoryview) -> int:
         while True:
             found = self._reader.read(len(view))
             if not found and not self._reader.ended:
