@@ -389,3 +389,16 @@ def test_who_listens_hears_of_news() -> None:
     forget()
     put(buffer, [4])
     assert heard == [1, 3]
+
+
+def test_stored_windows_that_are_large_do_not_stay_in_memory(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the one that was read last, whose reader comes again for more of it."""
+    monkeypatch.setattr("headgate.relay._buffer._VIEWS_BYTES", 100_000)
+    buffer = make(folder=tmp_path / "events", disk_bytes=1 << 30)
+    parts = put(buffer, [10, 20], events=1_000) + put(buffer, [30, 40, 50], events=100) + put(buffer, range(60, 2000))
+    for n, at_most in ((10, 1), (20, 1), (30, 2), (40, 2), (20, 1)):
+        buffer.read(Place(n, 0), 1_000)
+        assert 0 < len(buffer._views) <= at_most
+    assert taken(buffer, Place(20, 0), len(flat(parts[1:2]))) == flat(parts[1:2])

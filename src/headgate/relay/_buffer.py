@@ -43,6 +43,8 @@ _SEGMENTS: Final = 16
 """A full buffer has at least so many, so what one eviction takes is a small part of it."""
 _VIEWS_KEPT: Final = 4
 """Stored segments that stay in memory after a read: slow readers follow each other through them."""
+_VIEWS_BYTES: Final = 128 << 20
+"""More than one of them only up to here: those of large windows are large."""
 _WAIT_SECONDS: Final = 0.25
 _CHOSEN_AT_ONCE: Final = 65_536
 _STOPS_KEPT: Final = 1024
@@ -427,7 +429,9 @@ class EventBuffer:
             view = segment.view()
             with self._lock:
                 self._views[segment.path] = view
-                while len(self._views) > _VIEWS_KEPT:
+                while len(self._views) > 1 and (
+                    len(self._views) > _VIEWS_KEPT or sum(len(one.data) for one in self._views.values()) > _VIEWS_BYTES
+                ):
                     self._views.popitem(last=False)
         return view
 
