@@ -345,6 +345,22 @@ def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_
     assert bench.writer.inbox.read("finished.json") == {"tables": []}
 
 
+def test_killed_after_rows_that_the_replay_does_not_have(bench: Bench) -> None:
+    """The table was altered between the two, so its chunk has to wait, and a deletion meanwhile is left out."""
+    bench.write(first_read((1, "a"), (2, "b")))
+    bench.write(FakeBatch(2).ddl(NAME, "ALTER TABLE orders MODIFY item TEXT", "alter", 5))
+    begun = FakeBatch(3).snapshot(NAME, 3, append=False, first=True)
+    bench.crash_before_ledger(
+        FakeBatch(3).snapshot(NAME, 3, append=False, first=True).chunk(ORDERS, [(1, "a"), (2, "b")])
+    )
+    report = bench.write(begun.redo(NAME, {"table": NAME, "number": 0}))
+    assert report.tables[NAME].state == "stale"
+    bench.write(FakeBatch(4).snapshot(NAME, 3, append=False).images(ORDERS, [("d", 10, 1, "a")]))
+    report = bench.write(FakeBatch(5).snapshot(NAME, 3, append=False, last=True).chunk(ORDERS, [(2, "b")]))
+    assert report.tables[NAME].state == "live"
+    assert bench.rows() == [(2, "b")]
+
+
 def test_what_is_handed_back(bench: Bench) -> None:
     bench.writer.inbox.write("signals/1.json", {"type": "resnapshot", "tables": ["shop.*"]})
     batch = first_read((1, "a")).end(f"{UUID}:1")

@@ -153,6 +153,16 @@ def test_a_reread_that_found_nothing_ends_the_hold() -> None:
     assert decide(redo, held).state.state == "stale"
 
 
+@pytest.mark.parametrize(("epoch", "strays"), [(11, None), (12, (11, 12))])
+def test_rows_of_epochs_in_which_the_table_was_held_are_strays(epoch: int, strays: tuple[int, int] | None) -> None:
+    """Of batches that were killed before they counted, and brought no rows when they were done again."""
+    held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
+    fake = FakeBatch(epoch).snapshot("shop.orders", 11, append=False).chunk(ORDERS, [(1, "x")])
+    work = decide(fake, held)
+    assert (work.state.state, work.strays) == ("snapshotting", strays)
+    assert decide(FakeBatch(13).snapshot("shop.orders", 11, append=False), work.state).strays is None
+
+
 def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
     fake = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(RETYPED, [(1, 2)])
     fake.images(ORDERS, [("c", 1, 1, "x")]).ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5)

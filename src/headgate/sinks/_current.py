@@ -5,7 +5,8 @@ Tables without a key have an argument of their own: ``_keyless``. What follows i
 What a batch does to a table, in this order, each step one Delta commit:
 
 1. create it, or replace it (a re-read whose columns changed), or add columns and fill them in rows of older epochs;
-2. delete what a TRUNCATE cleared: rows whose ``_seq`` is below the statement's;
+2. delete what a TRUNCATE cleared: rows whose ``_seq`` is below the statement's; and, from a table that takes images
+   again, what an attempt has left whose batch then brought no rows (``Work.strays``);
 3. append chunks, under Delta's transaction marker (application, epoch): those of a first read, and those in whose
    range of keys the table holds nothing;
 4. MERGE the last image of each key, guarded by ``_seq``; where images leave columns out, completed by the table as it
@@ -17,7 +18,10 @@ What a batch does to a table, in this order, each step one Delta commit:
 server). 1 is decided by comparing with the table; 2 deletes rows of older epochs, or older ones of its own batch,
 which 4 brings back; 3 is skipped by its marker; in 4 a row of this epoch either stays or is set to the same image
 again, and a deleted row stays deleted; 5 deletes the same rows. So whichever steps were committed before a crash, the
-replay ends in the same table.
+replay ends in the same table. With one exception: a chunk may give rows first and, when its table was altered
+meanwhile, none in the replay. Then rows of the first attempt stay. They are as of the batch's end, and the changes
+after it are applied to them as to any others; where the table is held, so that changes are left out, 2 deletes them
+later.
 
 **Why append (3) and MERGE (4) do not disturb each other.** In a first read the reader drops the images of ranges that
 had not been read when the batch began: images and chunks of one batch are of different keys. Elsewhere an image may be
@@ -103,6 +107,8 @@ class CurrentTable:
             self.span.begin(before, epoch)
         if work.truncated is not None and self.delta.exists():
             self._delete(f"_seq < {_seq_literal(work.truncated)}")
+        if work.strays is not None and self.delta.exists():
+            self._delete("_seq.epoch >= {} AND _seq.epoch < {}".format(*work.strays))
         if work.apply and definition is not None and not definition.key:
             self._count(work, definition, frame)
         elif work.apply and definition is not None:

@@ -100,6 +100,7 @@ class Work:
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in the rows before, as text
     truncated: Seq | None = None
     sweep_before: int | None = None  # delete rows of epochs below this
+    strays: tuple[int, int] | None = None  # delete rows of epochs from the first of these up to below the second
     reread: str | None = None  # ask the planner to read the table again, because …
     passing: bool = False  # the table came and went within the batch: nothing is kept of it
     warnings: tuple[str, ...] = ()
@@ -226,6 +227,7 @@ def plan_table(
         fills=shape.fills,
         truncated=verdict.truncated if verdict.held is None else None,
         sweep_before=info.since_epoch if info.last and reread and state.is_read and not shape.replace else None,
+        strays=_strays(info, batch) if freed and not shape.replace else None,
         reread=verdict.reread,
         passing=passing,
         warnings=tuple(verdict.warnings),
@@ -247,6 +249,16 @@ def _is_freed(before: TableState | None, info: HeaderTable, chunks: Sequence[Par
     if before is None or not before.held or info.since_epoch is None:
         return False
     return info.since_epoch > (before.held_epoch or 0) and (bool(chunks) or (info.last and not redo))
+
+
+def _strays(info: HeaderTable, batch: Batch) -> tuple[int, int] | None:
+    """The epochs of a reading that frees its table now, up to this batch's: nothing of them has come to the table.
+
+    But for an attempt that was killed before its batch counted, and whose chunks, read again, gave nothing: then the
+    table stayed held, its changes were left out, and rows of that attempt are no longer what the source has.
+    """
+    since = info.since_epoch
+    return (since, batch.header.epoch) if since is not None and since < batch.header.epoch else None
 
 
 def _info(table: str, batch: Batch, before: TableState | None) -> HeaderTable:
