@@ -28,6 +28,8 @@ A bootstrap has callbacks of its own, as in Databus::
 
 All its events have SCNs from the start's on. So a consumer that held rows before, because it was too far behind, may
 delete at the end those that it last set under a smaller SCN: they are gone. Or it empties its tables at the start.
+
+A rollback, a bootstrap that begins, and the consumer's end cut short what was open: its ``on_end_…`` do not come.
 """
 
 from __future__ import annotations
