@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
+from headgate.relay import _segments
 from headgate.relay._buffer import FIRST, EventBuffer, Place
 from headgate.relay._events._binary import scan_windows, skip
 from headgate.relay._events._choice import choice_of, select
@@ -389,6 +390,29 @@ def test_who_listens_hears_of_news() -> None:
     forget()
     put(buffer, [4])
     assert heard == [1, 3]
+
+
+def test_readers_do_not_wait_while_a_window_is_written(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large one takes the disk seconds."""
+    buffer, found = make(folder=tmp_path / "events", disk_bytes=1 << 30), list[tuple[int, bytes, bool]]()
+    (first,) = put(buffer, [10])
+
+    def read() -> None:
+        found.append((buffer.info().max_scn, taken(buffer, Place(-1)), buffer.holds(10)))
+
+    def slowly(file: Any, data: Any) -> None:
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        reader.join(5)
+        write(file, data)
+
+    write = _segments._write_all
+    monkeypatch.setattr(_segments, "_write_all", slowly)
+    assert buffer.append(windows([window(20, 2)]))
+    assert found == [(10, flat([first]), True)]
+    assert taken(buffer, Place(10)) == flat([window(20, 2)])
 
 
 def test_stored_windows_that_are_large_do_not_stay_in_memory(

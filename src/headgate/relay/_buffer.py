@@ -217,6 +217,7 @@ class EventBuffer:
         self._policy, self._folder = policy, folder
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
         self._lock = threading.Condition()
+        self._writing = threading.Lock()
         self._stored: deque[StoredSegment] = deque()
         self._live: deque[Segment] = deque()
         self._views: OrderedDict[Path, View] = OrderedDict()
@@ -260,6 +261,7 @@ class EventBuffer:
                 if self.prev_scn < 0:
                     self.prev_scn = int(windows.scns[first]) - 1
                     self._note_first()
+            with self._writing:  # not under the lock: a large window takes seconds, and readers need none
                 segment.append(windows, first, last)
             first = last
         for tell in list(self._listeners):
@@ -348,7 +350,7 @@ class EventBuffer:
 
     def close(self) -> None:
         """Nothing more is written; what is there may be read on."""
-        with self._lock:
+        with self._writing, self._lock:
             for segment in self._live:
                 segment.close()
 
