@@ -42,6 +42,20 @@ def test_a_value_that_the_column_does_not_have(kind: str, value: bytes) -> None:
         decode(Column("c", kind, charset="utf8mb4", members=("a", "b")), "log", b"\x01", value)
 
 
+@pytest.mark.parametrize(("kind", "member"), [("enum", b"\x02"), ("set", b"\x02")])
+def test_a_key_whose_empty_text_may_be_two_values(kind: str, member: bytes) -> None:
+    """The member '', and the 0 of no member at all: as text they would be one row."""
+    column = Column("c", kind, charset="utf16", members=("a", ""))
+    assert decode(column, "log", member, b"\x00", b"\x01") == ["", "", "a"]
+    assert (
+        decode(column, "log", member, b"\x01", key=True) == decode(column, "text", b"", b"\0a", key=True) == ["", "a"]
+    )
+    for road in ("log", "text"):
+        with pytest.raises(DecodeError, match="the value 0"):
+            decode(column, road, b"\x00", key=True)
+    assert decode(Column("c", kind, charset="ascii", members=("a",)), "log", b"\x00", key=True) == [""]
+
+
 def test_a_set_has_at_most_64_values() -> None:
     with pytest.raises(UnsupportedError):
         decode(Column("c", "set", charset="utf8mb4", members=tuple(map(str, range(65)))), "log")

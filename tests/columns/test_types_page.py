@@ -24,5 +24,5 @@ def test_the_page_says_what_the_codecs_do() -> None:
 
 
 def test_the_page_has_every_type() -> None:
-    known = {*_SIMPLE, *TEXTS, "bit", "decimal", "date", "datetime", "timestamp", "time"}
+    known = {*_SIMPLE, *TEXTS, "enum", "set", "bit", "decimal", "date", "datetime", "timestamp", "time"}
     assert {column.type for column in generator().COLUMNS} == known

@@ -97,15 +97,41 @@ class _MemberCodec(BaseCodec):
     arrow_type = pa.string()
     _is_set = False
 
-    def __init__(self, column: Column, table: str) -> None:
+    def __init__(self, column: Column, table: str, *, key: bool = False) -> None:
         super().__init__(column, table)
+        self._twice = key and "" in column.members  # the empty text is two values of the key then: a member, and none
         texts = [member.encode() for member in column.members]
         self._starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         self._texts = np.frombuffer(bytearray(b"".join(texts) + b"\0"), np.uint8)
         self._strings = string_converter(self, column.charset)
 
+    @property
+    def select(self) -> str:
+        """See :class:`Codec`; where the empty text is two values, the one that is no member is a zero byte."""
+        name = super().select
+        return f"IF({name} = 0, X'00', {name})" if self._twice else name
+
+    def _check_zeros(self, cells: Cells) -> None:
+        """No value may be all zero bytes, where such a key could not be told from another.
+
+        :raises DecodeError: one is.
+        """
+        if not self._twice:
+            return
+        zero = cells.valid == 1
+        for k in range(8):  # a SET has no more bytes; the text of a member begins with another byte
+            rows = np.flatnonzero(zero & (cells.length > k))
+            zero[rows] = cells.buf[cells.offset[rows] + k] == 0
+        bad = np.flatnonzero(zero & (cells.length > 0))
+        if len(bad):
+            raise self.error(
+                f"a key has the value 0 of its {self.column.type.upper()} column, which reads as the member '' does:"
+                " delete or change that row, or leave the table out"
+            )
+
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
+        self._check_zeros(cells)
         where = (cells.buf, cells.offset, cells.length, cells.valid, self._starts)
         total, bad = _measure(*where, self._is_set)
         if bad >= 0:
@@ -118,6 +144,7 @@ class _MemberCodec(BaseCodec):
 
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
+        self._check_zeros(cells)
         return self._strings(cells)
 
 

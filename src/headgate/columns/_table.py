@@ -26,7 +26,7 @@ _SIMPLE: dict[str, Callable[[Column, str], Codec]] = {
     "tinyint": IntegerCodec, "smallint": IntegerCodec, "mediumint": IntegerCodec, "int": IntegerCodec,
     "bigint": IntegerCodec, "float": FloatCodec, "double": FloatCodec, "year": YearCodec,
     "binary": FixedBytesCodec, "varbinary": BytesCodec, "tinyblob": BytesCodec,
-    "blob": BytesCodec, "mediumblob": BytesCodec, "longblob": BytesCodec, "enum": EnumCodec, "set": SetCodec,
+    "blob": BytesCodec, "mediumblob": BytesCodec, "longblob": BytesCodec,
     "json": JsonCodec, "geometry": GeometryCodec, "vector": VectorCodec,
 }  # fmt: skip
 TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
@@ -48,6 +48,8 @@ def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: 
         raise UnsupportedError(f"no column can be of type {column.mysql}", table=table, column=column.name)
     if kind in TEXTS:
         return TextCodec(column, table, key=key)
+    if kind in ("enum", "set"):
+        return (EnumCodec if kind == "enum" else SetCodec)(column, table, key=key)
     if kind in _SIMPLE:
         return _SIMPLE[kind](column, table)
     if kind == "bit":
