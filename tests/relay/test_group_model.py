@@ -148,9 +148,11 @@ class Member:
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["join", "join", "leave", "kill", "kill", "wait", "wait", "put", "put"]), st.integers(0, 3)
+        st.sampled_from(["join", "join", "leave", "kill", "kill", "wait", "wait", "wait", "put", "put"]),
+        st.integers(0, 3),
     ),
-    max_size=12,
+    min_size=5,
+    max_size=15,
 )
 REQUESTS = st.lists(
     st.tuples(st.sampled_from(["pass"] * 9 + ["save", "restart", "refuse", "cut", "damage"]), st.integers(0, 2)),
@@ -186,7 +188,7 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
                 elif what == "put":
                     world.put(how + 1)
                 elif what == "wait":
-                    enough = world.requests + 10 * how
+                    enough = world.requests + 15 * (how + 1)
                     wait_until(lambda enough=enough: world.requests >= enough)  # type: ignore[misc]
                 else:
                     one = members.pop(how % len(members))
