@@ -130,6 +130,18 @@ def test_tables_that_are_not_there() -> None:
         check_patterns(["shop.*"], [])
 
 
+def test_tables_that_are_there_no_more() -> None:
+    """A run that has followed them has to come to their DROP; one that is misspelt is still told."""
+    assert check_patterns(["shop.*"], ["shop.a"], ["shop.a", "shop.b"]) == []
+    assert check_patterns(["shop.a", "shop.b"], ["shop.a"], ["shop.b"]) == [
+        "there is no table shop.b on the server, or the user has no SELECT on it"
+    ]
+    assert len(check_patterns(["shop.b"], [], ["shop.b"])) == 1
+    assert "no table on the server matches" in check_patterns(["shop.*"], [], ["shop.b"])[0]
+    with pytest.raises(ConfigError, match=r"no table shop\.c"):
+        check_patterns(["shop.b", "shop.c"], [], ["shop.b"])
+
+
 TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/nowhere/lake"\n'
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from headgate._names import quote_name
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, ServerSettingError
-from headgate.lake import Lake
+from headgate.lake import Inbox, Lake, read_status
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef
@@ -25,6 +25,7 @@ __all__ = [
     "check_signal_topic",
     "check_source",
     "connection_settings",
+    "followed",
     "signal_topic",
 ]
 
@@ -36,7 +37,8 @@ def check_config(config: PipelineConfig) -> list[str]:
 
     :raises HeadgateError: as :func:`check_source`; a table's folder holds something else.
     """
-    tables, lake = check_source(config), Lake.at(config.target.path or "")
+    lake = Lake.at(config.target.path or "")
+    tables = check_source(config, followed(lake))
     for table in tables:
         for mode, path in (("current", lake.current(table)), ("changelog", lake.changelog(table))):
             if mode in config.target.mode:
@@ -44,9 +46,19 @@ def check_config(config: PipelineConfig) -> list[str]:
     return tables
 
 
-def check_source(config: PipelineConfig) -> list[str]:
+def followed(lake: Lake) -> Collection[str]:
+    """The tables that pipelines into this lake have followed so far; without Spark.
+
+    :raises TargetError: the status is damaged.
+    """
+    status = read_status(Inbox(lake.inbox))
+    return () if status is None else status.tables.keys()
+
+
+def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[str]:
     """The tables to be read, if the server has all that a run needs; asks the server only, Spark is not needed.
 
+    :param known: tables that were followed before: see :func:`check_patterns`.
     :raises HeadgateError: the server cannot be reached or refuses the login; a table that is named is not there; a
         setting or a privilege is missing: the first one, and how many more there are.
     """
@@ -57,7 +69,8 @@ def check_source(config: PipelineConfig) -> list[str]:
     with Connection.open(settings) as connection:
         found = load_tables(connection.query, TablePatterns(config.source.tables))
         names = [table.full_name for table in found]
-        check_patterns(config.source.tables, names)
+        for warning in check_patterns(config.source.tables, names, known):
+            log.warning("%s; the log is followed as before", warning)
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
         rows = prerequisites(connection, databases=sorted({table.db for table in found}))
@@ -157,13 +170,25 @@ def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
     raise ServerSettingError(message, setting=first.name, expected=first.expected, actual=first.actual)
 
 
-def check_patterns(patterns: Sequence[str], tables: Sequence[str]) -> None:
-    """``ConfigError`` if a table is named that is not there, or if nothing matches at all."""
+def check_patterns(patterns: Sequence[str], tables: Sequence[str], known: Collection[str] = ()) -> list[str]:
+    """What is missing of the tables that were followed before: they were dropped meanwhile, and the log tells of that,
+    perhaps after changes of other tables that have to be followed first.
+
+    :param tables: those on the server that match.
+    :param known: tables that were followed before.
+    :raises ConfigError: another table is named that is not there, or nothing matches and nothing ever did.
+    """
+    missing = []
     for pattern in patterns:
         if not pattern.startswith("!") and not set("*?[") & set(pattern) and pattern not in tables:
-            raise ConfigError(f"there is no table {pattern} on the server, or the user has no SELECT on it")
-    if not tables:
-        raise ConfigError(f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any")
+            missing.append(f"there is no table {pattern} on the server, or the user has no SELECT on it")
+            if pattern not in known:
+                raise ConfigError(missing[-1])
+    if not tables and not missing:
+        missing = [f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any"]
+        if not known:
+            raise ConfigError(missing[0])
+    return missing
 
 
 def check_asked(patterns: Sequence[str], tables: Sequence[str]) -> None:

@@ -30,6 +30,7 @@ from headgate._checks import (
     check_signal_topic,
     check_source,
     connection_settings,
+    followed,
     signal_topic,
 )
 from headgate._foreign_keys import ForeignKeys
@@ -63,6 +64,7 @@ __all__ = [
     "check_source",
     "connection_settings",
     "find_error",
+    "followed",
     "read_source",
     "source_options",
 ]

@@ -12,7 +12,7 @@ from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake
 from headgate.mysql import Connection
-from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings
+from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings, followed
 
 __all__ = ["print_plan"]
 
@@ -26,9 +26,9 @@ def print_plan(config: PipelineConfig) -> None:
     with Connection.open(connection_settings(config)) as connection:
         tables = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
-    check_patterns(config.source.tables, [table.full_name for table in tables])
-    console = Console(highlight=False)
     lake = Lake.at(config.target.path or "")
+    check_patterns(config.source.tables, [table.full_name for table in tables], followed(lake))
+    console = Console(highlight=False)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     console.print(escape(", ".join(config.target.mode)))
     console.print(_overview(config, tables, stats))
