@@ -55,7 +55,13 @@ class Reader:
 
 
 @pytest.fixture
-def runs(spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Runs:
+def before(mysql_server: MySQLServer) -> str:
+    """All that other tests have done on this server, as a GTID set."""
+    return mysql_server.gtid_executed
+
+
+@pytest.fixture
+def runs(spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, before: str) -> Runs:
     """Two tables, ``orders`` of 150 rows and ``items`` of 20."""
     runs = Runs(spark, mysql_server, mysql_db, tmp_path)
     for name, rows in (("orders", 150), ("items", 20)):
@@ -68,14 +74,14 @@ def started_again(query: Any) -> Any:
     return once_its_source_starts(lambda: query.trigger(availableNow=True).start().awaitTermination(300))
 
 
-def test_the_page_of_the_source(runs: Runs, tmp_path: Path) -> None:
+def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None:
     spark, server, db = runs.spark, runs.server, runs.db
     gtid_set = server.query("SELECT @@global.gtid_executed")[0][0]
     seen: list[dict[str, Any]] = []
     host = runs.server.url.partition("://")[2]
     places = {
         "headgate@db:3306/": f"{host}/", "/run/secrets/mysql": str(tmp_path / "secret"), "shop.": f"{db}.",
-        "/data/checkpoints": str(tmp_path / "checkpoints"),
+        "/data/checkpoints": str(tmp_path / "checkpoints"), "earliest": before,
         "frame.show()": "seen.extend(frame.toArrow().to_pylist())", "print(": "shown.append(",
     }  # fmt: skip
     shown: list[Any] = []
