@@ -27,7 +27,8 @@ from headgate.errors import (
     ServerSettingError,
     TargetError,
 )
-from headgate.pipeline import Pipeline, _Patience, _spark_failure, check_patterns, find_error
+from headgate.lake import Lake
+from headgate.pipeline import Pipeline, _Patience, _spark_failure, check_patterns, find_error, followed
 
 LOST = ConnectionLostError("the connection ended")
 
@@ -140,6 +141,15 @@ def test_tables_that_are_there_no_more() -> None:
     assert "no table on the server matches" in check_patterns(["shop.*"], [], ["shop.b"])[0]
     with pytest.raises(ConfigError, match=r"no table shop\.c"):
         check_patterns(["shop.b", "shop.c"], [], ["shop.b"])
+
+
+@pytest.mark.parametrize("damaged", ["{", '{"v": 2}', '{"tables": 1}'])
+def test_a_status_that_cannot_be_read_keeps_no_run_from_starting(tmp_path: Path, damaged: str) -> None:
+    """The run writes it anew; until then nothing was followed before."""
+    lake = Lake.at(tmp_path)
+    Path(lake.inbox).mkdir(parents=True)
+    (Path(lake.inbox) / "status.json").write_text(damaged)
+    assert list(followed(lake)) == []
 
 
 TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/nowhere/lake"\n'

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from headgate._names import quote_name
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
-from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, ServerSettingError
+from headgate.errors import (
+    AccessError,
+    ConfigError,
+    ConnectError,
+    DefiniteServerError,
+    HeadgateError,
+    ServerSettingError,
+)
 from headgate.lake import Inbox, Lake, read_status
 
 if TYPE_CHECKING:
@@ -47,11 +54,11 @@ def check_config(config: PipelineConfig) -> list[str]:
 
 
 def followed(lake: Lake) -> Collection[str]:
-    """The tables that pipelines into this lake have followed so far; without Spark.
-
-    :raises TargetError: the status is damaged.
-    """
-    status = read_status(Inbox(lake.inbox))
+    """The tables that pipelines into this lake have followed so far, as far as the status tells; without Spark."""
+    try:
+        status = read_status(Inbox(lake.inbox))
+    except (HeadgateError, OSError):
+        status = None  # damaged, or of another version: the run writes it anew
     return () if status is None else status.tables.keys()
 
 
