@@ -6,12 +6,14 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from headgate.catalog import Column, TableDef
+from headgate.errors import ConnectionLostError, DefiniteServerError, ProtocolError
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
 from headgate.snapshot import Redo
-from headgate.snapshot._reader import _by_table, _in_order
+from headgate.snapshot._reader import _by_table, _in_order, _Task
 
 TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
 
@@ -53,3 +55,16 @@ def test_redo_as_json() -> None:
     given = json.loads(Redo(chunk, "DDL", whole_table=True).to_json())
     assert given == {"chunk": chunk.to_dict(), "reason": "DDL", "whole_table": True}
     assert ChunkSpec.from_dict(given["chunk"]) == chunk
+
+
+def test_an_error_after_which_the_connection_is_closed_is_given_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be asked there any more; it would look like a connection that was lost, and be tried for ever."""
+
+    def closed(*_: object) -> TableDef:
+        raise ConnectionLostError("closed")
+
+    monkeypatch.setattr(_Task, "_load", closed)
+    task = object.__new__(_Task)
+    task._explain(ChunkSpec("d.t", 0, None, None), TABLE, ProtocolError("a row is not what its columns say"))
+    with pytest.raises(ConnectionLostError):
+        task._explain(ChunkSpec("d.t", 0, None, None), TABLE, DefiniteServerError("no", code=1, sqlstate="HY000"))

@@ -478,7 +478,7 @@ class _Task:
             with Connection.open(self._connection.settings) as another:  # the one that was read from is closed by now
                 if self._load(chunk.table, another) != table:
                     raise ChunkRetryError("the table changed while it was read", table=chunk.table) from error
-        elif definite and self._load(chunk.table) != table:
+        elif code is not None and definite and self._load(chunk.table) != table:
             raise _Again("the table's definition changed while it was read") from None
 
     def _check_log(self, chunk: ChunkSpec) -> None:
