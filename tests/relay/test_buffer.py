@@ -155,6 +155,23 @@ def test_reading_that_is_quick() -> None:
     assert end < 100_000 < everything
 
 
+def test_reading_that_is_not_quick_while_a_large_window_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a while, and its segment is there before it: what comes before it has to be read all the same."""
+    buffer = EventBuffer(1 << 20)
+    put(buffer, range(1, 2000))
+    really, found = _segments.Segment.append, list[int | None]()
+
+    def append(self: Any, *given: Any) -> None:
+        found.append(buffer.bytes_in_memory(Place(1)))
+        really(self, *given)
+
+    monkeypatch.setattr(_segments.Segment, "append", append)
+    put(buffer, [2000], events=1000)
+    (everything,) = found
+    assert everything is not None
+    assert everything > 100_000
+
+
 def test_the_oldest_go_and_memory_stays_below_its_bound() -> None:
     buffer = EventBuffer(MEMORY)
     parts: list[list[bytes]] = []

@@ -145,3 +145,9 @@ def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureF
         (told,) = (record.getMessage() for record in caplog.records)
     assert "the transaction with SCN 281474976710658 takes " in told
     assert f"more than the buffer is to hold ({256 << 10})" in told
+
+
+def test_a_buffer_that_waits_for_its_readers_loses_no_large_transaction(caplog: pytest.LogCaptureFixture) -> None:
+    with served(memory_bytes=256 << 10, policy="block") as relay:
+        relay.put(block(people(range(4_000), gtids=[f"{UUID}:1"] * 4_000, pos=[100] * 4_000)))
+    assert not caplog.records

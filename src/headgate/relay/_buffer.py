@@ -344,6 +344,11 @@ class EventBuffer:
             self._lock.notify_all()
 
     @property
+    def overwrites(self) -> bool:
+        """Whether what readers still need may go."""
+        return self._policy == "overwrite"
+
+    @property
     def most_bytes(self) -> int:
         """How much it is to hold; one window that is larger is all that it holds."""
         return max(self._bound, self._disk_bound)
@@ -397,7 +402,7 @@ class EventBuffer:
         with self._lock:
             if self._stored and place.scn <= self._stored[-1].last_scn:
                 return None
-            if self._live and self._live[-1].first_scn <= place.scn:
+            if self._live and 0 <= self._live[-1].first_scn <= place.scn:
                 return self._live[-1].used
             return sum(one.used for one in self._live if one.last_scn >= place.scn)
 

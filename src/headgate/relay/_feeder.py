@@ -275,6 +275,8 @@ class Feeder(Retrying):
         return True
 
     def _tell_too_large(self, windows: Windows) -> None:
+        if not self._buffer.overwrites:
+            return
         sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes
         for i in np.flatnonzero(sizes > most).tolist():
             log.warning(
