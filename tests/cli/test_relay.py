@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import app
-from headgate.cli._consume import _Held
+from headgate.cli._consume import _Held, _Lines
+from headgate.relay import RelayClient
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import served
+from tests.relay.test_bootstrap import NAME, Shelf, put, serving
 
 TOML = """
 [[physical]]
@@ -201,3 +204,24 @@ def test_a_large_transaction_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -
         relay.put(block(people(range(100), gtids=[f"{UUID}:1"] * 100, pos=[100] * 100)))
         result = CliRunner().invoke(app, ["consume", f"http://127.0.0.1:{relay.port}", "--windows", "1"])
     assert [json.loads(line)["key"] for line in result.stdout.splitlines()] == list(range(100))
+
+
+def test_the_last_changes_of_a_bootstrap_are_printed_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream's checkpoint that follows says that they were given."""
+    printed: list[str] = []
+    shelf = Shelf([7])
+    plan = shelf.plan
+    with serving(shelf) as relay:
+
+        def changed_meanwhile(source: Any, token: Any, before: Any) -> Any:
+            if before is not None:
+                put(relay, 2)
+            return plan(source, token, before)
+
+        monkeypatch.setattr(shelf, "plan", changed_meanwhile)
+        put(relay, 1)
+        printer = _Lines(printed.extend).printer()
+        client = RelayClient(f"http://127.0.0.1:{relay.port}", [NAME], printer, bootstrap=True)
+        printer.on_stop_bootstrap = client.stop
+        client.run()
+    assert [json.loads(line)["key"] for line in printed] == [7, 2]

@@ -304,6 +304,9 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
         def on_bootstrap_checkpoint(self, scn: int) -> None:
             self.on_end_data_event_sequence(scn)
 
+        def on_end_bootstrap_sequence(self, scn: int) -> None:
+            self.on_end_data_event_sequence(scn)
+
         def on_bootstrap_rollback(self, scn: int) -> None:
             self.on_rollback(scn)
 
