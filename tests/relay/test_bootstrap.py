@@ -440,6 +440,23 @@ def test_a_new_consumer_gets_rows_then_changes(tmp_path: Path) -> None:
         assert consume(relay, Recorder(1), checkpoints) == [3, ("checkpoint", 3)]
 
 
+def test_a_relay_that_knows_no_scn_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can tell rows from before such a start, nor that the relay has begun anew; with a state that does not come
+    to pass.
+    """
+    with serving(Shelf([7]), state=tmp_path) as relay:
+        assert start(relay) == 0
+        assert not caplog.records
+    with serving(Shelf([7])) as relay:
+        assert start(relay) == 0
+        (told,) = (record.getMessage() for record in caplog.records)
+        assert told.startswith("person: a bootstrap begins at SCN 0")
+    with serving(Shelf([7])) as relay:
+        put(relay, 1)
+        assert start(relay) == GENERATION + 1
+    assert len(caplog.records) == 1
+
+
 def test_from_a_relay_that_had_no_window_yet(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path, "people")
     with serving(Shelf([7])) as relay:

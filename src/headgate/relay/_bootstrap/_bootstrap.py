@@ -43,6 +43,7 @@ under the same SCNs.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -70,6 +71,8 @@ from headgate.relay._writers import RowWriters
 from headgate.replication import LogHint
 
 __all__ = ["Bootstrap", "Piece"]
+
+log = logging.getLogger("headgate")
 
 _ATTEMPTS: Final = 3
 """Readings of one part, each as of a later point, before the consumer has to ask again."""
@@ -108,7 +111,7 @@ class Bootstrap:
     def __init__(self, relay: Relay, partition: Partition, supplier: Supplier, folder: Path | None) -> None:
         self._partition, self._supplier = partition, supplier
         self._version = relay.config.event_version
-        self._sessions = Sessions(folder)
+        self._sessions, self._forgets = Sessions(folder), folder is None
         self._writers = RowWriters(relay.names.of(partition.source.id), relay.registry)
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, str, int], Any] = OrderedDict()
@@ -150,6 +153,12 @@ class Bootstrap:
                 )
             position = found
         self._sessions.forget([scn for scn in self._sessions.idle(_IDLE_SECONDS) if not buffer.holds(scn)])
+        if position.scn < 0 and self._forgets:
+            log.warning(
+                "%s: a bootstrap begins at SCN 0: there was no transaction since the relay began, and without a state "
+                "folder it knows of no older one. Its consumer has to begin with empty tables, and is not told if the "
+                "relay is restarted before the first transaction", self._partition.source.name,
+            )  # fmt: skip
         gtid = position.gtid if beginning.gtid is None else beginning.gtid
         fixed = beginning.gtid is not None
         return self._sessions.begin(max(position.scn, 0), gtid, beginning.token, fixed=fixed).scn
