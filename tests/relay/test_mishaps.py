@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from headgate.errors import RelayConsumerError
+from headgate.errors import RelayConsumerError, ScnNotFoundError
 from headgate.relay import Consumer, Event, RelayClient, Result, Retry
-from headgate.relay._buffer import Place
+from headgate.relay._buffer import FIRST, Place
 from headgate.relay._checkpoints import checkpoint_json
 from headgate.relay._client._transport import Transport
 from tests.relay.rows import UUID, block, people
@@ -152,7 +153,100 @@ def test_no_callback_begins_while_rows_may_not_be_given() -> None:
     assert consumer.keys == [7, 7, 8]
 
 
+def test_hiccups_on_the_way_back_to_where_a_callback_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not in a row, so a few tries are enough, however long the way is."""
+    monkeypatch.setattr("headgate.relay._client._client._FIRST_SIZE", 200)
+    streams = itertools.count()
+    fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) % 2 == 1)
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == (8, 1):
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        relay.put(block(people(range(1, 11), gtids=[f"{UUID}:1"] * 10, pos=[100] * 10)))
+        run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=2))
+    assert consumer.keys == [*range(1, 9), *range(1, 11)]
+    assert consumer.calls.count("on_error") > 5
+
+
+def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the one before comes again and is done each time, in a request of its own."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if what == 2:
+            return "stop" if turn > 9 else Result.ERROR
+        return Result.SKIP_CHECKPOINT if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        first = relay.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
+        put(relay, 2)
+        monkeypatch.setattr("headgate.relay._client._client._FIRST_SIZE", len(first))
+        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
+            run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3))
+    assert consumer.keys == [1, 2] * 4
+
+
+def test_a_rollback_to_before_the_first_transaction() -> None:
+    """It is told under the SCN that the bootstrap ended with."""
+    told: list[int] = []
+
+    def answer(what: Any, turn: int) -> Any:
+        if what == "on_stop_bootstrap":
+            put(relay, 1)
+        if (what, turn) == (1, 1):
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    consumer.on_rollback = told.append  # type: ignore[assignment, method-assign]
+    with serving(Shelf([7])) as relay:
+        run(relay, consumer, bootstrap=True)
+    assert consumer.keys == [7, 1, 1]
+    assert told == [0]
+
+
+def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
+    """What comes after it is not given in its place."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_start_consumption", 1):
+            return Result.ERROR
+        return "stop" if isinstance(what, int) else None
+
+    consumer = Calls(answer)
+    with served(memory_bytes=256 << 10) as relay:
+        for n in (1, 2):
+            relay.put(block(people(range(4_000), gtids=[f"{UUID}:{n}"] * 4_000, pos=[n * 100] * 4_000)))
+        with pytest.raises(ScnNotFoundError, match="no longer holds its first windows"):
+            run(relay, consumer, store=Memory(checkpoint_json(FIRST)))
+    assert consumer.keys == []
+
+
 # --- relays that forget
+
+
+def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it fails for a moment, the other one has nothing again; that does not say that none has."""
+    monkeypatch.setattr("headgate.relay._client._client._WAIT_MS", 1)
+    streams = itertools.count(1)
+    fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) == 3)
+
+    def answer(what: Any, _: int) -> Any:
+        if what == "on_error":
+            put(second, 40)
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as first, served() as second:
+        put(first, 60, 61)
+        put(second, *range(1, 40))
+        run([first, second], consumer, store=Memory(checkpoint_json(Place(GENERATION + 39))))
+    assert consumer.keys == [40]
+    assert consumer.calls.count("on_error") == 1
 
 
 def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:

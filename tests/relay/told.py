@@ -143,6 +143,7 @@ class Story:
             if self.dead or self.wrong is not None:
                 return
             self.world.trace.append(("stored", dict(checkpoint)))
+            before = (self.stored or {}).get("bootstrap_start_scn")  # until something of another one is kept
             self.stored = json.loads(json.dumps(checkpoint))
             number, wrong = checkpoint["windowScn"] - GENERATION, None
             if checkpoint["windowOffset"] != -1 and checkpoint["windowScn"] > 0:
@@ -150,7 +151,7 @@ class Story:
             elif checkpoint["consumption_mode"] == "ONLINE_CONSUMPTION":
                 if checkpoint["windowScn"] > 0 and number != self.kept:
                     wrong = f"it is not {self.kept}, the newest that was agreed to"
-            elif checkpoint["bootstrap_start_scn"] not in (-1, self.start):
+            elif checkpoint["bootstrap_start_scn"] not in (-1, before, self.start):
                 wrong = f"it is not of the bootstrap from {self.start - GENERATION}"
             if wrong:
                 self.wrong = f"a checkpoint was kept: {dict(checkpoint)}: {wrong}"
@@ -256,7 +257,7 @@ class Sink(Consumer):
 
     def _on_rollback(self, scn: int) -> None:
         kept = self._story.kept
-        assert max(scn - GENERATION, -1) == kept, f"{kept} is kept"
+        assert (scn - GENERATION if scn > 0 else scn) == kept, f"{kept} is kept"
         self._open, self._done, self._next = [], 0, kept + 1 if kept >= 0 else None
 
     # --- bootstraps

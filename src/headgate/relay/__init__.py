@@ -33,9 +33,10 @@ What is guaranteed, and why it survives kills, stands at the beginning of ``_fee
 from headgate._tokens import Token, is_loopback
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
 from headgate.relay._checkpoints import CheckpointFile, CheckpointStore
-from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Retry, Share
+from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Share
 from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay._client._member import ConsumerOf, GroupMember
+from headgate.relay._client._retry import Retry
 from headgate.relay._client._transport import Access
 from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay

@@ -21,12 +21,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import random
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -41,18 +39,19 @@ from headgate.errors import (
     Transient,
 )
 from headgate.relay._bootstrap._points import BootstrapPoint, bootstrap_of
-from headgate.relay._buffer import Place
+from headgate.relay._buffer import FIRST, Place
 from headgate.relay._checkpoints import CheckpointStore, checkpoint_json
 from headgate.relay._client._bootstrap import Bootstrapper, Means
 from headgate.relay._client._callbacks import Callbacks
 from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
+from headgate.relay._client._retry import Failures, Retry
 from headgate.relay._client._transport import Access, Transport
 from headgate.relay._events._binary import EOP_SOURCE, sound
 from headgate.relay._events._fields import event_fields
 from headgate.relay._events._schemas import Schema
 from headgate.relay._http._requests import place_of
 
-__all__ = ["CHECKPOINT_SECONDS", "RelayClient", "Retry", "Share"]
+__all__ = ["CHECKPOINT_SECONDS", "RelayClient", "Share"]
 
 log = logging.getLogger("headgate")
 
@@ -65,20 +64,6 @@ _HELD_SECONDS: Final = 0.05
 """How often it is asked whether it may deliver again."""
 _STALLED_SECONDS: Final = 10.0
 """With several relays: one that gives nothing for so long is asked whether it is well."""
-
-
-@dataclass(frozen=True)
-class Retry:
-    """How failures are met. Databus begins at 100 ms and grows by 1.1, too, without an end."""
-
-    first_seconds: float = 0.1
-    factor: float = 1.1
-    longest_seconds: float = 10.0
-    """Each pause is between half of its length and all of it, at random, so that consumers do not come all at once."""
-    tries: int | None = None
-    """Failures in a row after the first one; None: without end."""
-    deadline_seconds: float | None = None
-    """How long it may go on failing; None: without end."""
 
 
 class Share(NamedTuple):
@@ -96,40 +81,6 @@ class Share(NamedTuple):
 
 class _Rollback(Exception):
     """A callback said ``ERROR``."""
-
-
-class _Failures:
-    """Failures in a row."""
-
-    def __init__(self, retry: Retry) -> None:
-        self._retry = retry
-        self.clear()
-
-    def clear(self) -> None:
-        self._count, self._pause, self._since = 0, self._retry.first_seconds, 0.0
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    def add(self, error: Exception) -> None:
-        """:raises RelayConsumerError: it was one too many."""
-        now = time.monotonic()
-        self._since = self._since if self._count else now
-        self._count += 1
-        tries, deadline = self._retry.tries, self._retry.deadline_seconds
-        if (tries is not None and self._count > tries) or (deadline is not None and now - self._since >= deadline):
-            raise RelayConsumerError(f"given up after {self._count} tries: {error}") from error
-
-    def pause(self, asked: float = 0.0) -> float:
-        """Seconds until the next try.
-
-        :param asked: so many the relay wants; a little more is taken, at random. The deadline is not passed.
-        """
-        pause, self._pause = self._pause, min(self._pause * self._retry.factor, self._retry.longest_seconds)
-        pause = max(pause * random.uniform(0.5, 1.0), asked * random.uniform(1.0, 1.1))
-        deadline = self._retry.deadline_seconds
-        return pause if deadline is None else min(pause, max(0.0, self._since + deadline - time.monotonic()))
 
 
 class _Trail:
@@ -197,7 +148,9 @@ class RelayClient:
         self._callbacks = Callbacks(subscriptions, callback_seconds)
         self._names, self._checkpoints, self._checkpoint_seconds = list(sources), checkpoints, checkpoint_seconds
         self._filters, self._share, self._newest = dict(filters or {}), share, 2 if before_images else 0
-        self._failures = _Failures(retry or Retry())
+        self._failures = Failures(retry or Retry())
+        self._setbacks = Failures(retry or Retry())
+        """Rollbacks, and bootstraps that begin again: requests in between succeed, whatever comes of them."""
         self._begun = False
         self._stop, self._finish, self._may_deliver = threading.Event(), threading.Event(), may_deliver
         self._ids: dict[int, str] = {}
@@ -207,7 +160,7 @@ class RelayClient:
         self._first = Place(-1)
         """Where it began, if that was with the oldest that the relay had: that is another place by and by."""
         self._got_over: Callable[[], bool] = lambda: True
-        """Whether what failed last has succeeded since."""
+        """Whether what set it back last has succeeded since."""
         self._kept: Place | BootstrapPoint = self._place
         self._stored: Place | BootstrapPoint = self._place
         self._stored_at = -math.inf  # the monotonic clock may begin when the machine does
@@ -252,7 +205,7 @@ class RelayClient:
 
     def _step(self) -> None:
         """One request, or what has to be done instead."""
-        failures = self._failures.count
+        failed: Failures | None = None
         try:
             if not self._begun:
                 self._say("on_start_consumption")
@@ -263,10 +216,12 @@ class RelayClient:
                 self._pull()
             else:
                 self._bootstrap(self._bootstrapper)
+            self._failures.clear()
             if self._got_over():
-                self._failures.clear()
+                self._setbacks.clear()
         except _Rollback as back:
-            self._failures.add(back)
+            failed = self._setbacks
+            failed.add(back)
             self._got_over = self._further()
             self._roll_back()
         except ScnNotFoundError as error:
@@ -277,7 +232,8 @@ class RelayClient:
                 raise
             else:
                 if self._bootstrapper is not None:  # it took longer than the buffer reaches back
-                    self._failures.add(error)
+                    failed = self._setbacks
+                    failed.add(error)
                     self._got_over = lambda: self._bootstrapper is None
                 self._begin_bootstrap()
         except HeadgateError as error:
@@ -286,19 +242,19 @@ class RelayClient:
             if self._callbacks.call("on_error", error) is Result.ERROR_FATAL:
                 raise RelayConsumerError(f"a callback ended the consumer after: {error}") from error
             self._switch()
-            self._failures.add(error)
-        if self._failures.count > failures:
-            self._stop.wait(self._failures.pause(self._transport.seconds_until_asked()))
+            failed = self._failures
+            failed.add(error)
+        if failed is not None:
+            self._stop.wait(failed.pause(self._transport.seconds_until_asked()))
 
     def _further(self) -> Callable[[], bool]:
         """Says whether the client has come further than it is now: what comes before that succeeds once more."""
-        bootstrapper, kept, scn, offset = self._bootstrapper, self._kept, self._place.scn, self._place.offset
+        if not self._begun:
+            return lambda: True
+        bootstrapper, kept, here = self._bootstrapper, self._kept, _order(self._place)
         if bootstrapper is not None:
             return lambda: self._bootstrapper is not bootstrapper or self._kept != kept
-        return lambda: (
-            self._place.scn > scn
-            or (self._place.scn == scn and (self._place.offset > offset or self._place.offset < 0))
-        )
+        return lambda: _order(self._place) > here
 
     def _switch(self) -> None:
         self._transport.switch()
@@ -309,9 +265,9 @@ class RelayClient:
             self._bootstrapper.roll_back()
             return
         assert isinstance(self._kept, Place)
-        self._place, self._source = self._kept if self._kept.scn >= 0 else self._first, None
+        self._place, self._source = self._first if self._kept.scn == -1 else self._kept, None
         self._trail.go_on(self._place)
-        self._ask("on_rollback", self._kept.scn)
+        self._ask("on_rollback", 0 if self._kept == FIRST else self._kept.scn)
 
     # --- bootstrap
 
@@ -441,9 +397,12 @@ class RelayClient:
             return
         if not self._sure:
             self._sure = self._confirm()
-        body = self._stream(self._place) if self._sure else b""
+        body = b""
+        if self._sure:
+            body = self._stream(self._place)
+            self._not_found = 0
         if body:
-            self._not_found, self._news_at = 0, time.monotonic()
+            self._news_at = time.monotonic()
             self._deliver(body)
         elif len(self._transport) > 1 and time.monotonic() - self._news_at >= _STALLED_SECONDS:
             self._news_at = time.monotonic()
@@ -586,6 +545,11 @@ class RelayClient:
             raise _ended()
         if result is Result.ERROR:
             raise _Rollback("a callback said ERROR")
+
+
+def _order(place: Place) -> tuple[int, float]:
+    """The greater is the further."""
+    return place.scn, math.inf if place.offset < 0 else place.offset
 
 
 def _ended() -> RelayConsumerError:

@@ -28,8 +28,9 @@ from typing import Any, Final, TypeAlias
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.relay._bootstrap._points import bootstrap_of
 from headgate.relay._checkpoints import CheckpointStore
-from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Retry, Share
+from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Share
 from headgate.relay._client._consumer import Consumer, Subscription
+from headgate.relay._client._retry import Retry
 from headgate.relay._client._transport import Access, Transport
 from headgate.relay._groups import LARGEST_GROUP
 
