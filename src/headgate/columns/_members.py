@@ -126,7 +126,7 @@ class _MemberCodec(BaseCodec):
         if len(bad):
             raise self.error(
                 f"a key has the value 0 of its {self.column.type.upper()} column, which reads as the member '' does:"
-                " delete or change that row, or leave the table out"
+                " leave the table out; or delete or change that row, where the log that is yet to be read has nothing of it"
             )
 
     def from_log(self, cells: Cells) -> pa.Array:
