@@ -126,7 +126,7 @@ class _MemberCodec(BaseCodec):
         if len(bad):
             raise self.error(
                 f"a key has the value 0 of its {self.column.type.upper()} column, which reads as the member '' does:"
-                " leave the table out; or delete or change that row, where the log that is yet to be read has nothing of it"
+                " leave the table out; or delete or change that row, if the log that is yet to be read has none of it"
             )
 
     def from_log(self, cells: Cells) -> pa.Array:
