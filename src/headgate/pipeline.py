@@ -173,7 +173,7 @@ class Pipeline:
                 self._follow(spark, status, tables, once, list(resnapshot), on_progress)
             finally:
                 if self._spark is None:
-                    _end_session(spark)
+                    _end_session(spark, ending=self._stop.is_set())
 
     def _follow(
         self,
@@ -354,7 +354,7 @@ class _Run:
         try:
             query.stop()
         except Exception as error:
-            if not _jvm_ended(self.spark, error):
+            if not _jvm_ended(self.spark, error, ending=stop.is_set()):
                 raise
             log.warning("Spark's JVM ended at once; what was under way will be done again by the next run")
         return None
@@ -401,6 +401,8 @@ class _Run:
 
 _JVM_SECONDS = 5.0
 """How long a process that has closed its sockets may take to be gone."""
+_JVM_ENDING_SECONDS = 30.0
+"""How long one may take that was told to end: Spark tidies up first, and its errors come before that is done."""
 
 
 def _jvm_ended(spark: SparkSession, error: Exception, *, ending: bool = False) -> bool:
@@ -416,17 +418,17 @@ def _jvm_ended(spark: SparkSession, error: Exception, *, ending: bool = False) -
     if process is None or not (lost or ending):
         return False
     try:
-        process.wait(_JVM_SECONDS)
+        process.wait(_JVM_ENDING_SECONDS if ending else _JVM_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True
 
 
-def _end_session(spark: SparkSession) -> None:
+def _end_session(spark: SparkSession, *, ending: bool) -> None:
     try:
         spark.stop()
     except Exception as error:
-        if not _jvm_ended(spark, error):
+        if not _jvm_ended(spark, error, ending=ending):
             raise
 
 
