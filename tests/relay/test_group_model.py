@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.relay import Consumer, Event, GroupMember, Result, Retry, Share
 from tests.relay.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
-from tests.relay.test_member import wait_until
+from tests.relay.test_member import InThread, wait_until
 from tests.relay.test_model import TRANSACTIONS
 from tests.relay.told import is_in, value_of
 
@@ -114,36 +114,21 @@ class Writer(Consumer):
             }
 
 
-class Member:
-    """One in a thread."""
+class Member(InThread):
+    """One that writes the table; its errors are raised when it has ended."""
 
     def __init__(self, url: str, table: Table, number: int, *, bootstrap: bool, lease: float = LEASE_SECONDS) -> None:
-        self.member = GroupMember(
+        member = GroupMember(
             url, "g", PARTITIONS, [one.name for one in SOURCES],
             lambda partition, generation: Writer(table, f"m{number}", partition, generation),
             lease_seconds=lease, bootstrap=bootstrap, retry=Retry(first_seconds=0.001, longest_seconds=0.01),
         )  # fmt: skip
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        super().__init__(member)
 
-    def _run(self) -> None:
-        try:
-            self.member.run()
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            self.error = error
-
-    def leave(self) -> None:
-        self.member.stop()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+    def join(self) -> None:
+        super().join()
         if self.error is not None:
             raise self.error
-
-    def kill(self) -> None:
-        """Nothing more is heard of it."""
-        self.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
-        self.leave()
 
 
 ACTIONS = st.lists(
@@ -192,9 +177,9 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
                     wait_until(lambda enough=enough: world.requests >= enough)  # type: ignore[misc]
                 else:
                     one = members.pop(how % len(members))
-                    (one.leave if what == "leave" else one.kill)()
+                    (one.stop if what == "leave" else one.crash)()
             while members:
-                members.pop().kill()
+                members.pop().crash()
             with world.lock:
                 world.rough.requests.clear()
                 world.holds_last = False
@@ -206,7 +191,7 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
 
             wait_until(done)
             assert table.wrong is None
-            members.pop().leave()
+            members.pop().stop()
             rows = {place: value for place, (_, value) in table.rows.items()}
             assert rows == history.states[-1]
         finally:

@@ -78,20 +78,11 @@ class Noting(Consumer):
         return found if isinstance(found, Result) else None
 
 
-class Running:
-    """A member in a thread."""
+class InThread:
+    """A member that runs in a thread."""
 
-    def __init__(
-        self, relay: Served, log: Log, name: str, hook: Callable[[Event], Any] = lambda _: None, **more: Any
-    ) -> None:
-        def consumer_of(partition: int, generation: int) -> Consumer:
-            return Noting(log, name, partition, generation, hook)
-
-        given = {"partitions": PARTITIONS, "lease_seconds": 1.0, "port": relay.port, **more}
-        self.member = GroupMember(
-            f"http://127.0.0.1:{given.pop('port')}", "g", given.pop("partitions"), [PERSON.name], consumer_of,
-            dropped=lambda number: log.dropped.append((name, number)), **given,
-        )  # fmt: skip
+    def __init__(self, member: GroupMember) -> None:
+        self.member = member
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -114,6 +105,23 @@ class Running:
         """Nothing more is heard of it, as after a kill; nothing that it had not reported counts."""
         self.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
         self.stop()
+
+
+class Running(InThread):
+    """One that notes what it is given."""
+
+    def __init__(
+        self, relay: Served, log: Log, name: str, hook: Callable[[Event], Any] = lambda _: None, **more: Any
+    ) -> None:
+        def consumer_of(partition: int, generation: int) -> Consumer:
+            return Noting(log, name, partition, generation, hook)
+
+        given = {"partitions": PARTITIONS, "lease_seconds": 1.0, "port": relay.port, **more}
+        member = GroupMember(
+            f"http://127.0.0.1:{given.pop('port')}", "g", given.pop("partitions"), [PERSON.name], consumer_of,
+            dropped=lambda number: log.dropped.append((name, number)), **given,
+        )  # fmt: skip
+        super().__init__(member)
 
     @property
     def owned(self) -> set[int]:

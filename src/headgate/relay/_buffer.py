@@ -81,7 +81,7 @@ class Stretch(NamedTuple):
     end: int
     done: int
     scn: int = -1
-    """Of the window in the middle of which the reader is; then it is the only one."""
+    """Of the window in the middle of which the reader is; then it is the only one. Otherwise -1."""
 
 
 class Stops:
@@ -126,14 +126,15 @@ class Batch:
         :param stops: of the buffer that the stretch is of.
         """
         chosen, had, before = b"", stretch.done, self.events + self.control
-        if stops is not None and stretch.scn >= 0:
+        stops = stops if stretch.scn >= 0 else None
+        if stops is not None:
             chosen = b"" if choice is None else digest_of(choice)
             at = stops.find(stretch.scn, had, chosen)
             stretch = stretch if at is None else stretch._replace(begin=at, done=0)
         stop, next_size = self._take(stretch, size) if choice is None else self._choose(stretch, size, choice)
         if next_size and not self.size:
             self.pending = next_size
-        if next_size and stops is not None and stretch.scn >= 0:
+        if next_size and stops is not None:
             stops.keep(stretch.scn, had + self.events + self.control - before, chosen, stop)
         return not next_size
 

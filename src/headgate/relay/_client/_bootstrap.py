@@ -59,7 +59,7 @@ class Means:
     say: Callable[..., None]
     """The same, and wait for all consumers."""
     ask: Callable[..., Result]
-    """The same, and give the answer, whatever it is."""
+    """Call back, wait for all consumers and give their answer; of it only ``ERROR_FATAL`` ends the step."""
     settle: Callable[[], None]
     """Wait for all consumers."""
     damaged: Callable[[], Exception]

@@ -56,6 +56,7 @@ __all__ = ["CHECKPOINT_SECONDS", "RelayClient", "Share"]
 log = logging.getLogger("headgate")
 
 CHECKPOINT_SECONDS: Final = 0.1
+"""By default; a file that is replaced and synchronised after each window holds a consumer at some hundred a second."""
 _FIRST_SIZE: Final = 1 << 20
 _LARGEST_SIZE: Final = 256 << 20
 """A single event is smaller than MySQL's largest packet, 1 GiB; one of this size is refused rather than held."""
@@ -475,7 +476,8 @@ class RelayClient:
         begin = had = 0
         try:
             for at, end, scn, event in self._parsed(body):
-                self._first = self._first if self._first.scn >= 0 else Place(scn, 0)
+                if self._first.scn < 0:
+                    self._first = Place(scn, 0)
                 if self._place.offset > 0 and scn != self._place.scn:
                     raise RelayDivergedError(
                         f"the relay {self._transport.relay} goes on with SCN {scn} in the middle of {self._place.scn}: "
