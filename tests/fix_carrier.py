@@ -135,6 +135,9 @@ class FakeBatch:
     def redo(self, table: str, chunk: dict[str, Any], *, whole_table: bool = False) -> FakeBatch:
         return self._json("redo", table, {"chunk": chunk, "reason": "altered", "whole_table": whole_table}, 0)
 
+    def watermark(self, table: str, gtid: str) -> FakeBatch:
+        return self._json("watermark", table, {"gtid": gtid}, 0)
+
     def stop(self, table: str, reason: str) -> FakeBatch:
         return self._json("stop", table, {"reason": reason, "gtid": f"{UUID}:1"}, 0)
 

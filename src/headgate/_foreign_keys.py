@@ -11,9 +11,11 @@ both show in a batch before its rows count:
 Between such moments a table has no other keys than at the last one. What is not met is a server that is restarted with
 ``innodb_native_foreign_keys=ON`` in the middle of a run: the next run refuses it.
 
-``foreign_keys = "accept"`` follows the table all the same, with a warning. Else it is stopped, as by any other change
-that the log does not tell; the other tables go on. On a replay after a crash the server is asked again, and the answer
-may be another one; a table that is held takes nothing of the batch, so either outcome is one of a first try.
+``foreign_keys = "accept"`` follows the table all the same: it is ``inexact`` in the ledger, with the reason. With its
+first batch a run looks at all such tables, because an earlier headgate called them live. Else the table is stopped, as
+by any other change that the log does not tell; the other tables go on. On a replay after a crash the server is asked
+again, and the answer may be another one; a table that is held takes nothing of the batch, so either outcome is one of a
+first try.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ class ForeignKeys:
         self._config = config
         self._settings = settings
         self._followed = TablePatterns(config.source.tables)
+        self._accepted = [table for table in config.tables if config.accepts_cascades(table)]
+        self._begun = False
 
     def unseen(self, batch: Batch) -> dict[str, Unseen]:
         """The tables to hold, and why. The server is asked only if the batch gives cause.
@@ -45,27 +49,22 @@ class ForeignKeys:
         :raises HeadgateError: it cannot be asked.
         """
         declared = dict(self._declared(batch))
-        asked = sorted({*declared, *self._arriving(batch)})
-        if not asked:
-            return {}
+        asked = sorted({*declared, *self._arriving(batch), *(() if self._begun else self._accepted)})
         found: dict[str, Unseen] = {}
+        if not asked:
+            return found
         with Connection.open(self._settings) as connection:
             for table in asked:
                 db, _, name = table.partition(".")
                 keys = cascades(connection, [(db, name)])
-                if self._config.accepts_cascades(table):
-                    if keys and table in declared:
-                        log.warning(
-                            "%s change its rows unseen (%s); its target will differ from it",
-                            keys[0].name,
-                            keys[0].actual,
-                        )
-                elif keys:
-                    found[table] = Unseen(f"{keys[0].name}: {keys[0].actual}: {keys[0].remedy}")
+                accepted = table in self._accepted
+                if keys:
+                    more = 'accepted by foreign_keys = "accept"' if accepted else keys[0].remedy
+                    found[table] = Unseen(f"{keys[0].name}: {keys[0].actual}: {more}", accepted=accepted)
                 elif table in declared and not read_facts(connection).logs_cascades:
-                    found[table] = Unseen(
-                        f"a foreign key changed rows unseen, or may have: {declared[table]}", over=True
-                    )
+                    reason = f"a foreign key changed rows unseen, or may have: {declared[table]}"
+                    found[table] = Unseen(reason, over=True, accepted=accepted)
+        self._begun = True
         return found
 
     def _declared(self, batch: Batch) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, read_range
-from headgate.snapshot import Redo, TableLocks, Window, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import TableLocks, Window, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer, replica_pair
 
 Key: TypeAlias = tuple[Any, ...]
@@ -145,7 +145,7 @@ class Reader:
             self.settings, chunks, executed=executed, server_uuid=self.uuid, epoch=1, planned_us=0, locks=self.locks
         )
         for item in found:
-            assert not isinstance(item, Redo), item
+            assert isinstance(item, ImageBatch), item
             for op, key, row in images(item):
                 assert op == "r"
                 assert key not in state[item.table.name], f"{item.table.name} {key} is in two chunks"

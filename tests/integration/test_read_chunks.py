@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate._policies import Policies
 from headgate.errors import ChunkRetryError, ServerBehindError, SnapshotRefusedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
-from headgate.snapshot import Redo, read_chunks
+from headgate.snapshot import HighWatermark, Redo, read_chunks
 from headgate.snapshot._reader import _Task
 from headgate.testing import MySQLServer
 
@@ -221,3 +222,21 @@ def test_a_change_of_every_row_is_turned_back(scene: Scene, change: str) -> None
     found = scene.read(scene.chunk("big", hi=100_000), scene.chunk("big", lo=100_000))
     assert ids(found) == list(range(1, 150_001))
     assert {v for item in found for v in item.batch.column("v").unique().to_pylist()} == {"x" * 50}
+
+
+@pytest.mark.parametrize("window", ["keep", "drop"])
+def test_rows_that_are_not_turned_back_come_with_what_makes_them_exact(scene: Scene, window: Any) -> None:
+    policies = Policies(window=window)
+    assert not [item for item in scene.read(policies=policies) if isinstance(item, HighWatermark)]
+    scene.do("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    scene.mark()
+    scene.do("INSERT INTO other VALUES (2)")
+    found = scene.read(scene.chunk(), policies=policies)
+    assert not [item for item in found if isinstance(item, HighWatermark)], "the table itself was not written"
+    scene.do("UPDATE t SET id = 99 WHERE id = 3")
+    after = GtidSet.parse(scene.server.gtid_executed)
+    found = scene.read(scene.chunk(hi=5), scene.chunk("other"), policies=policies)
+    marks = {item.table: item.gtid for item in found if isinstance(item, HighWatermark)}
+    assert marks.keys() == {f"{scene.db}.t", f"{scene.db}.other"}, "each table that was written, also in another range"
+    assert all(scene.executed | after <= mark for mark in marks.values())
+    assert not [item for item in scene.read() if isinstance(item, HighWatermark)], "rows that are turned back are exact"

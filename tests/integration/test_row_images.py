@@ -19,7 +19,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, follow, read_range
-from headgate.snapshot import Redo, read_chunks
+from headgate.snapshot import HighWatermark, Redo, read_chunks
 from headgate.testing import MySQLServer
 
 
@@ -321,6 +321,16 @@ class Chunks:
             self.write(15, **writing)
         return found
 
+    def take(self, found: list[Any]) -> None:
+        """Apply what four chunks gave. The rows of each, if any, are followed by what makes them exact."""
+        assert [type(item) for item in found].count(HighWatermark) == 4
+        assert isinstance(found[-1], HighWatermark)
+        for item in found:
+            if isinstance(item, ImageBatch):
+                self.copy.apply(item)
+            else:
+                assert self.executed <= item.gtid
+
     def chunk(self, lo: int | None = None, hi: int | None = None) -> ChunkSpec:
         low, high = ((str(bound),) if bound is not None else None for bound in (lo, hi))
         return ChunkSpec(f"{self.session.db}.t", 0, low, high)
@@ -348,9 +358,7 @@ def test_dropped_rows_come_with_the_changes_after_them(session: Session, seed: i
     before = scene.source()
     ranges = [(None, 20), (20, 45), (45, 60), (60, None)]
     found = scene.read([scene.chunk(*bounds) for bounds in ranges], "drop", images=["FULL"], moves=True)
-    for item in found:
-        assert isinstance(item, ImageBatch)
-        scene.copy.apply(item)
+    scene.take(found)
     assert 0 < len(scene.copy.rows) < len(before)
     assert all(before[key] == row for key, row in scene.copy.rows.items())
     scene.follow()
@@ -363,9 +371,7 @@ def test_kept_rows_and_the_changes_after_them_equal_the_source(session: Session,
     scene = Chunks(session, seed)
     ranges = [(None, 20), (20, 45), (45, 60), (60, None)]
     found = scene.read([scene.chunk(*bounds) for bounds in ranges], "keep", moves=False)
-    assert all(isinstance(item, ImageBatch) for item in found)
-    for item in found:
-        scene.copy.apply(item)
+    scene.take(found)
     assert scene.copy.rows != scene.source()
     scene.write(40, moves=True)
     scene.follow()
@@ -376,6 +382,7 @@ def test_a_key_that_changes_in_a_partial_image_while_rows_are_kept(session: Sess
     scene = Chunks(session, 1)
     session.do("SET SESSION binlog_row_image = 'FULL'", "UPDATE t SET id = 3 WHERE id = 2")
     assert isinstance(scene.read([scene.chunk()], "keep", moves=False)[0], ImageBatch)
+    session.do("DELETE FROM t WHERE id IN (2, 3)", "INSERT INTO t (id) VALUES (3)")
     session.do("SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE t SET id = 2 WHERE id = 3")
     (redo,) = scene.read([scene.chunk()], "keep", moves=False)
     assert isinstance(redo, Redo)

@@ -15,9 +15,19 @@ from headgate.errors import BinlogPurgedError, DecodeError, TransportError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
 from headgate.offsets import ChunkSpec
-from headgate.replication import Idle, LogBlock, RangeEnd, WindowReader, _xa, follow, previous_gtids, read_range
+from headgate.replication import (
+    Idle,
+    ImageBatch,
+    LogBlock,
+    RangeEnd,
+    WindowReader,
+    _xa,
+    follow,
+    previous_gtids,
+    read_range,
+)
 from headgate.replication._dump import open_dump
-from headgate.snapshot import Redo, read_chunks
+from headgate.snapshot import read_chunks
 from headgate.testing import MySQLServer
 
 
@@ -285,7 +295,7 @@ def test_a_chunk_shows_what_was_committed_at_e(site: Site) -> None:
             site.settings, [ChunkSpec(f"{site.db}.t", 0, None, None)], executed=end,
             server_uuid=site.server.server_uuid, epoch=5, planned_us=1,
         )  # fmt: skip
-        rows = [row for item in found if not isinstance(item, Redo) for row in item.batch.to_pylist()]
+        rows = [row for item in found if isinstance(item, ImageBatch) for row in item.batch.to_pylist()]
         return sorted((row["id"], row["v"]) for row in rows)
 
     old = [(1, "old"), (2, "old"), (3, "old")]

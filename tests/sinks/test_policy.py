@@ -9,7 +9,8 @@ from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Header, build_batch
-from headgate.sinks._policy import Target, Unseen, Work, plan_table, read_again
+from headgate.sinks._policy import Target, Work, plan_table, read_again
+from headgate.sinks._promises import Unseen
 from tests.fix_carrier import FakeBatch, FakeTable
 
 ORDERS = FakeTable()

@@ -94,7 +94,7 @@ class TableProgress:
             eta = self.eta_seconds()
             left = f", {duration(eta)} left" if eta is not None else ""
             return f"{self.rows:,}{estimate} rows, {self.rate():,.0f} rows/s{left}"
-        if self.state in ("live", "filtered"):
+        if self.state in ("settling", "live", "inexact", "filtered"):
             return f"lag {duration(self.lag_seconds or 0.0)}, {self.changes:,} changes, {self.rate():,.1f} changes/s"
         return self.reason or ""
 
@@ -202,7 +202,10 @@ class LiveView(_View):
         for title in ("table", "state"):
             table.add_column(title, no_wrap=True)
         table.add_column("progress")
-        colours = {"live": "green", "filtered": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red"}
+        colours = {
+            "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
+            "stale": "yellow", "stopped": "red",
+        }  # fmt: skip
         for name in names:
             progress = self.tables.get(name)
             if progress is None:

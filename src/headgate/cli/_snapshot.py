@@ -263,6 +263,7 @@ class _Reading:
             progress = advance(progress, chunk)
 
     def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
+        from headgate.replication import ImageBatch
         from headgate.snapshot import Redo, read_chunks
 
         found = read_chunks(
@@ -273,5 +274,6 @@ class _Reading:
         for item in found:
             if isinstance(item, Redo):
                 raise _Disturbed(item.chunk.table, item.reason)
-            self._ordinal += item.batch.num_rows
-            yield item
+            if isinstance(item, ImageBatch):  # a high watermark is for those who apply changes to the rows
+                self._ordinal += item.batch.num_rows
+                yield item

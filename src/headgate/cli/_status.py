@@ -23,7 +23,8 @@ _SECONDS: Final = 2.0
 """Between two looks of ``--watch``; a busy pipeline writes about as often."""
 _STYLES: Final = {
     "running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red",
-    "live": "green", "filtered": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red",
+    "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
+    "stale": "yellow", "stopped": "red",
 }  # fmt: skip
 _BATCHES: Final = 5
 
@@ -109,7 +110,8 @@ def _progress(table: TableStatus) -> str:
         return f"chunk {table.chunks_done or 0:,} of {table.chunks_estimate:,}{rows}"
     if table.state in ("stale", "stopped"):
         return table.reason or ""
-    return f"{table.images:,} changes, {table.rows:,} rows read"
+    more = f"; {table.reason}" if table.reason else ""
+    return f"{table.images:,} changes, {table.rows:,} rows read{more}"
 
 
 def _lines(status: Status | None, name: str) -> Iterator[str]:

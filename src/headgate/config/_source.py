@@ -237,5 +237,5 @@ class TableConfig(Model):
         "refuse",
         description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log this:"
         " `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows what"
-        " the log holds, with a warning",
+        " the log holds; the table is then `inexact`, not `live`",
     )

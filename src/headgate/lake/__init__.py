@@ -8,6 +8,7 @@ from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors,
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
+    TABLE_STATES,
     Ledger,
     LedgerRow,
     TableState,
@@ -39,6 +40,7 @@ __all__ = [
     "PIPELINE",
     "STATUS_FILE",
     "TABLE",
+    "TABLE_STATES",
     "BatchStatus",
     "CheckpointTable",
     "DeltaPath",

@@ -31,16 +31,26 @@ from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, spark_schema
 from headgate.lake._layout import Lake
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Ledger", "LedgerRow", "TableState", "find_row", "ledger_notifications", "ledger_rows", "read_as_of"]
+__all__ = [
+    "TABLE_STATES",
+    "Ledger",
+    "LedgerRow",
+    "TableState",
+    "find_row",
+    "ledger_notifications",
+    "ledger_rows",
+    "read_as_of",
+]
 
 _TABLES_DDL = (
     "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
-    "reason string, definition string>>"
+    "reason string, definition string, settles_at string, unlogged string>>"
 )
 _DDL = (
     f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}, "
@@ -48,13 +58,23 @@ _DDL = (
 )
 
 
+TABLE_STATES = ("snapshotting", "settling", "live", "inexact", "filtered", "stale", "stopped")
+"""What :class:`TableState` describes."""
+
+
 @dataclass(frozen=True)
 class TableState:
     """One table in a ledger row.
 
-    ``state``: ``snapshotting`` (its first read runs, or it is read again), ``live`` (equal to the source as of the
-    row's GTID set), ``filtered`` (has a condition: holds what was read under it, and every change since), ``stale``
-    (waits to be read again, takes no images), ``stopped`` (given up until read again).
+    | ``state`` | what the current table holds |
+    |---|---|
+    | ``snapshotting`` | some rows only: its first read runs, or it is being read again |
+    | ``settling`` | all rows, some newer than the row's GTID set or missing, until ``settles_at`` is applied |
+    | ``live`` | exactly the source's rows as of the row's GTID set |
+    | ``inexact`` | every change of the log, but not those that ``unlogged`` names, which the configuration accepts |
+    | ``filtered`` | what was read under the table's condition, and every change since |
+    | ``stale`` | what it held when images stopped; waits to be read again |
+    | ``stopped`` | what it held when images stopped; given up until somebody asks for it to be read again |
     """
 
     table: str
@@ -67,10 +87,15 @@ class TableState:
     chunks_done: int | None = None
     chunks_estimate: int | None = None
     images: int = 0  # images and snapshot rows of this batch
-    reason: str | None = None  # stale, stopped: why, and the remedy
+    reason: str | None = None  # settling, inexact, stale, stopped: why; of the last two also the remedy
     definition: str | None = None
     """``TableDef.common_fingerprint`` of the source table as of the row's GTID set, which the current table's rows are
     of; None: not known, also in rows of earlier versions."""
+    settles_at: str | None = None
+    """A GTID set: what is still to be applied before rows that were kept or dropped while they were read (window
+    ``keep``, ``drop``) are exact; None: nothing."""
+    unlogged: str | None = None
+    """Why rows change without images, where the configuration accepts that; until all rows are read without it."""
 
     @property
     def held(self) -> bool:
@@ -80,7 +105,7 @@ class TableState:
     @property
     def is_read(self) -> bool:
         """Whether all rows that are wanted of the table were read."""
-        return self.state in ("live", "filtered")
+        return self.state in ("settling", "live", "inexact", "filtered")
 
 
 @dataclass(frozen=True)
@@ -231,19 +256,24 @@ def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch:
 
 
 def read_as_of(
-    spark: SparkSession, path: str, *, gtid: str | None = None, batch: int | None = None
+    spark: SparkSession,
+    path: str,
+    *,
+    gtid: str | None = None,
+    batch: int | None = None,
+    states: Collection[str] = ("live",),
 ) -> dict[str, DataFrame]:
     """All current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
 
     :param gtid: the view is the oldest batch that contains this GTID set; default: the newest batch.
     :param batch: the epoch of a batch, instead.
-
-    Tables that are not ``live`` in that batch are left out: they do not hold one state of the source.
+    :param states: tables in other states are left out (:class:`TableState`). Only ``live`` tables hold exactly one
+        state of the source; ``inexact`` ones, which ``foreign_keys = "accept"`` makes, are for who asks for them.
     """
     lake = Lake.at(path)
     row = find_row(spark, lake, gtid=gtid, batch=batch)
     return {
         name: DeltaPath(spark, lake.current(name)).read(state.version)
         for name, state in row.tables.items()
-        if state.state == "live" and state.version is not None
+        if state.state in states and state.version is not None
     }

@@ -24,7 +24,7 @@ def forget_position(spark: SparkSession, lake: Lake, inbox: Inbox) -> None:
     inbox.delete("finished.json")
     for name in inbox.names("signals"):
         signal = inbox.read(name)
-        if signal is not None and signal.get("type") in ("redo", "resnapshot"):
+        if signal is not None and signal.get("type") in ("redo", "resnapshot", "settle"):
             inbox.delete(name)
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     path = hadoop.Path(lake.checkpoint)

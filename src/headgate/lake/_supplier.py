@@ -156,7 +156,7 @@ class LakeSupplier:
 
         newest = self._newest()
         states = {one["table"]: one["state"] for one in newest["tables"]}
-        if states.get(source.table) in ("stale", "snapshotting"):
+        if states.get(source.table) in ("stale", "snapshotting", "settling"):
             misfit = "is being read again by its pipeline"
         else:
             misfit = self._misfit(source, self._token(newest), table, schema)

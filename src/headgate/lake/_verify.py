@@ -54,6 +54,7 @@ _UNDECIDED = "undecided"
 _ABSENT = "_absent"
 _IN_PARTITION = (1 << 33) - 1
 """The bits of ``monotonically_increasing_id`` that count inside a partition."""
+_COMPARED = ("live", "inexact")
 _TRIES = 10
 """Later moments at which undecided rows are compared again."""
 _MOST_UNDECIDED = 1_000_000
@@ -138,7 +139,7 @@ def verify_table(
     :param newer: a newer ledger row than this one, for rows that could not be compared as of it; None: there is none.
     """
     state: TableState = row.tables[table]
-    if state.state != "live" or state.version is None:
+    if state.state not in _COMPARED or state.version is None:
         why = "it has a condition" if state.state == "filtered" else "it is not complete yet"
         return TableResult(table, state.state, remark=state.reason or f"not compared: {why}")
     delta = DeltaPath(spark, lake.current(table))
@@ -169,7 +170,7 @@ class _Later:
         for _ in range(_TRIES):
             later = newer(row)
             state = later.tables.get(self._table) if later is not None else None
-            if later is None or state is None or state.state != "live" or state.version is None:
+            if later is None or state is None or state.state not in _COMPARED or state.version is None:
                 break
             try:
                 keys = _followed(keys, self._source.moves(self._table, row.gtid, later.gtid))

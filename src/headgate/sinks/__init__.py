@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.sinks._carrier import Batch, Definition, read_batch
-from headgate.sinks._policy import Unseen
+from headgate.sinks._promises import Unseen
 from headgate.sinks._writer import BatchReport, BatchWriter
 
 __all__ = ["Batch", "BatchReport", "BatchWriter", "Definition", "Unseen", "read_batch"]

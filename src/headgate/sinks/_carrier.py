@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
+from headgate.gtid import GtidSet
 from headgate.sinks._images import Seq, is_partial, open_images, summarise
 
 if TYPE_CHECKING:
@@ -178,6 +179,8 @@ class Batch:
     ends: list[dict[str, Any]]
     stops: dict[str, str] = field(default_factory=dict)  # tables with images that nobody can read, and why
     signals: list[dict[str, Any]] = field(default_factory=list)  # inserts into the signal table
+    watermarks: dict[str, GtidSet] = field(default_factory=dict)
+    """Tables whose chunks in this batch are exact only once all of a set is applied."""
 
     def tables(self) -> list[str]:
         """Every table that something is said about, sorted."""
@@ -260,6 +263,9 @@ def build_batch(rows: list[dict[str, Any]]) -> Batch:
             batch.redo.append(Redo(row["_table"], value["chunk"], value.get("reason", ""), whole))
         elif kind == "stop":
             batch.stops.setdefault(row["_table"], json.loads(row["_text"])["reason"])
+        elif kind == "watermark":
+            table, gtid = row["_table"], GtidSet.parse(json.loads(row["_text"])["gtid"])
+            batch.watermarks[table] = batch.watermarks.get(table, GtidSet()) | gtid
         elif kind == "signal":
             batch.signals += json.loads(row["_text"])
         elif kind == "end":

@@ -1,9 +1,9 @@
 """What a batch means for one table: a pure decision, made before anything is written.
 
-A table is in one of the ledger's states. ``snapshotting``, ``live`` and ``filtered`` tables take images; ``stale`` and
-``stopped`` ones are *held*: their images are left out until a re-read that began after the hold brings the whole table
-again (that re-read's first rows replace the table if its columns changed). So leaving images out loses nothing that
-would have stayed: everything in the held table is read again as of a later point.
+A table is in one of the ledger's states (``lake.TableState``). ``stale`` and ``stopped`` tables are *held*: their
+images are left out until a re-read that began after the hold brings the whole table again (that re-read's first rows
+replace the table if its columns changed). So leaving images out loses nothing that would have stayed: everything in the
+held table is read again as of a later point. Tables in every other state take images.
 
 What a statement does to the rows that are there is not in the log. So a table goes on taking images only where the
 statement itself tells all of it:
@@ -33,6 +33,8 @@ re-read counts on the images since.)
 images. It begins and ends nothing: no rows are swept, a held table stays held, one that was never read whole is not
 ``live`` after it.
 
+**When all rows were read** the table is ``live`` only if it is exact: ``_promises``.
+
 The decision depends on the batch, the ledger and the target's columns alone, and every outcome is one that a replay of
 the batch repeats. What came of each statement goes to the schema history: ``applied``, ``re-read``, ``held`` (the table
 was held already), ``stopped``.
@@ -47,8 +49,9 @@ from headgate.catalog import AddedColumn, existing_value
 from headgate.lake import TableState
 from headgate.sinks._carrier import Batch, DdlRow, Definition, HeaderTable, Part
 from headgate.sinks._images import META, Seq
+from headgate.sinks._promises import Unseen, definition_after, promised
 
-__all__ = ["Outcome", "Target", "Unseen", "Work", "plan_table", "read_again"]
+__all__ = ["Outcome", "Target", "Work", "plan_table", "read_again"]
 
 RESERVED = frozenset({*META, "_table", "_before", "_absent"})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
@@ -61,15 +64,6 @@ class Target:
     types: Mapping[str, str]
     key: tuple[str, ...]
     since_epoch: int | None = None  # the snapshot whose chunks were appended to it, from its first batch on
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """Rows of a table change, and the log does not hold it."""
-
-    reason: str
-    over: bool = False
-    """What did it is gone again, so that a new reading finds what it has done."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class Work:
     parts: Sequence[Part] = ()  # those for the current table
     apply: bool = False  # whether there is anything to do to the current table
     exact: bool = False  # whether the current table equals the source before the batch and its images say all
-    midway: bool = False  # whether some ranges were read in earlier batches and others were not
+    midway: bool = False  # whether some ranges were read in earlier batches, and the table is not exact yet
     log: Definition | None = None  # of the changelog's rows; None: nothing goes there
     log_parts: Sequence[Part] = ()
     append_chunks: bool = False
@@ -187,9 +181,10 @@ def plan_table(
         verdict.outcomes = [Outcome(ddl, "applied") for ddl in batch.ddl if ddl.table == table]
     if before is not None and was_held and not freed and verdict.held is None:
         verdict.held, verdict.reason = before.state, before.reason
-    if unseen is not None:
+    if unseen is not None and not unseen.accepted:
         _hold_unseen(verdict, unseen, begins=begins, current=current)
-    settled = begins and not (_is_live(before) and not verdict.outcomes and _fits(parts, target))
+    takes_all = before is not None and before.state in ("settling", "live", "inexact")
+    settled = begins and not (takes_all and not verdict.outcomes and _fits(parts, target))
     applied = chunks if settled else parts
     definition, misfit = _merge_definitions(applied)
     shape = _Shape()
@@ -206,8 +201,12 @@ def plan_table(
     passing = before is None and table not in batch.header.tables and verdict.gone and log is None
     _tell(verdict, None if freed else before)
     state = _state_after(table, batch, before, info, verdict, parts, freed=freed)
-    if current and verdict.held is None:
-        state = replace(state, definition=_definition_after(table, batch, before, parts))
+    if verdict.held is None:
+        state = promised(state, batch, None if begins or freed else before, unseen, begins=begins)
+        if state.state == "inexact" and (before is None or before.state != "inexact"):
+            verdict.warnings.append(f"{table} is inexact: {state.reason}")
+        if current:
+            state = replace(state, definition=definition_after(table, batch, before, parts))
     # Chunks may be appended only where no earlier reading of the table can have left rows.
     appends = info.append and not shape.replace and (target is None or target.since_epoch == info.since_epoch)
     reread = info.since_epoch is not None and not appends
@@ -218,7 +217,8 @@ def plan_table(
         parts=applied,
         apply=current and shape.definition is not None and verdict.held is None,
         exact=_is_live(before) and info.state == "live" and verdict.held is None and not reread_asked and not chunks,
-        midway=before is not None and before.state == "snapshotting" and before.since_epoch is not None,
+        midway=before is not None
+        and (before.state == "settling" or (before.state == "snapshotting" and before.since_epoch is not None)),
         log=log,
         log_parts=log_parts,
         append_chunks=verdict.held is None and appends,
@@ -539,7 +539,7 @@ def _state_after(
 ) -> TableState:
     redo = any(item.table == table for item in batch.redo)
     kept_since = info.since_epoch
-    state = info.state
+    state = "live" if info.state in ("settling", "inexact") else info.state  # until `promised` looks at it again
     if info.last and not redo:
         state, kept_since = "filtered" if info.filtered else "live", None
     held_epoch = None
@@ -561,27 +561,3 @@ def _state_after(
         images=sum(part.images for part in parts),
         reason=verdict.reason if verdict.held else None,
     )
-
-
-def _definition_after(table: str, batch: Batch, before: TableState | None, parts: Sequence[Part]) -> str | None:
-    """The fingerprint of the definition that the table has at the batch's end; None: it cannot be told.
-
-    Rows of a chunk have it: DDL after the end would have spoiled them. Images of the log have the one that the table
-    had at their place, which is that of the end unless a statement of the batch changed it after them. An image shows
-    that it comes after an ALTER that adds columns by having them all; for other statements there is no telling. A
-    TRUNCATE, and a table without rows, are given with what the table looks like when the log is read, perhaps later.
-    """
-    found = [part for part in parts if part.images and not part.truncates]
-    chunks = [part.definition for part in found if part.kind == "chunk"]
-    shown = chunks or [part.definition for part in found]
-    changes = [ddl for ddl in batch.ddl if table in (ddl.table, ddl.new_name) and ddl.action != "truncate"]
-    altered = [ddl for ddl in changes if ddl.adds != ()]  # the others may choose another key, which images then show
-    if altered and not chunks:
-        if any(ddl.adds is None for ddl in altered):
-            return None
-        added = {column.name for ddl in altered for column in ddl.adds or ()}
-        shown = [definition for definition in shown if added <= definition.types.keys()]
-    fingerprints = {definition.fingerprint for definition in shown}
-    if len(fingerprints) == 1:
-        return fingerprints.pop()
-    return before.definition if before is not None and not fingerprints and not altered else None

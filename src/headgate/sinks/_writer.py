@@ -48,7 +48,8 @@ from headgate.sinks._carrier import Batch, read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._expand import SEQ_DDL
-from headgate.sinks._policy import Outcome, Target, Unseen, Work, plan_table, read_again
+from headgate.sinks._policy import Outcome, Target, Work, plan_table, read_again
+from headgate.sinks._promises import Unseen
 from headgate.sinks._span import KeySpan
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class BatchWriter:
         asked = self._asked()
         unseen = self.unseen(batch) if self.unseen is not None else {}
         works = []
-        for table in batch.tables():
+        for table in sorted({*batch.tables(), *unseen}):
             known = before.get(table)
             if known is None and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on a table we do not have
@@ -292,12 +293,25 @@ class BatchWriter:
         for number, redo in enumerate(batch.redo):
             redone = {"type": "redo", "table": redo.table, "chunk": redo.chunk, "reason": redo.reason}
             self.inbox.write(f"signals/redo-{epoch}-{number}.json", {**redone, "whole_table": redo.whole_table})
+        settles = self._settles(works)
+        if settles:
+            self.inbox.write(f"signals/settle-{epoch}.json", {"type": "settle", "gtid": str(settles)})
         for work in works:
             for text in work.warnings:
                 log.warning("%s", text)
             if work.reread is not None:
                 value = {"type": "resnapshot", "tables": [glob.escape(work.table)], "reason": work.reread}
                 self.inbox.write(f"signals/ddl-{epoch}-{encode_name(work.table)}.json", value)
+
+    def _settles(self, works: list[Work]) -> GtidSet:
+        """What must be applied before the tables whose last rows this batch brings are exact."""
+        before = self.ledger.tables()
+        settles = GtidSet()
+        for work in works:
+            known = before.get(work.table)
+            if work.state.state == "settling" and (known is None or known.state != "settling"):
+                settles |= GtidSet.parse(work.state.settles_at or "")
+        return settles
 
     def _hand_back(self, batch: Batch, states: dict[str, TableState]) -> None:
         for action in batch.header.actions:
@@ -358,6 +372,6 @@ def _tell(batch: Batch) -> None:
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])
         elif action.get("message"):
             log.info("signal %s: %s", action.get("id"), action["message"])
-        elif action.get("type") not in ("redo", "resnapshot"):
+        elif action.get("type") not in ("redo", "resnapshot", "settle"):
             tables = ", ".join(action.get("tables") or ()) or "nothing to do"
             log.info("signal %s: %s: %s", action.get("id"), action.get("type"), tables)

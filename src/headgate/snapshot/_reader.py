@@ -49,7 +49,8 @@ R ⊇ E, between E and the end of W. What follows in the log after E is applied 
 sets the row anew; a partial update sets the columns that it changed, and every column that some change between E and R
 set is set again by that same change, so after the last of them the row is what it was at R. An update or delete of a
 key that is not there has been overtaken by a later delete, and does nothing. So the table is exact again as soon as the
-changes up to R are applied.
+changes up to R are applied. R itself is not known, but W contains it: if W touches the table, a ``HighWatermark``
+follows the chunk's rows, with everything up to W's end. If W does not touch the table, the rows are exact at E.
 
 The exception is a partial update that changes the key: what it leaves out is that of the row at its old key, and after
 R another row may be there. Is there one in W, the chunk gives a ``Redo``. Where the old key belongs to a range that was
@@ -60,7 +61,7 @@ Rows that are dropped
 
 With ``Policies.window = "drop"`` the rows that W touches are left out, DBLog's way: their changes come with the
 stream. The range is exact when the changes up to W's end have been applied, as with rows that are kept, but until then
-a row may be missing rather than too new.
+a row may be missing rather than too new. A ``HighWatermark`` says so in the same way.
 
 Under locks
 ===========
@@ -106,19 +107,16 @@ from headgate.replication import (
     META_FIELDS,
     SNAPSHOT_FILE,
     SNAPSHOT_POS,
-    Ddl,
     ImageBatch,
-    LogBlock,
     LogHint,
-    WindowReader,
     canonical_schema,
-    file_number,
     op_array,
     seq_array,
 )
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
+from headgate.snapshot._log import HighWatermark, TaskLog
 from headgate.snapshot._ranges import among, in_range
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
@@ -173,10 +171,12 @@ def read_chunks(
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     only: pa.Table | None = None,
-) -> Iterator[ImageBatch | Redo]:
+) -> Iterator[ImageBatch | Redo | HighWatermark]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
     A chunk gives batches only after all that could spoil it was checked, so never both. Empty chunks give nothing.
+    With ``Policies.window`` ``keep`` or ``drop`` a ``HighWatermark`` follows the rows of a chunk whose table was
+    written meanwhile: only then is a row not as of ``executed``.
 
     :param executed: E. Read from the server's ``gtid_executed`` before this call.
     :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
@@ -205,7 +205,7 @@ def read_chunks(
         tables = _existing(connection, chunks) if locks is not None else []
         if locks is not None and tables:
             view = stack.enter_context(open_view(settings, tables, locks, check))
-        log = _TaskLog(settings, chunks, executed, server_uuid, hint, policies)
+        log = TaskLog(settings, chunks, executed, server_uuid, hint, policies)
         task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=partial == "tell", only=only)
         stamp = _Stamp(epoch, planned_us, first_ordinal, tell=partial == "tell")
         for chunk in chunks:
@@ -215,6 +215,9 @@ def read_chunks(
                 yield Redo(chunk, str(again), again.whole_table)
             else:
                 yield from stamp.batches(table, rows)
+                watermark = log.watermark(chunk.table)
+                if table.key and watermark is not None:
+                    yield watermark
 
 
 def _existing(connection: Connection, chunks: Sequence[ChunkSpec]) -> list[tuple[str, str]]:
@@ -250,119 +253,6 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
         )
 
 
-class _TaskLog:
-    """The task's one window: the log since E, sorted by table."""
-
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        chunks: Sequence[ChunkSpec],
-        executed: GtidSet,
-        server_uuid: str,
-        hint: LogHint | None,
-        policies: Policies,
-    ) -> None:
-        self._names = {chunk.table for chunk in chunks}
-        # All images: a rewind needs the before-images of updates that leave the key alone, too.
-        self._reader = WindowReader(
-            settings,
-            executed,
-            server_uuid=server_uuid,
-            tables=exact_patterns(self._names),
-            hint=hint,
-            images="all",
-            policies=policies,
-        )
-        self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
-        self.ddl: dict[str, str] = {}
-        """Tables with DDL in the window, and the first such statement."""
-        self.files: dict[int, str] = {}
-        """Names of the log files, by number."""
-        self.touched: set[str] = set()
-        self.truncated: set[str] = set()
-        self.moved: set[str] = set()
-        """Tables of which a row got another key, with an image that leaves columns out; only where rows are kept."""
-        self._logged: dict[str, TableDef] = {}
-
-    def extend(self, file: str, pos: int) -> None:
-        """Reads on to at least this position."""
-        for item in self._reader.read_to(file, pos):
-            if isinstance(item, LogBlock):
-                self.files[file_number(item.file)] = item.file
-                for name, found in _by_table(item).items():
-                    self._images(name, found)
-                self._logged.update(
-                    (image.table.full_name, image.table) for image in item.images if image.table.columns
-                )
-            elif isinstance(item, Ddl):
-                for touched in (f"{item.db}.{item.table}", item.new_name):
-                    if touched is not None and touched in self._names:
-                        self.ddl.setdefault(touched, item.statement)
-            elif item.table in self._names:  # what the log says of it cannot be read, because of DDL after it
-                self.ddl.setdefault(item.table, item.reason)
-
-    def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
-        if name not in self._names:
-            return
-        self.touched.add(name)
-        rows = [batch for batch in found if batch.num_columns > len(META_FIELDS)]
-        if len(rows) < len(found):
-            self.truncated.add(name)
-        self._waiting[name].extend(_in_order(rows))
-
-    def define(self, table: TableDef) -> TableDef:
-        """The table, with ENUM and SET members as the log has them: information_schema may show ``?`` for some."""
-        logged = self._logged.get(table.full_name)
-        return table if logged is None else table.with_members_of(logged)
-
-    def take_before(self, name: str, file: str, pos: int) -> list[pa.RecordBatch]:
-        """The same, without images that are logged at ``(file, pos)`` or after it."""
-        number = file_number(file)
-        found = []
-        for batch in self.take(name):
-            seq = batch.column("_seq")
-            files, places = (np.asarray(pc.struct_field(seq, part)) for part in ("file", "pos"))
-            found.append(batch.filter(pa.array((files < number) | ((files == number) & (places < pos)))))
-        return found
-
-    def take(self, name: str) -> list[pa.RecordBatch]:
-        """The images of a table that were read since it was last asked for, in log order."""
-        found, self._waiting[name] = self._waiting[name], []
-        return found
-
-
-def _by_table(block: LogBlock) -> dict[str, list[pa.RecordBatch]]:
-    found: dict[str, list[pa.RecordBatch]] = {}
-    for image in block.images:
-        found.setdefault(image.table.full_name, []).append(image.batch)
-    return found
-
-
-def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches of one table and block by ``_seq``: one table can have several definitions open in the log at once."""
-    if len(found) < 2:
-        return found
-    found = [_without_dictionaries(batch) for batch in found]
-    if any(batch.schema != found[0].schema for batch in found):
-        return found
-    whole = pa.Table.from_batches(found)
-    seq = whole.column("_seq")
-    keys = pa.table({name: pc.struct_field(seq, name) for name in ("file", "pos", "ordinal")})
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    return list(whole.take(order).combine_chunks().to_batches())
-
-
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without ``_gtid``, and with ``_absent`` as plain text; all batches of a definition are alike then."""
-    name, text = ABSENT_FIELD.name, pa.string()
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        batch = batch.add_column(len(META_FIELDS), pa.field(name, text), pa.nulls(batch.num_rows, text))
-    else:
-        batch = batch.set_column(index, pa.field(name, text), batch.column(index).cast(text))
-    return batch.drop_columns(["_gtid"])
-
-
 class _Task:
     """Reads chunks one after another from one view.
 
@@ -374,7 +264,7 @@ class _Task:
         self,
         connection: Connection,
         view: View,
-        log: _TaskLog,
+        log: TaskLog,
         policies: Policies,
         truncate: Literal["keep", "redo"],
         last: ChunkSpec,

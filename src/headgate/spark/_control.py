@@ -3,8 +3,8 @@
 =====================  ============================================================================
 ``hint.json``          ``{gtid, server_uuid, file, pos}``: a reader stood there when it had ``gtid``
 ``finished.json``      ``{tables: [...]}``: tables that the sinks hold completely
-``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}``, ``{type: "redo", chunk: {…}}``, or one
-                       of users (:mod:`headgate.control`)
+``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}``, ``{type: "redo", chunk: {…}}``,
+                       ``{type: "settle", gtid}``, or one of users (:mod:`headgate.control`)
 ``trouble.json``       ``{error, since_us}``: the planner cannot do its work now, and tries again
 =====================  ============================================================================
 
@@ -116,7 +116,7 @@ class ControlFolder:
 
 def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
     """When a signal was submitted, microseconds since 1970 UTC; those of the sinks come first."""
-    if signal.get("type") in ("redo", "resnapshot"):
+    if signal.get("type") in ("redo", "resnapshot", "settle"):
         return 0
     found = signal.get("submitted_us")
     return found if isinstance(found, int) else written_us

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.control import TopicPosition
-from headgate.errors import OffsetFormatError
+from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
 
@@ -91,6 +91,8 @@ class Notes:
     """Tables that are followed from this batch on without having been read."""
     initial: str | None = None
     """Where the snapshot that a stream begins with stands in the log, a GTID set, until all of it was handed out."""
+    settles: str = ""
+    """A GTID set that is to be read before the stream ends: rows that were kept or dropped are exact only then."""
     signal_table: str | None = None
     """``db.table`` whose inserts in this batch are signals."""
     topic: TopicPosition | None = None
@@ -121,6 +123,7 @@ class Notes:
             "stopped": list(self.stopped),
             "found": list(self.found),
             "initial": self.initial,
+            "settles": self.settles,
             "signal_table": self.signal_table,
             "topic": {"topic": self.topic.topic, "offset": self.topic.offset} if self.topic else None,
             "skipped": dict(self.skipped) if self.skipped else None,
@@ -151,6 +154,7 @@ class Notes:
                 stopped=tuple(str(table) for table in given.get("stopped", ())),
                 found=tuple(str(table) for table in given.get("found", ())),
                 initial=None if given.get("initial") is None else str(given["initial"]),
+                settles=str(GtidSet.parse(str(given.get("settles", "")))),
                 signal_table=None if given.get("signal_table") is None else str(given["signal_table"]),
                 topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
                 skipped=given.get("skipped"),
@@ -158,5 +162,5 @@ class Notes:
                 fresh=bool(given.get("fresh", False)),
                 anew=bool(given.get("anew", False)),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

@@ -57,6 +57,7 @@ class PastTables:
         from headgate.errors import ChunkRetryError
         from headgate.gtid import GtidSet
         from headgate.mysql import Connection
+        from headgate.replication import ImageBatch
         from headgate.snapshot import Chunk, Redo, read_chunks
         from headgate.spark._rows import typed_batch, typed_fields
 
@@ -75,7 +76,8 @@ class PastTables:
         ):  # fmt: skip
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
-            found.append(typed_batch(item, schema, options.images, tell=True))
+            if isinstance(item, ImageBatch):
+                found.append(typed_batch(item, schema, options.images, tell=True))
         return self._spark.createDataFrame(pa.Table.from_batches(found, schema), spark_schema)
 
     def key_frame(self, table: str, keys: list[Key]) -> DataFrame:

@@ -157,8 +157,9 @@ class Planner:
     def freeze(self) -> None:
         """From now on take nothing that is committed later (``Trigger.AvailableNow``).
 
-        With one exception: a chunk that gave nothing, because its table was altered while it was read, can only be read
-        as of a later end, so the end is moved for it.
+        With two exceptions, for which the end is moved: a chunk that gave nothing, because its table was altered while
+        it was read, can only be read as of a later end; rows that were kept or dropped while they were read are exact
+        only once the changes up to then are applied.
         """
         self._target = self._retried(lambda: self._server.state(whole=True).executed)
 
@@ -328,6 +329,9 @@ class Planner:
             discover=self._discovers and (moved or not self._looked or before != self._options.patterns),
             patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
         )  # fmt: skip
+        plan.settles -= had
+        if self._target is not None:
+            self._target |= plan.settles
         waits = plan.blocks
         end, cuts = (had, ()) if waits or self._is_read(plan) else self._end(had, state, begin, max_rows)
         plan.stand(str(end))
@@ -391,7 +395,7 @@ class Planner:
 
     def _is_read(self, plan: SnapshotPlan) -> bool:
         """Whether a stream that is for reading tables only has done so: changes are of no use to it then."""
-        return self._options.snapshot_mode == "initial_only" and not plan.pending
+        return self._options.snapshot_mode == "initial_only" and not plan.pending and not plan.settles
 
     def _still(self, had: GtidSet) -> bool:
         """Whether the server has nothing new: the one question that an idle stream asks."""

@@ -1,6 +1,7 @@
 """Signals become changes of the snapshot plan: ``headgate.control`` says what users' signals mean, this what they do.
 
-``redo`` and ``resnapshot`` come from the sinks. A signal is taken once: its id is kept in the offset for as long as its
+``redo``, ``resnapshot`` and ``settle`` (rows are exact once a set is applied: a stream that is to end reads so far)
+come from the sinks. A signal is taken once: its id is kept in the offset for as long as its
 file is there. A bad signal never stops the stream: what is wrong becomes an ``error`` in its action, and it is done
 with. Only a ``redo`` that names no table raises: it speaks of rows that are missing. What follows a signal gives
 back its action's fields beside ``id`` and ``type``.
@@ -37,6 +38,7 @@ from urllib.parse import unquote
 from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
+from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 from headgate.spark._notes import Reading
 from headgate.spark._readings import Refusal, check_reading
@@ -127,6 +129,9 @@ def _take(
     kind = signal.get("type")
     if kind == "redo":
         return _take_redo(plan, name, signal)
+    if kind == "settle":
+        plan.settles |= GtidSet.parse(str(signal.get("gtid")))
+        return {}
     if kind != "resnapshot":
         if "problem" in signal:
             raise ConfigError(str(signal["problem"]))

@@ -38,7 +38,7 @@ from headgate.replication import (
     file_number,
     read_range,
 )
-from headgate.snapshot import Redo, TableLocks, read_chunks
+from headgate.snapshot import HighWatermark, Redo, TableLocks, read_chunks
 from headgate.spark._tasks import Task, Unread
 
 __all__ = [
@@ -94,8 +94,8 @@ def read_task(
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     truncate: Literal["keep", "redo"] = "redo",
-) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Inserted | RangeEnd]:
-    """Everything of a task: images (those of unread ranges left out), statements, signals, chunks that gave nothing.
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | HighWatermark | Inserted | RangeEnd]:
+    """Everything of a task: images (those of unread ranges left out), statements, signals, what becomes of chunks.
 
     :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
     :param locks: how chunks lock their tables, if at all.
@@ -249,6 +249,8 @@ def carrier_rows(
         elif isinstance(item, Redo):
             silent.discard(item.chunk.table)
             yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())
+        elif isinstance(item, HighWatermark):
+            yield _row(item.table, "watermark", None, 0, json.dumps({"gtid": str(item.gtid)}).encode())
         elif item.file:
             value = {"server_uuid": item.server_uuid, "file": item.file, "pos": item.pos, "gtid": str(item.gtid)}
             yield _row(None, "end", None, 0, json.dumps(value).encode())

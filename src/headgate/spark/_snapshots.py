@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
 from headgate.errors import ConfigError, DefiniteServerError
+from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
 from headgate.spark._notes import Notes, Reading
 from headgate.spark._readings import Refusal, check_reading
@@ -63,6 +64,8 @@ class SnapshotPlan:
     readings: dict[str, Reading] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     found: set[str] = field(default_factory=set)
+    settles: GtidSet = field(default_factory=GtidSet)
+    """What the stream reads before it ends, because rows that were kept or dropped are exact only then."""
     position: str = ""
     """The server's GTID set at this planning, for messages."""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -84,7 +87,7 @@ class SnapshotPlan:
             active=dict(state.active), queue=list(state.queue), done=list(state.done), redo=list(notes.redo),
             append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), paused=notes.paused,
             readings=dict(notes.readings), stopped=set(notes.stopped), initial=notes.initial,
-            found=set(notes.found if notes.fresh else ()), **given,
+            found=set(notes.found if notes.fresh else ()), settles=GtidSet.parse(notes.settles), **given,
         )  # fmt: skip
         plan.begun = frozenset(plan.being_read())
         return plan
@@ -101,7 +104,7 @@ class SnapshotPlan:
             append=tuple(sorted(self.append & known)), reread=tuple(sorted(self.reread)), paused=self.paused,
             readings={table: reading for table, reading in self.readings.items() if table in known},
             stopped=tuple(sorted(self.stopped)), found=tuple(sorted(self.found & self.stopped)),
-            initial=self.initial, **given,
+            initial=self.initial, settles=str(self.settles), **given,
         )  # fmt: skip
 
     @property

@@ -10,14 +10,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.lake import Status
+from headgate.lake import TABLE_STATES, Status
 from headgate.ui._pipelines import View
 
 __all__ = ["CONTENT_TYPE", "METRICS", "exposition"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-
-_TABLE_STATES: Final = ("snapshotting", "live", "filtered", "stale", "stopped")
 
 METRICS: Final[dict[str, str]] = {
     "headgate_up": "1 if the pipeline runs, else 0",
@@ -91,7 +89,7 @@ def _of_pipeline(view: View) -> Iterator[tuple[str, float]]:
 
 def _of_tables(status: Status) -> Iterator[tuple[str, list[str], float]]:
     for name, table in status.tables.items():
-        for state in _TABLE_STATES:
+        for state in TABLE_STATES:
             yield "headgate_table_state", [name, state], float(table.state == state)
         yield "headgate_table_changes_total", [name], float(table.images)
         yield "headgate_table_rows_total", [name], float(table.rows)

@@ -16,7 +16,7 @@ __all__ = ["View", "Watched", "watch"]
 
 _NOT_FROM_AFAR = ("url", "password_env", "password_file")
 """Keys of ``[source]``: whoever could change them could have the password sent to a server of theirs."""
-_ORDER = {"stopped": 0, "stale": 1, "snapshotting": 2}
+_ORDER = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 3}
 """What needs care comes first."""
 
 
@@ -106,7 +106,7 @@ class View:
     def tables(self) -> list[tuple[str, TableStatus]]:
         """What needs care first, then by name."""
         tables = self.status.tables.items() if self.status else ()
-        return sorted(tables, key=lambda found: (_ORDER.get(found[1].state, 3), found[0]))
+        return sorted(tables, key=lambda found: (_ORDER.get(found[1].state, len(_ORDER)), found[0]))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values: the status file's content and ``condition``; ``problem`` if there is one."""

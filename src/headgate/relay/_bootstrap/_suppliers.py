@@ -26,7 +26,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import SnapshotProgress
 from headgate.relay._sources import LogicalSource
-from headgate.replication import META_FIELDS, LogHint
+from headgate.replication import META_FIELDS, ImageBatch, LogHint
 from headgate.snapshot import Chunk, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 
 __all__ = [
@@ -165,7 +165,7 @@ class ChunkSupplier:
         for item in found:
             if isinstance(item, Redo):
                 raise (PlanGoneError if item.whole_table else PartGoneError)(f"{source.table}: {item.reason}")
-        images = [item for item in found if not isinstance(item, Redo)]
+        images = [item for item in found if isinstance(item, ImageBatch)]
         if not images:
             return None
         table = images[0].table
