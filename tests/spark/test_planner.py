@@ -21,7 +21,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.spark._notes import Notes
 from headgate.spark._options import Options
-from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTopic, Stream, gtids
+from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTarget, FakeTopic, Stream, gtids
 
 BASE = {"url": "mysql://u@h", "tables": "d.*", "chunk_rows": "4", "slots": "2", "retry_seconds": "30"}
 
@@ -475,6 +475,23 @@ def test_available_now_moves_its_end_for_chunks_that_gave_nothing_but_not_for_ev
     run.restart()
     run.drain()
     assert run.sink.targets["d.a"].live
+
+
+@pytest.mark.parametrize("mode", ["initial", "initial_only"])
+def test_a_run_that_ends_reads_just_until_rows_that_were_kept_are_exact(mode: str) -> None:
+    server = source(("d.a", 6))
+    run = stream(server, snapshot_mode=mode)
+    run.planner.freeze()
+    while not run.sink.targets.get("d.a", FakeTarget()).live:
+        assert run.batch()
+    for value in range(4):
+        server.commit(("d.a", "put", value, 1))
+    run.control.files["signals/settle-1"] = {"type": "settle", "gtid": str(gtids(2))}
+    run.drain()
+    assert run.offset.gtid_set == gtids(2)
+    run.control.files["signals/settle-2"] = {"type": "settle", "gtid": "nonsense"}
+    assert run.batch()
+    assert "not a GTID set" in run.headers[-1]["actions"][0]["error"]
 
 
 def including(run: Stream, patterns: str, **options: str) -> None:
