@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -70,7 +70,7 @@ class Consumers:
             target=_consume, args=(port, count, sources, since, until, warm, self._stop, theirs), daemon=True
         )
 
-    def __enter__(self) -> Consumers:
+    def __enter__(self) -> Self:
         self._process.start()
         if not self._answer.poll(_PATIENCE_SECONDS) or self._answer.recv() != "ready":
             raise RuntimeError("the consumers did not start")

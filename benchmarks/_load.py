@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ class SteadyWriter:
             target=_write, args=(address, transactions, rate, group, self._stop, theirs), daemon=True
         )
 
-    def __enter__(self) -> SteadyWriter:
+    def __enter__(self) -> Self:
         self._process.start()
         return self
 

@@ -41,7 +41,7 @@ ORDERS = TableDef(
     (0,),
 )
 _STATUSES = ("new", "paid", "shipped", "delivered", "cancelled")
-_EPOCH = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
 
 def orders(rows: int) -> list[tuple[int, int, str, int, str | None, dt.datetime, int, int]]:
@@ -87,7 +87,7 @@ def text_cells(row: tuple[int, int, str, int, str | None, dt.datetime, int, int]
     """One row's values as a result set has them."""
     number, customer, status, cents, note, created, updated, flag = row
     amount = f"{'-' if cents < 0 else ''}{abs(cents) // 100}.{abs(cents) % 100:02d}"
-    stamp = dt.datetime.fromtimestamp(updated, dt.timezone.utc)
+    stamp = dt.datetime.fromtimestamp(updated, dt.UTC)
     texts = (
         number,
         customer,

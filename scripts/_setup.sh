@@ -75,10 +75,17 @@ fi
 
 # --- Python packages --------------------------------------------------------------------------------------------------
 
-find_python() { # the first Python 3.10 to 3.14: compiled packages exist for these
+# The supported versions, oldest first: the classifiers in pyproject.toml.
+pythons=$(sed -n 's/^ *"Programming Language :: Python :: \(3\.[0-9]*\)",$/\1/p' pyproject.toml | paste -sd ' ' -)
+
+is_supported() {
+    "$1" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv[1].split())' "$pythons" 2>/dev/null
+}
+
+find_python() { # the first of a supported version
     local name
-    for name in ${HEADGATE_PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10 python3.14 python /usr/bin/python3; do
-        if "$name" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' 2>/dev/null; then
+    for name in ${HEADGATE_PYTHON:-} python3 $(printf 'python%s ' $pythons) python /usr/bin/python3; do
+        if is_supported "$name"; then
             command -v "$name"
             return 0
         fi
@@ -88,8 +95,8 @@ find_python() { # the first Python 3.10 to 3.14: compiled packages exist for the
 
 make_venv() {
     local python
-    python=$(find_python) || { apt_install python3-venv && python=$(find_python); } ||
-        fail "Python 3.10 to 3.14 is missing: install it (Debian, Ubuntu: sudo apt-get install python3-venv)"
+    python=$(find_python) || { apt_install $(printf 'python%s-venv ' $pythons) && python=$(find_python); } ||
+        fail "no Python of these versions: $pythons: install one (Debian, Ubuntu: sudo apt-get install python3.X-venv)"
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         say "installing Python's venv (apt)"
         apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" python3-venv ||
@@ -98,17 +105,25 @@ make_venv() {
     "$python" -m venv .venv || fail "$python -m venv .venv failed"
 }
 
-stamp=.venv/.headgate-stamp
 # What is installed depends on the project's part of pyproject.toml, not on the tools' settings after it.
 wanted=$({ echo "$root"; sed '/^\[tool\.pytest/,$d' pyproject.toml; cat constraints.txt; } | sha256sum | cut -d' ' -f1)
-if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
-    say "installing the Python packages into .venv (once; a few minutes on a slow line)"
-    .venv/bin/python -c '' 2>/dev/null || { rm -rf .venv && make_venv; }
-    quietly .venv/bin/python -m pip install -q --upgrade -c constraints.txt pip ||
+
+is_done() { # "$wanted" was done: the stamp says so
+    [ "$(cat "$1" 2>/dev/null)" = "$wanted" ]
+}
+
+install_packages() { # into a virtualenv
+    quietly "$1/bin/python" -m pip install -q --upgrade -c constraints.txt pip ||
         fail "pip cannot reach a package index: see the lines above"
-    quietly .venv/bin/python -m pip install -q -c constraints.txt -e ".[demo]" --group dev ||
+    quietly "$1/bin/python" -m pip install -q -c constraints.txt -e ".[demo]" --group dev ||
         fail "the Python packages could not be installed: see the lines above"
-    echo "$wanted" >"$stamp"
+    echo "$wanted" >"$1/.headgate-stamp"
+}
+
+if ! is_done .venv/.headgate-stamp; then
+    say "installing the Python packages into .venv (once; a few minutes on a slow line)"
+    is_supported .venv/bin/python || { rm -rf .venv && make_venv; }
+    install_packages .venv
 fi
 export PATH="$root/.venv/bin:$PATH"
 export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$cache/numba}" # one place for the driver, Spark's workers and the tests

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["Browser", "find_chromium"]
 
@@ -63,7 +63,7 @@ class Browser:
             self.send(f"{domain}.enable")
         self.send("Page.setLifecycleEventsEnabled", enabled=True)
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -17,7 +17,7 @@ def make_certificates(folder: Path) -> tuple[str, str, str]:
     """An authority and a certificate for 127.0.0.1, good as server's and client's; paths of ca, cert, key."""
     authority, own = (rsa.generate_private_key(65537, 2048) for _ in range(2))
     names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in ("test ca", "test server")]
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
 
     def certificate(subject: x509.Name, public: rsa.RSAPublicKey, extension: x509.ExtensionType) -> x509.Certificate:
         return (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -12,16 +14,30 @@ import pytest
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what it is sent; answers with ``code``."""
+    """Keeps what it is sent; answers with ``code``.
 
-    def __init__(self) -> None:
+    :param tls: the server's certificate and key.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.posts: list[tuple[str, dict[str, str], Any]] = []
         self.code = 200
         super().__init__(("127.0.0.1", 0), _Handler)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.server_address[1]}/hook"
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+    @contextmanager
+    def serving(self) -> Iterator[Receiver]:
+        """Answers in a thread."""
+        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
+        with self:
+            thread.start()
+            try:
+                yield self
+            finally:
+                self.shutdown()
+                thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -41,9 +57,5 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with Receiver().serving() as server:
         yield server
-        server.shutdown()
-        thread.join()

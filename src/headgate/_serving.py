@@ -8,7 +8,7 @@ import ssl
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -71,7 +71,7 @@ class Serving:
             target=self._server.run, kwargs={"sockets": [self._socket]}, name=name, daemon=True
         )
 
-    def __enter__(self) -> Serving:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

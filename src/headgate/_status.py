@@ -26,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 from headgate._places import transactions
 from headgate.errors import HeadgateError
@@ -93,7 +94,7 @@ class StatusWriter:
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
 
-    def __enter__(self) -> StatusWriter:
+    def __enter__(self) -> Self:
         self._take_over()
         with contextlib.suppress(OSError):
             self._inbox.delete("trouble.json")

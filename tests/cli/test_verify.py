@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_a_table(result: TableResult, lines: list[str], capsys: pytest.CaptureFi
 
 
 def row(epoch: int) -> LedgerRow:
-    return LedgerRow(0, epoch, f"u:1-{epoch}", datetime.now(timezone.utc), {})
+    return LedgerRow(0, epoch, f"u:1-{epoch}", datetime.now(UTC), {})
 
 
 class Ledger:

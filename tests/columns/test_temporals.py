@@ -68,9 +68,9 @@ STAMPS = st.datetimes(dt.datetime(1970, 1, 1, 0, 0, 1), dt.datetime(2106, 2, 7, 
 
 @given(DIGITS, st.lists(STAMPS))
 def test_timestamps(digits: int, stamps: list[dt.datetime]) -> None:
-    stamps = [cut(stamp, digits).replace(tzinfo=dt.timezone.utc) for stamp in stamps]
+    stamps = [cut(stamp, digits).replace(tzinfo=dt.UTC) for stamp in stamps]
     column = Column("c", "timestamp", scale=digits)
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     logged = [
         ((stamp - epoch) // dt.timedelta(seconds=1)).to_bytes(4, "big") + fraction(stamp.microsecond, digits)
         for stamp in stamps

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
 
 from headgate.control import LogChannel, Notification, WebhookChannel
 from headgate.errors import NotificationError
+from tests.certificates import make_certificates
 from tests.fix_webhook import Receiver
 from tests.logged import logged_here
 
@@ -27,6 +29,18 @@ def test_a_post_for_each(receiver: Receiver, tmp_path: Path) -> None:
     assert headers["Idempotency-Key"] == "e1"
     assert headers["Authorization"] == "Bearer secret-1"
     assert body == {**ONE.to_dict(), "epoch": 5}
+
+
+def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca, certificate, key = make_certificates(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with Receiver(tls).serving() as receiver:
+        with pytest.raises(NotificationError, match=r"cannot be reached: .*certificate verify failed"):
+            WebhookChannel(receiver.url, timeout_seconds=60).send(5, [ONE])
+        monkeypatch.setenv("SSL_CERT_FILE", ca)  # the system's certificates
+        WebhookChannel(receiver.url, timeout_seconds=60).send(5, [ONE])
+    assert [body["id"] for _, _, body in receiver.posts] == [ONE.id]
 
 
 @pytest.mark.parametrize("code", [301, 400, 404, 503, 599])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -28,13 +28,13 @@ COLUMNS = (
 ROWS: list[tuple[Any, ...]] = [
     (
         1, 2, 3, 4, 1.5, -0.1, True, Decimal("12345.67"), Decimal("1234567890123456789012345678.0123456789"),
-        date(1, 1, 1), datetime(1000, 1, 1, 0, 0, 0, 1), datetime(1582, 10, 4, 23, 59, 59, 999_999, timezone.utc),
+        date(1, 1, 1), datetime(1000, 1, 1, 0, 0, 0, 1), datetime(1582, 10, 4, 23, 59, 59, 999_999, UTC),
         "a", b"\x00\xff", ["x", None], (1, 2, 3, 4),
     ),
     (
         -128, -32768, -(2**31), -(2**63), -3.0e38, 1e308, False, Decimal("-99999.99"),
         Decimal("-9999999999999999999999999999.9999999999"), date(9999, 12, 31),
-        datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(2038, 1, 19, 3, 14, 7, 999_999, timezone.utc),
+        datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(2038, 1, 19, 3, 14, 7, 999_999, UTC),
         "\U0001f600" * 40, b"", [], (9, 2, 3, 2**60),
     ),
     (None,) * 16,

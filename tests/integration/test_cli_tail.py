@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +93,10 @@ def test_inserts_updates_deletes_truncate_and_ddl(since: Since) -> None:
 
 def test_the_place_of_a_change(since: Since) -> None:
     since.do("CREATE TABLE t (id INT PRIMARY KEY)")
-    before = datetime.now(timezone.utc)
+    before = datetime.now(UTC)
     since.do("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2), (3)")
     since.do("INSERT INTO t VALUES (4)")
-    after = datetime.now(timezone.utc)
+    after = datetime.now(UTC)
     _, one, two, three, four = since.changes()
     assert one["db"] == since.db
     assert one["gtid"] == two["gtid"] == three["gtid"] != four["gtid"]
@@ -106,7 +106,7 @@ def test_the_place_of_a_change(since: Since) -> None:
     assert "Write_rows" in {positions[change["pos"]] for change in (one, two, four)}
     for change in (one, four):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", change["ts"])
-        committed = datetime.fromisoformat(change["ts"].removesuffix("Z")).replace(tzinfo=timezone.utc)
+        committed = datetime.fromisoformat(change["ts"].removesuffix("Z")).replace(tzinfo=UTC)
         assert before <= committed <= after
 
 

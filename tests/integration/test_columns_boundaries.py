@@ -123,7 +123,7 @@ def check(at: Stretch, family: Family) -> None:
 
 def moments(*texts: str, utc: bool = False) -> list[dt.datetime]:
     found = [dt.datetime.fromisoformat(text) for text in texts]
-    return [one.replace(tzinfo=dt.timezone.utc) for one in found] if utc else found
+    return [one.replace(tzinfo=dt.UTC) for one in found] if utc else found
 
 
 def single(value: float) -> float:

@@ -214,7 +214,7 @@ def test_temporals(case: Case) -> None:
 
 
 def utc(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts, tzinfo=dt.timezone.utc)  # type: ignore[arg-type, misc]
+    return dt.datetime(*parts, tzinfo=dt.UTC)  # type: ignore[arg-type, misc]
 
 
 def test_year_zero(case: Case) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pymysql
 import pytest
@@ -160,7 +160,7 @@ class Writers:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(WRITERS)]
 
-    def __enter__(self) -> Writers:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import fastavro
@@ -243,7 +243,7 @@ class Process:
     def __init__(self, file: Path, *more: str) -> None:
         self._command = [sys.executable, "-m", "headgate.cli", "relay", "--sources", str(file), "--port", "0", *more]
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             self._command,
             env={**os.environ, "PYTHONPATH": SRC},
@@ -277,7 +277,7 @@ class Writer:
         self.transactions = 0
         self.error: Exception | None = None
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import fastavro
@@ -345,7 +345,7 @@ class Relays:
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 
-    def __enter__(self) -> Relays:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -470,7 +470,7 @@ class Ledger:
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         self.write(20)
         self._thread.start()
         return self

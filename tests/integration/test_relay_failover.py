@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import fastavro
@@ -55,7 +55,7 @@ class Writer:
         self.error: Exception | None = None
         self.transactions = 0
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -126,7 +126,7 @@ class Puller:
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 
-    def __enter__(self) -> Puller:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -223,7 +223,7 @@ class Keeper(Consumer):
         except BaseException as error:  # noqa: BLE001 - told by the test
             self.error = error
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -169,7 +169,7 @@ class Changes:
         self._thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
 
-    def __enter__(self) -> Changes:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

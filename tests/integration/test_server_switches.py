@@ -121,7 +121,7 @@ def test_time_zones_of_server_and_session(log: Log) -> None:
         "SET time_zone = '-02:30'", "INSERT INTO t VALUES (2, '2024-03-30 23:00:00.125', '2024-03-31 10:30:00', NULL)"
     )
     log.do("SET GLOBAL time_zone = 'SYSTEM'", "UPDATE t SET d = d + INTERVAL 1 SECOND WHERE id = 2")
-    instant = dt.datetime(2024, 3, 31, 1, 30, 0, 125000, tzinfo=dt.timezone.utc)
+    instant = dt.datetime(2024, 3, 31, 1, 30, 0, 125000, tzinfo=dt.UTC)
     rows = log.rows()
     assert [(row["id"], row["ts"]) for row in rows] == [(1, instant), (2, instant), (2, instant), (2, instant)]
     assert [row["d"].second for row in rows] == [0, 0, 0, 1]

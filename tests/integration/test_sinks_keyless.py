@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ def test_rows_that_differ_have_different_hashes(spark: SparkSession) -> None:
         *[{"a": "x", "b": "yz"}, {"a": "xy", "b": "z"}, {"a": "1", "n": 1}, {"n": 1}, {"n": -1}, {"n": 11}],
         *[{"d": value} for value in (0.0, -0.0, 0.1, 0.1 + 2**-56, 1e300)],
         *[{"x": value} for value in (b"", b"\0", b"\0\0", b"1")],
-        *[{"t": when.replace(tzinfo=timezone.utc)}, {"t": when.replace(hour=1, tzinfo=timezone.utc)}],
+        *[{"t": when.replace(tzinfo=UTC)}, {"t": when.replace(hour=1, tzinfo=UTC)}],
         *[{"u": when}, {"u": when.replace(microsecond=6)}, {"day": date(2024, 3, 31)}],
         *[{"m": Decimal("1.10")}, {"m": Decimal("11.00")}],
         *[{"g": (0, b"a")}, {"g": (1, b"a")}, {"g": (0, b"")}, {"v": [1.0, 2.0]}, {"v": [1.0]}, {"v": []}],

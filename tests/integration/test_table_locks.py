@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import pymysql
 import pytest
@@ -103,7 +103,7 @@ class Writers:
         except pymysql.err.MySQLError as error:
             self.failures.append(error)
 
-    def __enter__(self) -> Writers:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

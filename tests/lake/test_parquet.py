@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def test_times_are_cut_to_milliseconds() -> None:
     table = pa.table(
         {
             "plain": pa.array([moment], pa.timestamp("us")),
-            "zoned": pa.array([moment.replace(tzinfo=timezone.utc)], pa.timestamp("us", "UTC")),
+            "zoned": pa.array([moment.replace(tzinfo=UTC)], pa.timestamp("us", "UTC")),
             "day": pa.array([date(7, 1, 2)], pa.date32()),
         }
     )

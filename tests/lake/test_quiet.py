@@ -19,7 +19,8 @@ from headgate.lake._quiet import quiet_start
 with quiet_start():
     child = subprocess.Popen(["sh", "-c", "echo 'WARNING: Using incubator modules: x' >&2; echo 'Error: no memory' >&2;"
                               " read line; echo 'late error' >&2; printf 'end'  >&2"], stdin=subprocess.PIPE)
-print("own", file=sys.stderr, flush=True)
+sys.stderr.write("own\\n")  # one write, also with PYTHONUNBUFFERED; print makes two
+sys.stderr.flush()
 child.communicate(b"go\\n")
 import threading
 [t.join(120) for t in threading.enumerate() if t.name == "headgate-stderr"]

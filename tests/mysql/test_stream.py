@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ def tls_pair(tmp_path: Path) -> Iterator[tuple[ssl.SSLSocket, ssl.SSLSocket]]:
     """A connection with TLS, its client's end first."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "db")])
-    begin = datetime.now(timezone.utc) - timedelta(days=1)
+    begin = datetime.now(UTC) - timedelta(days=1)
     made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     made = made.serial_number(1).not_valid_before(begin).not_valid_after(begin + timedelta(days=2))
     pem = key.private_bytes(

@@ -58,7 +58,7 @@ COLUMNS = (
     Column("raw", "varbinary", length=9), Column("doc", "json"), Column("place", "geometry"), Column("v", "vector"),
 )  # fmt: skip
 TABLE = TableDef("d", "t", COLUMNS, (0,))
-UTC = dt.timezone.utc
+UTC = dt.UTC
 DAYS = st.dates(dt.date(1000, 1, 1), dt.date(9999, 12, 31))
 TIMES = st.datetimes(dt.datetime(1000, 1, 1), dt.datetime(9999, 12, 31))
 

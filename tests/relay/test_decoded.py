@@ -77,7 +77,7 @@ def test_rows_as_json_lines(relay: Served) -> None:
 def test_rows_as_arrow(relay: Served) -> None:
     persons, animals = tables(ask(relay, output="arrow"))
     assert persons.schema.metadata == {b"source": NAME.encode(), b"source_id": b"40", b"version": b"1"}
-    stamp = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.timezone.utc)
+    stamp = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
     assert persons.cast(
         pa.schema([one.with_type(pa.timestamp("us", tz="UTC")) if one.name == "_ts" else one for one in persons.schema])
     ).to_pylist()[3] == {

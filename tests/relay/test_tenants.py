@@ -286,6 +286,9 @@ def test_a_client_with_a_token_over_tls(relay: Served, tmp_path: Path) -> None:
         client = RelayClient(serving.url, [PET_NAME], Taker(), access=Access(PETS, authority))
         client.run()
         assert [one.source for one in found] == [PET_NAME]
+        client = RelayClient(serving.url, [PET_NAME], Taker(), access=Access(PETS))
+        with pytest.raises(ConfigError, match=r"certificate of the relay .* cannot be verified .*: ca_file names"):
+            client.run()
         client = RelayClient(serving.url, [], Taker(), access=Access("wrong-0123456789", authority))
         with pytest.raises(ConfigError, match="a token is needed"):
             client.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -46,9 +46,6 @@ def test_a_member_that_information_schema_cannot_show_has_no_number(kind: str, t
     with pytest.raises(SnapshotRefusedError, match="😀") as found:
         decided(column, pa.array(["a", text]), "1", "2")
     assert found.value.column == "k"
-
-
-UTC = timezone.utc
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -47,7 +47,7 @@ _AT_ONCE: Final = 10_000
 """Lines that are put together in memory."""
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How lines are written."""
 
     json = "json"

@@ -322,7 +322,7 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
 def _line(event: Event, partition: int | None) -> str:
     """One event as JSON; what JSON lacks as in docs/json-lines.md."""
-    stamp = dt.datetime.fromtimestamp(event.stamp_ns // 1000 / 1_000_000, dt.timezone.utc)
+    stamp = dt.datetime.fromtimestamp(event.stamp_ns // 1000 / 1_000_000, dt.UTC)
     key = event.key if isinstance(event.key, int) else event.key.decode("utf-8", "replace")
     value = {
         "source": event.source, "scn": event.scn, "opcode": event.opcode, "key": key,

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["Interrupts", "on_interrupt"]
 
@@ -40,7 +40,7 @@ class Interrupts:
         self._count = 0
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self

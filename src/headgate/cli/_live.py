@@ -14,6 +14,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -136,7 +137,7 @@ class LogView(_View):
     def begins(self) -> None:
         log.info("Spark has started")
 
-    def __enter__(self) -> LogView:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -153,7 +154,7 @@ class LiveView(_View):
         self._status: Status | None = None
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=1, transient=False)
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         self._live.start(refresh=True)
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -45,7 +46,7 @@ class SnapshotProgress:
         if task.total is not None and task.completed > task.total:  # the estimate was too low
             self._progress.update(bar, total=task.completed)
 
-    def __enter__(self) -> SnapshotProgress:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["signal"]
 
 
-class Action(str, Enum):
+class Action(StrEnum):
     """The signals, in Debezium's names."""
 
     execute_snapshot = "execute-snapshot"
@@ -25,7 +25,7 @@ class Action(str, Enum):
     log = "log"
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """How a snapshot is read."""
 
     incremental = "incremental"

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from enum import Enum
+from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -55,22 +55,22 @@ _ATTEMPTS: Final = 20
 _CHUNKS_AT_ONCE: Final = 16
 
 
-class _Format(str, Enum):
+class _Format(StrEnum):
     json = "json"
 
 
-class _Window(str, Enum):
+class _Window(StrEnum):
     rewind = "rewind"
     keep = "keep"
 
 
-class _Watermark(str, Enum):
+class _Watermark(StrEnum):
     gtid = "gtid"
     signal_table = "signal-table"
     lock = "lock"
 
 
-class _Hold(str, Enum):
+class _Hold(StrEnum):
     setup = "setup"
     read = "read"
 

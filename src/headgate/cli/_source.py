@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from headgate._places import LogPlace, end_of, file_number, places_before
@@ -102,12 +102,12 @@ def _time_in(start: str) -> int | None:
         raise ConfigError(f"--from is {start!r}; a time looks like 2026-11-21T10:00:00Z") from None
     if at.tzinfo is None:
         raise ConfigError(f"--from is {start!r}: say in which zone, as in {start}Z or {start}+01:00")
-    if at > datetime.now(timezone.utc):
+    if at > datetime.now(UTC):
         raise ConfigError(f"--from is {start!r}, which is yet to come; current means now")
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE: Final = re.compile(r"\S*\.([0-9]{1,9}):([0-9]{1,13})")
 
 

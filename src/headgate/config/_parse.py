@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,6 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     :param folder: where relative paths in it start (the working directory).
     :raises ConfigError: not TOML, or a wrong key or value.
     """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from headgate.control._events import Notification
 
@@ -105,7 +105,7 @@ class Courier:
             for carrier in self._carriers:
                 carrier.add(epoch, notifications)
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> Self:
         for carrier in self._carriers:
             carrier.start()
         return self

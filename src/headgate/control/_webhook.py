@@ -15,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from headgate._tls import client_context
 from headgate.control._events import Notification
 from headgate.errors import NotificationError
 
@@ -40,7 +41,7 @@ class WebhookChannel:
 
     def __init__(self, url: str, *, token_file: str | None = None, timeout_seconds: float = 10) -> None:
         self._url, self._token_file, self._timeout = url, token_file, timeout_seconds
-        self._opener = urllib.request.build_opener(_AsItIs)
+        self._opener = urllib.request.build_opener(_AsItIs, urllib.request.HTTPSHandler(context=client_context()))
 
     def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
         """Post each of a batch's notifications.

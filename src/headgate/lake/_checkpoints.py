@@ -159,7 +159,7 @@ class TableCheckpoint:
         row = {
             "consumer": self._consumer, "partition": self._partition, "generation": generation,
             "scn": None if text is None else json.loads(text).get("windowScn"), "checkpoint": text,
-            "updated": dt.datetime.now(dt.timezone.utc),
+            "updated": dt.datetime.now(dt.UTC),
         }  # fmt: skip
         place = f"t.consumer = {_text(self._consumer)} AND t.partition = {self._partition}"
         counts = (

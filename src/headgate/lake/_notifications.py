@@ -7,7 +7,7 @@ Delta leaves out a commit whose version is not above the last one of the same ap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headgate.control import Notification
@@ -56,4 +56,4 @@ class TableChannel:
 
 
 def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

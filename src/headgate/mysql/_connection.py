@@ -13,10 +13,11 @@ import socket
 import ssl
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pymysql
 
+from headgate._tls import client_context
 from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, ServerSettingError
 from headgate.mysql._errors import foreign_errors
 from headgate.mysql._settings import ConnectionSettings
@@ -119,7 +120,7 @@ class Connection:
             elif self._driver.open:
                 self._driver.close()
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -189,14 +190,12 @@ def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
         if settings.tls_ca is None and not settings.tls.startswith("verify_"):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # reading the system's certificates takes 50 ms
         else:
-            context = ssl.create_default_context(cafile=settings.tls_ca)
+            context = client_context(settings.tls_ca)
         if settings.tls_cert is not None:
             context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
         files = ", ".join(str(f) for f in (settings.tls_ca, settings.tls_cert, settings.tls_key) if f)
         raise ConfigError(f"cannot use the TLS files {files}: {error.strerror or error}") from None
-    # The certificates that MySQL makes for itself have no key-usage extension, which the strict check wants.
-    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     context.check_hostname = settings.tls == "verify_identity"
     context.verify_mode = ssl.CERT_REQUIRED if settings.tls.startswith("verify_") else ssl.CERT_NONE
     return context

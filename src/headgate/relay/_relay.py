@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from headgate._policies import Policies
 from headgate.errors import ConfigError
@@ -130,7 +130,7 @@ class Relay:
         folder = self.config.state
         return folder / f"partition-{source.id}" if folder is not None and self.config.disk_bytes else None
 
-    def __enter__(self) -> Relay:
+    def __enter__(self) -> Self:
         """:raises HeadgateError: a server cannot be asked, or a table cannot be followed."""
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._held)

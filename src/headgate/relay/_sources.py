@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -357,10 +357,6 @@ def _without_password(uri: str) -> str:
 
 
 def _from_toml(text: str, file: Path) -> RelayConfig:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
         given = _Toml.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:

@@ -46,6 +46,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Self
 
 from headgate.binlog import TableMap
 from headgate.catalog import NamedTable, TableDef, ambiguous, fit_table, load_table
@@ -87,7 +88,7 @@ class Definitions:
         self._connection: Connection | None = None
         self._began = False
 
-    def __enter__(self) -> Definitions:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

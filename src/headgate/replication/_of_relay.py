@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 
 from headgate import errors
 from headgate._answers import LONGEST_SECONDS, may_pass, seconds_to_wait
+from headgate._tls import client_context
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -200,7 +201,7 @@ class LogOfRelay:
 
     def _context(self) -> ssl.SSLContext:
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
+            return client_context(self.ca_file)
         except OSError:
             raise ConfigError(f"{self.ca_file} holds no certificates for the relay") from None
 

@@ -11,7 +11,7 @@ replica times grow along the log as they did on its source), and one file is rea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -98,4 +98,4 @@ def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gti
 def _text(time_us: int | None) -> str:
     if time_us is None:
         return "its end"
-    return datetime.fromtimestamp(time_us / 1e6, timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import TablePatterns
@@ -157,7 +157,7 @@ class BatchWriter:
             self._ask(batch, works)
             if self.after_tables is not None:
                 self.after_tables(batch)
-            now = datetime.now(timezone.utc)
+            now = datetime.now(UTC)
             opened, told = tell(self._open_snapshots(), self._facts(batch, states, now))
             row = LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(told))
             self.ledger.append(row)
@@ -280,7 +280,7 @@ class BatchWriter:
         rows = []
         for table, outcome in sorted(outcomes, key=lambda found: found[1].ddl.seq):
             ddl = outcome.ddl
-            when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, timezone.utc)
+            when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, UTC)
             what = (*split_table(table), ddl.action, ddl.statement)
             seq = dict(zip(("epoch", "file", "pos", "ordinal"), ddl.seq, strict=True))
             rows.append((batch.header.epoch, *what, seq, ddl.gtid, when, outcome.done, outcome.reason))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -148,8 +148,8 @@ def _moment(column: Column, text: str, kind: pa.DataType) -> pa.Scalar:
     if column.type == "date":
         return pa.scalar(date.fromisoformat(text), kind)
     whole, _, fraction = text.partition(".")
-    moment = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
-    micros = (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
+    moment = datetime.fromisoformat(whole).replace(tzinfo=UTC)
+    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     return pa.scalar(micros + int(fraction.ljust(6, "0")), pa.int64()).cast(kind)
 
 

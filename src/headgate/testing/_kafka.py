@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing._cache import cache_folder, make_once
@@ -206,7 +206,7 @@ class KafkaBroker:
             self._claim.close()
             self._claim = None
 
-    def __enter__(self) -> KafkaBroker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

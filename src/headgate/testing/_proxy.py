@@ -16,7 +16,7 @@ import termios
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 __all__ = ["Proxy"]
 
@@ -110,7 +110,7 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 from urllib.parse import unquote, urlsplit
 
 import pymysql
@@ -253,7 +253,7 @@ class MySQLServer:
             "START REPLICA",
         )
 
-    def __enter__(self) -> MySQLServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -193,4 +193,4 @@ def _ago(at_us: int, now_us: int) -> str:
 
 def _clock(at_us: int) -> str:
     """An instant in ISO 8601, UTC, to the second."""
-    return dt.datetime.fromtimestamp(at_us / 1e6, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.fromtimestamp(at_us / 1e6, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from headgate.errors import RelayConsumerError
 from headgate.relay._client._consumer import Consumer, Result, Subscription
@@ -120,7 +120,7 @@ class Callbacks:
         self._alone = len(subscriptions) == 1 and limit is None
         self._lanes: list[_Lane] = []
 
-    def __enter__(self) -> Callbacks:
+    def __enter__(self) -> Self:
         if not self._alone:
             self._lanes = [_Lane(one, number) for number, one in enumerate(self._subscriptions)]
         return self

@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from headgate._answers import may_pass, seconds_to_wait
+from headgate._tls import client_context
 from headgate.errors import ConfigError, ConnectError, ProtocolError, ScnNotFoundError
 
 __all__ = ["Access", "Transport"]
@@ -100,7 +101,7 @@ class Transport:
         :param scn: what was asked for, for the error.
         :raises ConnectError: there is none.
         :raises ScnNotFoundError: the relay no longer holds what was asked for.
-        :raises ConfigError: the relay refuses the request.
+        :raises ConfigError: the relay refuses the request, or its certificate cannot be verified.
         """
         query = "&".join(f"{name}={quote(value)}" for name, value in (parameters or {}).items())
         return self._read("GET", f"/{path}?{query}" if query else f"/{path}", None, scn)
@@ -119,6 +120,12 @@ class Transport:
         try:
             response = self._answer(method, target, content)
             body = response.read()
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise ConfigError(
+                f"the certificate of the relay {self.relay} cannot be verified ({error.verify_message}):"
+                " ca_file names the certificates to trust"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise self.failure(f"the relay does not answer: {error}") from None
@@ -140,7 +147,7 @@ class Transport:
         if scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
         try:
-            context = ssl.create_default_context(cafile=self._access.ca_file)
+            context = client_context(self._access.ca_file)
         except OSError as error:
             raise ConfigError(f"{self._access.ca_file} holds no certificates: {error}") from None
         return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=context)

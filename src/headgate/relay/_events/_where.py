@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
@@ -271,7 +271,7 @@ def _ticks(avro: Any, value: Any) -> Decimal:
         at = datetime.fromisoformat(value.removesuffix("Z"))
     except ValueError:
         raise ValueError(f"{value!r} is no {'date' if logical == 'date' else 'time'}") from None
-    since = at.replace(tzinfo=at.tzinfo or timezone.utc) - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    since = at.replace(tzinfo=at.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return Decimal(micros) if logical.endswith("micros") else Decimal(micros) / 1000
 
