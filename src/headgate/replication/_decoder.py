@@ -15,6 +15,7 @@ whatever tables are chosen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -30,6 +31,7 @@ from headgate.binlog import (
     R_SLOT,
     R_TXN,
     GtidFilter,
+    Query,
     RowEvents,
     Scanner,
     Segment,
@@ -57,6 +59,7 @@ from headgate.replication._meta import (
 )
 from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._probe import original_commit_us
+from headgate.replication._statements import check_change, check_copy, check_rollback, short
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
 from headgate.replication._xa import HeldRows, Point, PreparedTransactions, parse_prepare, parse_xa_statement
@@ -68,7 +71,8 @@ _ANSI_QUOTES: Final = 4
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _FIRST_EVENT: Final = 4
 """Where a file's first event begins."""
-_IGNORED_STATEMENTS: Final = ("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
+_ROLLBACK_TO: Final = re.compile(r"ROLLBACK\s+(WORK\s+)?TO\b", re.IGNORECASE)
+_IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 
 
 class LogDecoder:
@@ -289,8 +293,9 @@ class LogDecoder:
         body = segment.buf[int(segment.start[stop.place]) + _HEADER : int(segment.end[stop.place])].tobytes()
         if stop.kind == codes.TABLE_MAP:
             yield from self._table_map(segment, stop, body)
-        elif stop.kind == codes.QUERY:
-            yield from self._query(segment, stop, body)
+        elif stop.kind in (codes.QUERY, codes.EXECUTE_LOAD_QUERY):
+            query = parse_query(body, load_data=stop.kind == codes.EXECUTE_LOAD_QUERY)
+            yield from self._query(segment, stop, query)
         elif stop.kind == codes.ANONYMOUS_GTID and self._source is not None:
             number = number_at(file_number(segment.file), int(segment.pos[stop.place])) + 1
             wanted = (Gtid(self._source, TAG, number) in self._wanted) == self._inside
@@ -349,8 +354,7 @@ class LogDecoder:
 
     # --- statements -----------------------------------------------------------------------------------------------
 
-    def _query(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl | Stopped]:
-        query = parse_query(body)
+    def _query(self, segment: Segment, stop: Stop, query: Query) -> Iterator[LogBlock | Ddl | Stopped]:
         where = self._where(segment, stop)
         try:
             full_text = decode_statement(query.statement, query.collation)
@@ -365,8 +369,12 @@ class LogDecoder:
             yield from self._xa_statement(segment, stop, text, where)
             return
         yield from self._flush(segment)
-        yield from self._statement(statement, full_text, where)
-        if not self._scanner.begun and not statement.starts_transaction:
+        ends = not self._scanner.begun and not statement.starts_transaction
+        if statement.kind == "transaction" and text.upper().startswith("ROLLBACK"):
+            check_rollback(self._continued, where)
+            ends = _ROLLBACK_TO.match(text) is None
+        yield from self._statement(statement, query, full_text, where)
+        if ends:
             self._scanner.end_transaction(int(segment.next_pos[stop.place]))
             yield from self._flush(segment)
 
@@ -379,19 +387,18 @@ class LogDecoder:
             return statement
         return parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes, lower_case_names=True)
 
-    def _statement(self, statement: Statement, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
+    def _statement(
+        self, statement: Statement, query: Query, text: str, where: dict[str, Any]
+    ) -> Iterator[LogBlock | Ddl]:
+        tables = self._options.tables
         if statement.kind == "unknown":
-            raise UnsupportedError("the log holds a statement that headgate cannot read", statement=text[:500], **where)
-        if statement.kind == "dml":
             raise UnsupportedError(
-                "the log holds a change as a statement instead of rows: SET GLOBAL binlog_format = 'ROW', and in the "
-                "session that wrote it",
-                statement=text[:500], **where,
-            )  # fmt: skip
-        if statement.kind == "transaction" and text.strip().upper().startswith("ROLLBACK"):
-            raise UnsupportedError(
-                "the log holds a transaction that was rolled back after a non-transactional table was changed", **where
+                "the log holds a statement that headgate cannot read", statement=short(text), **where
             )
+        if statement.kind == "dml":
+            check_change(query, text, tables, where)
+        if statement.copies_rows:
+            check_copy(statement, query, text, tables, where)
         for number, effect in enumerate(statement.effects):
             yield from self._effect(number, effect, text, where)
 
@@ -452,7 +459,7 @@ class LogDecoder:
             raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
         if found is None:
             raise UnsupportedError(
-                "the log holds an XA statement that headgate cannot read", statement=text[:500], **where
+                "the log holds an XA statement that headgate cannot read", statement=short(text), **where
             )
         verb, xid = found
         if verb == "END":
