@@ -39,6 +39,9 @@ What gives a ``Redo``
 - A table without a key, if W touches it and no lock says which of its changes the SELECT has seen: images do not say
   which of several equal rows they mean. Neither a second try nor a restart can help at the same E, because W would
   still begin with the same changes.
+- An image in W whose key cannot be told from another: what it is a touch of is not known.
+
+A row that the SELECT finds with such a key gives an ``unreadable`` one: it would be there at a later E, too.
 
 Rows that are kept
 ==================
@@ -87,6 +90,7 @@ from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
 from headgate.errors import (
+    AmbiguousKeyError,
     ChunkRetryError,
     DecodeError,
     Definite,
@@ -106,13 +110,10 @@ from headgate.replication import (
     META_FIELDS,
     SNAPSHOT_FILE,
     SNAPSHOT_POS,
-    Ddl,
     ImageBatch,
-    LogBlock,
     LogHint,
-    WindowReader,
     canonical_schema,
-    file_number,
+    key_reason,
     op_array,
     seq_array,
 )
@@ -120,6 +121,7 @@ from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
 from headgate.snapshot._ranges import among, in_range
+from headgate.snapshot._task_log import TaskLog
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
 
@@ -137,12 +139,16 @@ _TIMED_OUT = 3024
 
 @dataclass(frozen=True, slots=True)
 class Redo:
-    """A chunk that gave nothing and must be planned again for a later E."""
+    """A chunk that gave nothing and must be planned again for a later E; if it is ``unreadable``, not before its table
+    was mended.
+    """
 
     chunk: ChunkSpec
     reason: str
     whole_table: bool = False
     """The range means nothing any more (the table is gone or has another key): the table must be planned anew."""
+    unreadable: bool = False
+    """A row's key cannot be told from another, and stays so until somebody changes it."""
 
     def to_json(self) -> str:
         """``{"chunk": {…}, "reason": …, "whole_table": …}``"""
@@ -173,6 +179,7 @@ def read_chunks(
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     only: pa.Table | None = None,
+    ambiguous: Literal["raise", "stop"] = "raise",
 ) -> Iterator[ImageBatch | Redo]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -188,9 +195,11 @@ def read_chunks(
         nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.
     :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
         puts back may be more. For chunks of one table, with a key and without a filter.
+    :param ambiguous: rows whose key cannot be told from another: an error, or ``stop``: an unreadable ``Redo``.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
+    :raises AmbiguousKeyError: a row's key cannot be told from another, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table became another one, or tables could not be locked.
     """
     if not chunks:
@@ -205,7 +214,7 @@ def read_chunks(
         tables = _existing(connection, chunks) if locks is not None else []
         if locks is not None and tables:
             view = stack.enter_context(open_view(settings, tables, locks, check))
-        log = _TaskLog(settings, chunks, executed, server_uuid, hint, policies)
+        log = TaskLog(settings, chunks, executed, server_uuid, hint, policies)
         task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=partial == "tell", only=only)
         stamp = _Stamp(epoch, planned_us, first_ordinal, tell=partial == "tell")
         for chunk in chunks:
@@ -213,6 +222,10 @@ def read_chunks(
                 table, rows = task.read(chunk)
             except _Again as again:
                 yield Redo(chunk, str(again), again.whole_table)
+            except AmbiguousKeyError as error:
+                if ambiguous == "raise":
+                    raise
+                yield Redo(chunk, key_reason(error, chunk.table), unreadable=True)
             else:
                 yield from stamp.batches(table, rows)
 
@@ -250,119 +263,6 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
         )
 
 
-class _TaskLog:
-    """The task's one window: the log since E, sorted by table."""
-
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        chunks: Sequence[ChunkSpec],
-        executed: GtidSet,
-        server_uuid: str,
-        hint: LogHint | None,
-        policies: Policies,
-    ) -> None:
-        self._names = {chunk.table for chunk in chunks}
-        # All images: a rewind needs the before-images of updates that leave the key alone, too.
-        self._reader = WindowReader(
-            settings,
-            executed,
-            server_uuid=server_uuid,
-            tables=exact_patterns(self._names),
-            hint=hint,
-            images="all",
-            policies=policies,
-        )
-        self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
-        self.ddl: dict[str, str] = {}
-        """Tables with DDL in the window, and the first such statement."""
-        self.files: dict[int, str] = {}
-        """Names of the log files, by number."""
-        self.touched: set[str] = set()
-        self.truncated: set[str] = set()
-        self.moved: set[str] = set()
-        """Tables of which a row got another key, with an image that leaves columns out; only where rows are kept."""
-        self._logged: dict[str, TableDef] = {}
-
-    def extend(self, file: str, pos: int) -> None:
-        """Reads on to at least this position."""
-        for item in self._reader.read_to(file, pos):
-            if isinstance(item, LogBlock):
-                self.files[file_number(item.file)] = item.file
-                for name, found in _by_table(item).items():
-                    self._images(name, found)
-                self._logged.update(
-                    (image.table.full_name, image.table) for image in item.images if image.table.columns
-                )
-            elif isinstance(item, Ddl):
-                for touched in (f"{item.db}.{item.table}", item.new_name):
-                    if touched is not None and touched in self._names:
-                        self.ddl.setdefault(touched, item.statement)
-            elif item.table in self._names:  # what the log says of it cannot be read, because of DDL after it
-                self.ddl.setdefault(item.table, item.reason)
-
-    def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
-        if name not in self._names:
-            return
-        self.touched.add(name)
-        rows = [batch for batch in found if batch.num_columns > len(META_FIELDS)]
-        if len(rows) < len(found):
-            self.truncated.add(name)
-        self._waiting[name].extend(_in_order(rows))
-
-    def define(self, table: TableDef) -> TableDef:
-        """The table, with ENUM and SET members as the log has them: information_schema may show ``?`` for some."""
-        logged = self._logged.get(table.full_name)
-        return table if logged is None else table.with_members_of(logged)
-
-    def take_before(self, name: str, file: str, pos: int) -> list[pa.RecordBatch]:
-        """The same, without images that are logged at ``(file, pos)`` or after it."""
-        number = file_number(file)
-        found = []
-        for batch in self.take(name):
-            seq = batch.column("_seq")
-            files, places = (np.asarray(pc.struct_field(seq, part)) for part in ("file", "pos"))
-            found.append(batch.filter(pa.array((files < number) | ((files == number) & (places < pos)))))
-        return found
-
-    def take(self, name: str) -> list[pa.RecordBatch]:
-        """The images of a table that were read since it was last asked for, in log order."""
-        found, self._waiting[name] = self._waiting[name], []
-        return found
-
-
-def _by_table(block: LogBlock) -> dict[str, list[pa.RecordBatch]]:
-    found: dict[str, list[pa.RecordBatch]] = {}
-    for image in block.images:
-        found.setdefault(image.table.full_name, []).append(image.batch)
-    return found
-
-
-def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches of one table and block by ``_seq``: one table can have several definitions open in the log at once."""
-    if len(found) < 2:
-        return found
-    found = [_without_dictionaries(batch) for batch in found]
-    if any(batch.schema != found[0].schema for batch in found):
-        return found
-    whole = pa.Table.from_batches(found)
-    seq = whole.column("_seq")
-    keys = pa.table({name: pc.struct_field(seq, name) for name in ("file", "pos", "ordinal")})
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    return list(whole.take(order).combine_chunks().to_batches())
-
-
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without ``_gtid``, and with ``_absent`` as plain text; all batches of a definition are alike then."""
-    name, text = ABSENT_FIELD.name, pa.string()
-    index = batch.schema.get_field_index(name)
-    if index < 0:
-        batch = batch.add_column(len(META_FIELDS), pa.field(name, text), pa.nulls(batch.num_rows, text))
-    else:
-        batch = batch.set_column(index, pa.field(name, text), batch.column(index).cast(text))
-    return batch.drop_columns(["_gtid"])
-
-
 class _Task:
     """Reads chunks one after another from one view.
 
@@ -374,7 +274,7 @@ class _Task:
         self,
         connection: Connection,
         view: View,
-        log: _TaskLog,
+        log: TaskLog,
         policies: Policies,
         truncate: Literal["keep", "redo"],
         last: ChunkSpec,
@@ -441,7 +341,10 @@ class _Task:
         return found.table if found is not None else None
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
-        """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be."""
+        """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be.
+
+        :raises AmbiguousKeyError: after all of them were received, so that the view can be read on from.
+        """
         names = [quote_name(column.name) for column in self._bound_columns(table, chunk)]
         where = range_condition(names, chunk.lo, chunk.hi)
         if chunk.filter is not None:
@@ -451,12 +354,17 @@ class _Task:
             f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE"
         )
         schema = pa.schema(codec.fields)
+        batches: list[pa.RecordBatch] = []
+        odd: AmbiguousKeyError | None = None
         try:
-            batches = [
-                pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema)
-                for condition in ([where] if self._only is None else among(table, self._only))
-                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS)
-            ]
+            for condition in [where] if self._only is None else among(table, self._only):
+                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS):
+                    try:
+                        batches.append(pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema))
+                    except AmbiguousKeyError as error:
+                        odd = odd or error
+            if odd is not None:
+                raise odd
         except HeadgateError as error:
             self._explain(chunk, table, error)
             raise
@@ -482,9 +390,9 @@ class _Task:
             raise _Again("the table's definition changed while it was read") from None
 
     def _check_log(self, chunk: ChunkSpec) -> None:
-        statement = self._log.ddl.get(chunk.table)
-        if statement is not None:
-            raise _Again(f"DDL while the chunk was read: {statement[:200]}")
+        reason = self._log.spoilt.get(chunk.table)
+        if reason is not None:
+            raise _Again(reason)
         if self._truncate == "redo" and chunk.table in self._log.truncated:
             raise _Again("the table was truncated while the chunk was read")
 
@@ -504,7 +412,7 @@ class _Task:
             for batch in self._log.take(chunk.table):
                 window.add(batch)
         except SchemaChangedError as error:
-            self._log.ddl.setdefault(chunk.table, error.message)  # the window has a gap from here on
+            self._log.spoilt.setdefault(chunk.table, error.message)  # the window has a gap from here on
             raise _Again(error.message) from None
         query = self._connection.query
         try:

@@ -1,0 +1,131 @@
+"""The log since E as a task sees it that reads chunks: one window for all of them, sorted by table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._policies import Policies
+from headgate.catalog import TableDef, exact_patterns
+from headgate.gtid import GtidSet
+from headgate.mysql import ConnectionSettings
+from headgate.offsets import ChunkSpec
+from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, LogBlock, LogHint, WindowReader, file_number
+
+__all__ = ["TaskLog"]
+
+
+class TaskLog:
+    """The task's one window: the log since E, sorted by table."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        chunks: Sequence[ChunkSpec],
+        executed: GtidSet,
+        server_uuid: str,
+        hint: LogHint | None,
+        policies: Policies,
+    ) -> None:
+        self._names = {chunk.table for chunk in chunks}
+        # All images: a rewind needs the before-images of updates that leave the key alone, too.
+        self._reader = WindowReader(
+            settings,
+            executed,
+            server_uuid=server_uuid,
+            tables=exact_patterns(self._names),
+            hint=hint,
+            images="all",
+            policies=policies,
+        )
+        self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
+        self.spoilt: dict[str, str] = {}
+        """Tables of which the window does not tell all, and why: DDL, or images that cannot be read."""
+        self.files: dict[int, str] = {}
+        """Names of the log files, by number."""
+        self.touched: set[str] = set()
+        self.truncated: set[str] = set()
+        self.moved: set[str] = set()
+        """Tables of which a row got another key, with an image that leaves columns out; only where rows are kept."""
+        self._logged: dict[str, TableDef] = {}
+
+    def extend(self, file: str, pos: int) -> None:
+        """Reads on to at least this position."""
+        for item in self._reader.read_to(file, pos):
+            if isinstance(item, LogBlock):
+                self.files[file_number(item.file)] = item.file
+                for name, found in _by_table(item).items():
+                    self._images(name, found)
+                self._logged.update(
+                    (image.table.full_name, image.table) for image in item.images if image.table.columns
+                )
+            elif isinstance(item, Ddl):
+                for touched in (f"{item.db}.{item.table}", item.new_name):
+                    if touched is not None and touched in self._names:
+                        self.spoilt.setdefault(touched, f"DDL while the chunk was read: {item.statement[:200]}")
+            elif item.table in self._names:
+                self.spoilt.setdefault(item.table, f"images since then cannot be read: {item.reason}")
+
+    def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
+        if name not in self._names:
+            return
+        self.touched.add(name)
+        rows = [batch for batch in found if batch.num_columns > len(META_FIELDS)]
+        if len(rows) < len(found):
+            self.truncated.add(name)
+        self._waiting[name].extend(_in_order(rows))
+
+    def define(self, table: TableDef) -> TableDef:
+        """The table, with ENUM and SET members as the log has them: information_schema may show ``?`` for some."""
+        logged = self._logged.get(table.full_name)
+        return table if logged is None else table.with_members_of(logged)
+
+    def take_before(self, name: str, file: str, pos: int) -> list[pa.RecordBatch]:
+        """The same, without images that are logged at ``(file, pos)`` or after it."""
+        number = file_number(file)
+        found = []
+        for batch in self.take(name):
+            seq = batch.column("_seq")
+            files, places = (np.asarray(pc.struct_field(seq, part)) for part in ("file", "pos"))
+            found.append(batch.filter(pa.array((files < number) | ((files == number) & (places < pos)))))
+        return found
+
+    def take(self, name: str) -> list[pa.RecordBatch]:
+        """The images of a table that were read since it was last asked for, in log order."""
+        found, self._waiting[name] = self._waiting[name], []
+        return found
+
+
+def _by_table(block: LogBlock) -> dict[str, list[pa.RecordBatch]]:
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for image in block.images:
+        found.setdefault(image.table.full_name, []).append(image.batch)
+    return found
+
+
+def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches of one table and block by ``_seq``: one table can have several definitions open in the log at once."""
+    if len(found) < 2:
+        return found
+    found = [_without_dictionaries(batch) for batch in found]
+    if any(batch.schema != found[0].schema for batch in found):
+        return found
+    whole = pa.Table.from_batches(found)
+    seq = whole.column("_seq")
+    keys = pa.table({name: pc.struct_field(seq, name) for name in ("file", "pos", "ordinal")})
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return list(whole.take(order).combine_chunks().to_batches())
+
+
+def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without ``_gtid``, and with ``_absent`` as plain text; all batches of a definition are alike then."""
+    name, text = ABSENT_FIELD.name, pa.string()
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        batch = batch.add_column(len(META_FIELDS), pa.field(name, text), pa.nulls(batch.num_rows, text))
+    else:
+        batch = batch.set_column(index, pa.field(name, text), batch.column(index).cast(text))
+    return batch.drop_columns(["_gtid"])
