@@ -141,6 +141,10 @@ class FakeBatch:
     def stop(self, table: str, reason: str) -> FakeBatch:
         return self._json("stop", table, {"reason": reason, "gtid": f"{UUID}:1"}, 0)
 
+    def unread(self, table: str, reason: str) -> FakeBatch:
+        """A chunk that gave nothing."""
+        return self._json("stop", table, {"reason": reason, "chunk": 3}, 0)
+
     def signal(self, table: str, *rows: dict[str, Any]) -> FakeBatch:
         places = [{"gtid": f"{UUID}:{self.epoch}", "seq": [1, 4, n], "ts_us": n} for n in range(len(rows))]
         value = [{**place, **row} for place, row in zip(places, rows, strict=True)]

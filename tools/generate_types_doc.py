@@ -78,11 +78,25 @@ each value is what `CONVERT(… USING utf8mb4)` says:
 What is not plain:
 
 * `latin1` is Windows-1252, as in MySQL; its five holes are control characters.
-* A code that a column can hold but that has no character is `?`, as for every client of MySQL that speaks UTF-8.
+* A code that a column can hold but that has no character is `?`, as for every client of MySQL that speaks UTF-8. Half a
+  surrogate pair in `ucs2` is `?`, too; MySQL makes no text of that at all.
 * Bytes that no column of the set can hold stop with an error that names table and column.
-* In a key column two more things stop, because keys that cannot be told apart by their text would become one row: a
-  code without character, and one whose character MySQL writes as another code (the NEC duplicates of `cp932`, the
-  backslash of `sjis`). Change such a key's column to `utf8mb4`, or leave the table out.
+
+## Keys that their text does not tell apart
+
+A code without character, and one whose character MySQL writes as another code (0xA1C0 in `ujis`, the NEC duplicates of
+`cp932`, the backslash of `sjis`), do not come back when the text is converted back. Elsewhere that does no harm.
+Two keys of the same text would become one row. So would the value 0 of an ENUM or SET that has `''` as a member, and a
+date that `zero_dates = "null"` makes NULL. What happens to such a value of a key:
+
+| where | |
+|---|---|
+| a pipeline | its table is `stopped`, with the value and the remedy as the reason; the others go on |
+| a typed stream or batch read of one table | AmbiguousKeyError |
+| `headgate tail`, `snapshot` | an object instead of a string ([json-lines.md](json-lines.md#values)); dates are text |
+| the relay | a string with a mark ([relay.md](relay.md#what-comes-out)); such a date ends its source |
+
+Change the value at the source, then `headgate run --resnapshot 'db.table'`; or change the key's column to `utf8mb4`.
 """
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "POLICY_VALUES",
     "Bit",
     "Json",
+    "OddKeys",
     "Policies",
     "Temporals",
     "Time",
@@ -30,6 +31,7 @@ Time: TypeAlias = Literal["text", "microseconds"]
 Bit: TypeAlias = Literal["integer", "binary"]
 Window: TypeAlias = Literal["rewind", "keep", "drop"]
 Temporals: TypeAlias = Literal["arrow", "text"]
+OddKeys: TypeAlias = Literal["error", "spell"]
 
 POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "zero_dates": get_args(ZeroDates),
@@ -62,6 +64,9 @@ class Policies:
     because the changes that follow bring them."""
     temporals: Temporals = "arrow"
     """``text``: DATE, DATETIME, TIMESTAMP and TIME are MySQL's text, zero dates too (JSON lines)."""
+    odd_keys: OddKeys = "error"
+    """Values of a key that their text does not tell apart: an error, or ``spell``: spelled by their bytes
+    (``headgate.columns.SPELLED``), for who keeps no table (JSON lines, the relay)."""
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of tables with policies of their own."""
 

@@ -16,6 +16,7 @@ itself; retry loops look only at the marker)::
     ├── ProtocolError               Definite   bytes that the protocol does not allow
     ├── DecodeError                 Definite   an event or value that cannot be decoded
     │   ├── ChecksumError           Definite
+    │   ├── AmbiguousKeyError       Definite   a key's value that would become equal to another one
     │   └── UnsupportedError        Definite   known, but not supported (yet): names table, column, type or statement
     ├── SchemaChangedError          Definite   a table's definition does not fit what was planned
     ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and nobody knows them any more
@@ -49,6 +50,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AccessError",
+    "AmbiguousKeyError",
     "BinlogPurgedError",
     "ChecksumError",
     "ChunkRetryError",
@@ -186,6 +188,10 @@ class DecodeError(HeadgateError, Definite):
 
 class ChecksumError(DecodeError):
     """A binlog event whose CRC32 does not match its bytes."""
+
+
+class AmbiguousKeyError(DecodeError):
+    """A value of a key that cannot be told from another one in the form that is asked for: two rows would be one."""
 
 
 class UnsupportedError(DecodeError):

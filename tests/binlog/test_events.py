@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.binlog import Cursor, codes, log_layout, parse_query, parse_table_map, parse_tagged_gtid, real_type
+from headgate.binlog import (
+    Cursor,
+    Query,
+    codes,
+    log_layout,
+    parse_query,
+    parse_table_map,
+    parse_tagged_gtid,
+    real_type,
+)
 from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
 from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
 from headgate.errors import DecodeError, HeadgateError
@@ -54,9 +63,49 @@ def test_a_rotate_event_to_nowhere_is_refused() -> None:
 
 def test_a_query_event() -> None:
     query = parse_query(body_of(BinlogWriter().query("ALTER TABLE `t` ADD x INT", "shop", sql_mode=4)))
-    assert query == ("shop", b"ALTER TABLE `t` ADD x INT", 4, 255)
+    assert query == ("shop", b"ALTER TABLE `t` ADD x INT", 4, 255, None, 1)
     query = parse_query(body_of(BinlogWriter().query("ы".encode("cp1251"), collation=51)))
-    assert query == ("", b"\xfb", 0, 51)
+    assert query == ("", b"\xfb", 0, 51, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["shop"], ("shop",)),
+        (["b", "таблица", "a"], ("b", "таблица", "a")),
+        ([f"d{number}" for number in range(16)], tuple(f"d{number}" for number in range(16))),
+        ([f"d{number}" for number in range(17)], None),
+        (254, None),
+        (0, None),
+        (["", "shop"], None),  # a foreign key refers to a table, and another one was opened after that was seen
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("load_data", [False, True])
+def test_databases_of_a_query_event(
+    given: list[str] | int | None, read: tuple[str, ...] | None, load_data: bool
+) -> None:
+    event = BinlogWriter().query("UPDATE t SET v = 1", "shop", databases=given, load_data=load_data)
+    query = parse_query(body_of(event), load_data=load_data)
+    assert (query.db, query.statement, query.databases) == ("shop", b"UPDATE t SET v = 1", read)
+
+
+def query_with(status: bytes) -> Query:
+    head = (42).to_bytes(4, "little") + bytes(4) + b"\1\0\0" + len(status).to_bytes(2, "little")
+    return parse_query(head + status + b"d\0SELECT 1")
+
+
+def test_status_variables_in_front_of_the_databases() -> None:
+    """Every one that a server writes in front of them; behind one that is unknown nothing can be read."""
+    known = (
+        b"\0abcd" b"\1\4\0\0\0\0\0\0\0" b"\6\3std" b"\3\1\0\2\0" b"\4\xff\0\x21\0\x08\0" b"\5\6SYSTEM" b"\7\1\0"
+        b"\x08\xff\0" b"\x09\1\0\0\0\0\0\0\0" b"\x0a\1\2\3\4" b"\x0b\4root\x09localhost"
+    )  # fmt: skip
+    databases = b"\x0c\1shop\0"
+    assert query_with(known + databases + b"\x0d\1\2\3") == ("d", b"SELECT 1", 4, 255, ("shop",), 42)
+    assert query_with(known + b"\x63\0\0" + databases) == ("d", b"SELECT 1", 4, 255, None, 42)
+    with pytest.raises(DecodeError):
+        query_with(databases[:-1])
 
 
 def test_a_tagged_gtid_event() -> None:

@@ -136,6 +136,8 @@ def test_sql_modes() -> None:
         ("REPLACE t SELECT 1", "dml"),
         ("LOAD DATA INFILE 'x' INTO TABLE t", "dml"),
         ("CALL p()", "dml"),
+        ("insert into t VALUES ('a quote that does not end)", "dml"),
+        ("\n\tUPDATE`t`SET a=1", "dml"),
         ("WITH x AS (SELECT 1) DELETE FROM t", "dml"),
         ("(SELECT f())", "dml"),
         ("CREATE DATABASE x", "ignored"),
@@ -175,6 +177,46 @@ def test_sql_modes() -> None:
 )
 def test_kinds(sql: str, kind: str) -> None:
     assert parse_statement(sql, "d") == Statement(kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE t SELECT 1",
+        "CREATE TABLE t AS SELECT * FROM u",
+        "CREATE TABLE IF NOT EXISTS d.t (a INT, PRIMARY KEY (a)) IGNORE SELECT 1 AS a",
+        "CREATE TABLE t ENGINE=InnoDB REPLACE AS (SELECT 1)",
+        "CREATE TABLE t (SELECT 1)",
+        "CREATE TABLE t ((SELECT 1) UNION SELECT 2)",
+        "CREATE TABLE t TABLE u",
+        "CREATE TABLE t (TABLE u)",
+        "CREATE TABLE t VALUES ROW(1)",
+        "CREATE TABLE t (VALUES ROW(1))",
+        "CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (5)) SELECT 1 AS a",
+        "CREATE TABLE t WITH x AS (SELECT 1) SELECT * FROM x",
+    ],
+)
+def test_tables_made_of_a_query(sql: str) -> None:
+    statement = parse_statement(sql, "d")
+    assert statement.copies_rows
+    assert [(effect.action, effect.db, effect.table) for effect in statement.effects] == [("create", "d", "t")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE t (a INT)",
+        "CREATE TABLE t LIKE u",
+        "CREATE TABLE t (LIKE u)",
+        "CREATE TABLE t (`select` INT, `values` INT COMMENT 'SELECT 1') COMMENT 'AS SELECT 1'",
+        "CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN MAXVALUE)",
+        "CREATE TABLE t (a TEXT, FULLTEXT KEY (a) WITH PARSER ngram)",
+        "CREATE TABLE t (a TIMESTAMP, b INT CHECK (b > 1)) /* SELECT */ ENGINE=InnoDB -- SELECT",
+        "CREATE TABLE `t` (`a` int NOT NULL) START TRANSACTION",
+    ],
+)
+def test_tables_made_without_a_query(sql: str) -> None:
+    assert not parse_statement(sql, "d").copies_rows
 
 
 @pytest.mark.parametrize(

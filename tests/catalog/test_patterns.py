@@ -3,6 +3,8 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.catalog import TablePatterns, exact_pattern, exact_patterns
 from headgate.errors import ConfigError
@@ -29,6 +31,34 @@ from headgate.errors import ConfigError
 )
 def test_matches(patterns: list[str], db: str, table: str, wanted: bool) -> None:
     assert TablePatterns(patterns).matches(db, table) is wanted
+
+
+@pytest.mark.parametrize(
+    ("patterns", "db", "possible"),
+    [
+        (["shop.orders"], "shop", True),
+        (["shop.orders"], "logs", False),
+        (["*.*", "!logs.*"], "logs", False),
+        (["*.*", "!logs.*", "logs.kept"], "logs", True),
+        (["logs.kept", "!logs.*"], "logs", False),
+        (["*.*", "!logs.a*"], "logs", True),
+        (["*.*", "!*.a*"], "logs", True),
+        (["*.*"], "mysql", False),
+        ([], "shop", False),
+    ],
+)
+def test_which_databases_may_hold_tables_that_are_meant(patterns: list[str], db: str, possible: bool) -> None:
+    assert TablePatterns(patterns).may_match(db) is possible
+
+
+@given(
+    st.lists(st.from_regex(r"!?(\*|a|b|\?)\.(\*|\*\*|x|x\*|\?)", fullmatch=True), max_size=4),
+    st.sampled_from(["a", "b", "c"]),
+)
+def test_a_database_without_a_possible_table_has_no_table_that_is_meant(patterns: list[str], db: str) -> None:
+    known = TablePatterns(patterns)
+    if not known.may_match(db):
+        assert not any(known.matches(db, table) for table in ("x", "xy", "y", "yy"))
 
 
 @pytest.mark.parametrize("pattern", ["shop", "", "!", ".orders", "shop.", "!shop", "!.x"])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.cli._jsonl import block_lines, ddl_line, snapshot_lines
 from headgate.cli._text import TextLines
+from headgate.columns import SPELLED, ZERO
 from headgate.replication import (
     GTID_TYPE,
     META_FIELDS,
@@ -274,3 +275,24 @@ def test_text() -> None:
         "2026-01-02 03:04:05.000006  g:4",
         "  # d.t  DROP TABLE t",
     ]
+
+
+# --- keys that are spelled by their bytes
+
+
+def test_a_key_that_its_text_does_not_tell_is_an_object_and_nothing_else_is() -> None:
+    odd = [f"{SPELLED}ujis:a1c0", "\\", '{"charset":"ujis","hex":"a1c0"}', None]
+    key = Column("k", "varchar", charset="ujis", length=9)
+    assert texts(key, pa.array(odd)) == [
+        '{"charset":"ujis","hex":"a1c0"}', '"\\\\"', '"{\\"charset\\":\\"ujis\\",\\"hex\\":\\"a1c0\\"}"', "null",
+    ]  # fmt: skip
+    plain = Column("k", "varchar", charset="utf8mb4", length=9)
+    assert json.loads(texts(plain, pa.array(odd[:1]))[0]) == odd[0], "a set without such values"
+    values = Column("v", "varchar", charset="ujis", length=9)
+    batch = images(table(ID, values), "c", pa.array([1], pa.int32()), pa.array(odd[:1]))
+    assert json.loads(block_lines(LogBlock([batch], "f.000001"))[0])["after"]["v"] == odd[0], "no key"
+
+
+def test_the_value_0_of_a_key_is_a_number() -> None:
+    column = Column("k", "enum", charset="utf8mb4", members=("", "a"))
+    assert texts(column, pa.array(["", ZERO, "a"])) == ['""', "0", '"a"']

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column
-from headgate.errors import DecodeError, UnsupportedError
+from headgate.columns import ZERO
+from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 from tests.columns.cells import decode
 
 MEMBERS = st.lists(st.text(max_size=8), min_size=1, max_size=64).map(tuple)
@@ -51,8 +52,13 @@ def test_a_key_whose_empty_text_may_be_two_values(kind: str, member: bytes) -> N
         decode(column, "log", member, b"\x01", key=True) == decode(column, "text", b"", b"\0a", key=True) == ["", "a"]
     )
     for road in ("log", "text"):
-        with pytest.raises(DecodeError, match="the value 0"):
+        with pytest.raises(AmbiguousKeyError, match="the value 0"):
             decode(column, road, b"\x00", key=True)
+    told = [
+        decode(column, "log", member, b"\x00", b"\x01", None, key=True, odd_keys="spell"),
+        decode(column, "text", b"", b"\x00", b"\0a", None, key=True, odd_keys="spell"),
+    ]
+    assert told == [["", ZERO, "a", None]] * 2
     assert decode(Column("c", kind, charset="ascii", members=("a",)), "log", b"\x00", key=True) == [""]
 
 

@@ -389,10 +389,21 @@ def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
     server.commit()
     writer = server._writer
     dump = server.dump(0) + packets(
-        [writer.gtid(SOURCE, 2), writer.query("BEGIN"), writer.query("UPDATE d.t SET v = 1")]
+        [writer.gtid(SOURCE, 2), writer.query("BEGIN"), writer.query("FROBNICATE TABLE d.t")]
     )
-    with pytest.raises(HeadgateError, match="as a statement instead of rows"):
+    with pytest.raises(HeadgateError, match="a statement that headgate cannot read"):
         feed(spool, A, dump, 100)
     spool.interrupted()
     assert spool.gtid == gtids(1)
+    spool.close()
+
+
+def test_changes_as_statements_are_copied_for_those_who_do_not_follow_their_tables(folder: Path) -> None:
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    server.commit()
+    writer = server._writer
+    begun = [writer.gtid(SOURCE, 2), writer.query("BEGIN")]
+    changes = [writer.query("UPDATE d.t SET v = 1", databases=["d"]), writer.query("DELETE FROM d.t")]
+    feed(spool, A, server.dump(0) + packets([*begun, *changes, writer.xid()]), 100)
+    assert spool.gtid == gtids(2)
     spool.close()

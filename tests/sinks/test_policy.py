@@ -436,6 +436,42 @@ def test_unreadable_images_in_the_middle_of_a_reading_stop_it() -> None:
     assert decide(again, stopped).state.state == "live"
 
 
+ODD = "a value is not text of character set ujis that MySQL converts there and back, as a key must be: 0xa1c0"
+
+
+def test_rows_of_chunks_that_nobody_can_read_stop_the_table_also_beside_others() -> None:
+    first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True).unread("shop.orders", ODD)
+    assert described(first).tables() == ["shop.orders"]
+    work = decide(first, None, None)
+    assert (work.apply, work.state.state, work.state.reason, work.state.held_epoch) == (False, "stopped", ODD, 9)
+    assert work.warnings == (f"shop.orders is stopped: {ODD}",)
+    beside = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    work = decide(beside.unread("shop.orders", ODD), TableState("shop.orders", "live", version=4))
+    assert (work.apply, work.append_chunks, work.sweep_before) == (False, False, None)
+    assert (work.state.state, work.state.held_epoch, work.state.version) == ("stopped", 9, 4)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_reading_that_could_not_read_all_frees_nothing_later(rows: bool) -> None:
+    """The table was stopped for the same reason before; chunks of the same reading that come later are of no use."""
+    stopped = TableState("shop.orders", "stopped", version=4, held_epoch=5, reason=ODD)
+    begins = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).unread("shop.orders", ODD)
+    work = decide(begins.chunk(ORDERS, [(1, "x")]) if rows else begins, stopped)
+    assert (work.apply, work.state.state, work.state.held_epoch) == (False, "stopped", 12)
+    ends = FakeBatch(13).snapshot("shop.orders", 12, append=False, last=True).chunk(ORDERS, [(2, "y")])
+    work = decide(ends, work.state)
+    assert (work.apply, work.state.state, work.sweep_before) == (False, "stopped", None)
+    again = FakeBatch(14).snapshot("shop.orders", 14, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert decide(again, work.state).state.state == "live"
+
+
+def test_the_last_chunk_of_a_reading_that_could_not_be_read_does_not_end_the_hold() -> None:
+    stopped = TableState("shop.orders", "stopped", version=4, held_epoch=5, reason="dropped")
+    fake = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True, last=True).unread("shop.orders", ODD)
+    work = decide(fake, stopped)
+    assert (work.apply, work.state.state, work.state.reason) == (False, "stopped", ODD)
+
+
 KEY = Unseen("foreign keys of shop.orders: c: ON DELETE CASCADE: use RESTRICT")
 OVER = Unseen("a foreign key changed rows unseen, or may have: ALTER", over=True)
 REFERENCES = "ALTER TABLE orders ADD FOREIGN KEY (item) REFERENCES u (id) ON DELETE CASCADE"

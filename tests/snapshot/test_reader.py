@@ -13,8 +13,8 @@ from headgate.errors import ConnectionLostError, DefiniteServerError, ProtocolEr
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
 from headgate.snapshot import Redo
-from headgate.snapshot._log import _by_table, _in_order
 from headgate.snapshot._reader import _Task
+from headgate.snapshot._task_log import _by_table, _in_order
 
 TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
 

@@ -59,6 +59,12 @@ class Query(NamedTuple):
     """Bits of the statement's sql_mode (ANSI_QUOTES is 4)."""
     collation: int
     """The number of a collation of the client's character set; 0 if the event does not say."""
+    databases: tuple[str, ...] | None
+    """Of a change: the databases of all tables that the statement opened, to read or to write, by itself, its triggers,
+    its stored functions and its views. None: the event does not say, or there are more than 16, or a foreign key refers
+    to one of the tables."""
+    connection_id: int
+    """Of the session that wrote it (``CONNECTION_ID()``)."""
 
 
 class TaggedGtid(NamedTuple):
@@ -154,39 +160,75 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
     return Rotate(name, pos)
 
 
-def parse_query(body: bytes) -> Query:
-    """Parse the body of a QUERY event."""
+_LOAD_DATA_HEADER = 13
+"""Bytes of an EXECUTE_LOAD_QUERY event before its status variables that a QUERY event lacks: the file's id, where its
+name is in the statement, and what to do with duplicates."""
+
+
+def parse_query(body: bytes, *, load_data: bool = False) -> Query:
+    """Parse the body of a QUERY event, or of an EXECUTE_LOAD_QUERY event (``load_data``)."""
     cursor = Cursor(body)
-    cursor.take(8)
+    connection_id = cursor.uint(4)
+    cursor.take(4)
     db_size = cursor.uint(1)
     cursor.take(2)
-    status = Cursor(cursor.take(cursor.uint(2)))
+    status_size = cursor.uint(2)
+    cursor.take(_LOAD_DATA_HEADER if load_data else 0)
+    status = Cursor(cursor.take(status_size))
     db = _text(cursor.take(db_size), "the database name of a QUERY event")
     cursor.take(1)
-    return Query(db, cursor.rest(), *_status(status))
+    return Query(db, cursor.rest(), *_status(status), connection_id)
 
 
-def _status(status: Cursor) -> tuple[int, int]:
-    """``(sql_mode, the client's collation)`` out of the status variables.
+_STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4}
+"""Bytes of the status variables Q_FLAGS2_CODE, Q_SQL_MODE_CODE, Q_AUTO_INCREMENT, Q_CHARSET_CODE, Q_LC_TIME_NAMES_CODE,
+Q_CHARSET_DATABASE_CODE, Q_TABLE_MAP_FOR_UPDATE_CODE, Q_MASTER_DATA_WRITTEN_CODE."""
+_STATUS_TEXTS = {5: 1, 6: 1, 11: 2}
+"""How many texts, each after its length in a byte: Q_TIME_ZONE_CODE, Q_CATALOG_NZ_CODE, Q_INVOKER (user and host)."""
+_SQL_MODE, _CHARSET, _DATABASES = 1, 4, 12
+_MOST_DATABASES = 16
+"""MAX_DBS_IN_EVENT_MTS: a larger number of databases says that they are not named."""
 
-    Those up to the character sets come first, in this order: Q_FLAGS2_CODE (0: 4 bytes), Q_SQL_MODE_CODE (1: 8 bytes),
-    Q_CATALOG_NZ_CODE (6: a length and a name), Q_AUTO_INCREMENT (3: 4 bytes), Q_CHARSET_CODE (4: three collations of 2
-    bytes, the client's first).
+
+def _status(status: Cursor) -> tuple[int, int, tuple[str, ...] | None]:
+    """``(sql_mode, the client's collation, databases)`` out of the status variables, each a code and a value.
+
+    What follows Q_UPDATED_DB_NAMES (12) is not read. An unknown code before it ends the reading: its size is unknown.
+    Source: MySQL source ``libs/mysql/binlog/event/statement_events.h`` (``Query_event``).
     """
     sql_mode = collation = 0
     while status.left:
         code = status.uint(1)
-        if code == 1:
-            sql_mode = status.uint(8)
-        elif code == 6:
-            status.take(status.uint(1))
-        elif code in (0, 3):
-            status.take(4)
+        if code in _STATUS_SIZES:
+            value = int.from_bytes(status.take(_STATUS_SIZES[code]), "little")
+            if code == _SQL_MODE:
+                sql_mode = value
+            elif code == _CHARSET:
+                collation = value & 0xFFFF
+        elif code in _STATUS_TEXTS:
+            for _ in range(_STATUS_TEXTS[code]):
+                status.take(status.uint(1))
         else:
-            if code == 4:
-                collation = status.uint(2)
-            break
-    return sql_mode, collation
+            return sql_mode, collation, _databases(status) if code == _DATABASES else None
+    return sql_mode, collation, None
+
+
+def _databases(status: Cursor) -> tuple[str, ...] | None:
+    """The value of Q_UPDATED_DB_NAMES: a number and so many names, each with a zero byte behind it.
+
+    An empty name stands for databases that the server does not know. (MySQL source ``sql/binlog.cc``,
+    ``THD::decide_logging_format``, and ``sql/log_event.cc``, ``Query_log_event::write``.)
+    """
+    count = status.uint(1)
+    if count > _MOST_DATABASES:
+        return None
+    names = []
+    for _ in range(count):
+        name = bytearray()
+        while byte := status.uint(1):
+            name.append(byte)
+        names.append(_text(bytes(name), "a database name of a QUERY event"))
+    return tuple(names) if names and all(names) else None
 
 
 def parse_tagged_gtid(body: bytes) -> TaggedGtid:

@@ -50,6 +50,8 @@ _W1, _U1, _D1, _W2, _U2, _D2 = (
 )  # fmt: skip
 _ROWS_QUERY, _IGNORABLE, _CONTEXT, _VIEW = c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE
 _INTVAR, _RAND, _USER_VAR, _STOP, _PREVIOUS = c.INTVAR, c.RAND, c.USER_VAR, c.STOP, c.PREVIOUS_GTIDS
+# The pieces of a file that a LOAD DATA brings; what is done with it is told by EXECUTE_LOAD_QUERY.
+_FILE, _FILE_MORE, _FILE_GONE, _LOAD = c.BEGIN_LOAD_QUERY, c.APPEND_BLOCK, c.DELETE_FILE, c.EXECUTE_LOAD_QUERY
 
 _PREPARE, _PARTIAL = c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
 
@@ -305,8 +307,10 @@ def _scan(
                 state[_S_TXN] = -1
                 state[_S_NEXT_POS] = e_next[i]
             state[_S_WANTED] = 2
-        elif kind == _QUERY:
+        elif kind == _QUERY or kind == _LOAD:
             if state[_S_WANTED] == 1:
+                if kind == _LOAD:
+                    return i, _PYTHON
                 if _query_is(buf, p, end, begin):
                     state[_S_BEGUN] = 1
                 elif _query_is(buf, p, end, commit):
@@ -320,6 +324,7 @@ def _scan(
         elif not (
             kind == _ROWS_QUERY or kind == _IGNORABLE or kind == _CONTEXT or kind == _VIEW or kind == _INTVAR
             or kind == _RAND or kind == _USER_VAR or kind == _STOP or kind == _PREVIOUS
+            or kind == _FILE or kind == _FILE_MORE or kind == _FILE_GONE
             or (state[_S_WANTED] == 0 and kind == _PREPARE)
         ):  # fmt: skip
             return i, _PYTHON

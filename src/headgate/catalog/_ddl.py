@@ -69,7 +69,9 @@ class Statement:
     effects: tuple[DdlEffect, ...] = ()
     """For ``ddl``, in the order in which they happen."""
     starts_transaction: bool = False
-    """CREATE TABLE … SELECT: the rows follow in the same transaction (8.0.21 and later)."""
+    """CREATE TABLE … SELECT logged as rows: they follow in the same transaction (8.0.21 and later)."""
+    copies_rows: bool = False
+    """CREATE TABLE … SELECT logged as a statement: no rows follow."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -77,6 +79,8 @@ def _words(text: str) -> frozenset[str]:
 
 
 _DML = _words("INSERT UPDATE DELETE REPLACE LOAD CALL DO WITH SELECT TABLE VALUES HANDLER (")
+_PLAIN_DML = re.compile(rf"\s*({'|'.join(_DML - {'('})})\b", re.IGNORECASE)
+"""A statement that can be told by its first word. It may be many megabytes long."""
 _TRANSACTION = _words("BEGIN COMMIT ROLLBACK SAVEPOINT RELEASE")
 _IGNORED = _words(
     "ANALYZE BINLOG CACHE CHANGE CHECK CHECKSUM CLONE DEALLOCATE DESC DESCRIBE EXECUTE EXPLAIN FLUSH GET GRANT HELP"
@@ -125,6 +129,8 @@ def parse_statement(
     :param backslash_escapes: the event's SQL mode lacks NO_BACKSLASH_ESCAPES.
     :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is not 0).
     """
+    if _PLAIN_DML.match(sql):
+        return Statement("dml")
 
     def read(run_newer: bool) -> tuple[Statement, bool]:
         found, newer = tokens(sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer)
@@ -255,13 +261,28 @@ def _create(at: _Cursor) -> Statement:
     if at.skip("TABLE"):
         at.skip("IF", "NOT", "EXISTS")
         db, table = at.table()
-        rest = [token.upper for token in at.rest()]
-        return Statement(
-            "ddl", (DdlEffect("create", db, table),), starts_transaction=rest[-2:] == ["START", "TRANSACTION"]
-        )
+        rest = at.rest()
+        starts = [token.upper for token in rest[-2:]] == ["START", "TRANSACTION"]
+        effects = (DdlEffect("create", db, table),)
+        return Statement("ddl", effects, starts_transaction=starts, copies_rows=_has_query(rest))
     at.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
     at.expect("INDEX")
     return _index(at)
+
+
+def _has_query(found: list[Token]) -> bool:
+    """Whether a CREATE TABLE has a query behind the table's name.
+
+    That is a SELECT anywhere (no other clause takes one), or TABLE, VALUES or WITH, which begin queries outside
+    parentheses, or as the first words inside.
+    """
+    words = [token.upper for token in found]
+    depth = 0
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "SELECT" or (word in ("TABLE", "VALUES", "WITH") and (depth == 0 or before == "(")):
+            return True
+        depth += (word == "(") - (word == ")")
+    return False
 
 
 def _index(at: _Cursor) -> Statement:

@@ -14,6 +14,7 @@ SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 """Never matched, whatever the patterns say."""
 
 _WILD = frozenset("*?[")
+_ANY = re.compile(translate("*"))
 
 
 class TablePatterns:
@@ -42,7 +43,12 @@ class TablePatterns:
 
     def may_match(self, db: str) -> bool:
         """Whether a table of this database could be meant."""
-        return db.lower() not in SYSTEM_SCHEMAS and any(wanted and glob.match(db) for wanted, glob, _ in self._rules)
+        if db.lower() in SYSTEM_SCHEMAS:
+            return False
+        for wanted, db_glob, table_glob in reversed(self._rules):
+            if db_glob.match(db) and (wanted or table_glob == _ANY):
+                return wanted
+        return False
 
     def literal_databases(self) -> list[str] | None:
         """The databases that can hold matches, if no wanted pattern has a wildcard before the dot; else None."""

@@ -6,7 +6,7 @@ row or value. Keys of a line: ``op, db, table, gtid, file, pos, ordinal, ts, bef
 
 Columns that a partial row image leaves out are left out of ``before`` and ``after`` too.
 
-The batches must have been decoded with ``Policies(temporals="text")`` and ``images="all"``.
+The batches must have been decoded with ``Policies(temporals="text", odd_keys="spell")`` and ``images="all"``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from headgate._arrow_text import base64_text, escaped, fixed_point, quoted
 from headgate.catalog import TableDef
+from headgate.columns import SPELLED, read_spelled, spells
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
 __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
@@ -129,11 +130,26 @@ def _whole_objects(table: TableDef, columns: list[pa.Array], absent: set[str]) -
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
+def _with_spelled(text: pa.Array, array: pa.Array) -> pa.Array:
+    """``text``, the values that are spelled by their bytes as objects, an ENUM's or SET's value 0 as that number."""
+    marked = pc.fill_null(pc.starts_with(array, SPELLED), False)
+    if not pc.any(marked).as_py():
+        return text
+    found = []
+    for value in map(read_spelled, array.filter(marked).to_pylist()):
+        assert value is not None
+        spelled = None if value.charset is None else {"charset": value.charset, "hex": value.stored.hex()}
+        found.append("0" if spelled is None else json.dumps(spelled, separators=(",", ":")))
+    return pc.replace_with_mask(text, marked, pa.array(found, pa.string()))
+
+
 def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
     """One column's values as JSON text, ``null`` for NULL."""
     column, kind = table.columns[index], array.type
     if pa.types.is_string(kind):
         text = quoted(escaped(array))
+        if index in table.key and spells(column):
+            text = _with_spelled(text, array)
     elif pa.types.is_decimal(kind):
         text = quoted(fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())
     elif pa.types.is_binary(kind):

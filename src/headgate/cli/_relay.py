@@ -160,16 +160,15 @@ def command(
 def _suppliers(config: RelayConfig, lake: str | None) -> dict[int, Supplier]:
     if lake is None:
         return {}
-    from headgate._policies import Policies
     from headgate.lake import Lake, LakeSupplier
 
     if len(config.physical) > 1:
         raise ConfigError("--bootstrap-from is for a relay of one server: a lake is the copy of one")
     (source,) = config.physical
-    policies, found = Policies(zero_dates=config.zero_dates), Lake.at(lake)
+    found = Lake.at(lake)
     if found.is_local and not Path(found.ledger).is_dir():
         warn(f"no pipeline has written to {found.path} yet: until one has, nobody is bootstrapped from there")
-    return {source.id: LakeSupplier(found, source.settings, policies)}
+    return {source.id: LakeSupplier(found, source.settings, config.policies)}
 
 
 def _kind(name: str | None) -> str | None:

@@ -196,7 +196,7 @@ class _Reading:
         signal_table: str | None = None,
     ) -> None:
         self._settings = settings
-        self._policies = Policies(temporals="text", window=window)
+        self._policies = Policies(temporals="text", odd_keys="spell", window=window)
         self._locks = locks
         self._signal_table = signal_table
         self._connection = connection

@@ -74,7 +74,7 @@ def command(
     from headgate._policies import Policies
     from headgate.replication import follow, read_range
 
-    policies = Policies(temporals="text")
+    policies = Policies(temporals="text", odd_keys="spell")
     items: Iterable[LogItem]
     if until_current:
         items = read_range(

@@ -1,7 +1,9 @@
 """Character sets other than UTF-8, in kernels: by MySQL's own tables, or UTF-16, UCS-2 and UTF-32 by rule.
 
 A code that a column can hold but that has no character becomes ``?``, as in ``CONVERT(… USING utf8mb4)`` and so for
-every client of the server. Bytes that no column of the set can hold are an error.
+every client of the server. (Half a surrogate pair in ``ucs2`` is such a code, too. MySQL has no answer there: CONVERT
+gives NULL or what stands before it, clients get bytes that are not UTF-8.) Bytes that no column of the set can hold are
+an error.
 
 **Keys** must be told apart by their text. In a key column (``exact``) a code without character, or one whose character
 MySQL would write as another code, is an error too: two such keys would be one row.
@@ -23,8 +25,8 @@ from headgate.columns._kernels import ASCII_MASK, total_length
 
 __all__ = ["Converter", "converter_for"]
 
-Converter: TypeAlias = Callable[[Cells], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], int]]
-"""cells -> (int32 offsets, UTF-8 bytes, the first row that is not text of the set or -1)."""
+Converter: TypeAlias = Callable[[Cells], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]]
+"""cells -> (int32 offsets, UTF-8 bytes, the rows that are not text of the set; those are empty)."""
 
 _UTF16, _UTF16LE, _UCS2, _UTF32 = 0, 1, 2, 3
 _WIDE = {"utf16": _UTF16, "utf16le": _UTF16LE, "ucs2": _UCS2, "utf32": _UTF32}
@@ -39,7 +41,7 @@ def converter_for(charset: str, *, exact: bool = False) -> Converter | None:
         return _single_byte(charset, exact)
     if charset in MULTI_BYTE:
         return _multi_byte(charset, exact)
-    return _wide(_WIDE[charset]) if charset in _WIDE else None
+    return _wide(_WIDE[charset], exact) if charset in _WIDE else None
 
 
 @njit(cache=True, nogil=True)
@@ -65,10 +67,8 @@ def _put(out: Any, at: int, code: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _convert_bytes(
-    buf: Any, offset: Any, length: Any, valid: Any, codes: Any, offsets: Any, out: Any
-) -> tuple[int, int]:
-    """Every byte through ``codes`` (int64[256], -1: refused): ``(bytes written, first bad row or -1)``."""
+def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, bad: Any, offsets: Any, out: Any) -> Any:
+    """Every byte through ``codes`` (int64[256], -1: refused); the bytes written. Bad rows are noted in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -79,11 +79,13 @@ def _convert_bytes(
                     out[at] = byte
                     at += 1
                 elif codes[byte] < 0:
-                    return at, i
+                    bad[i] = True
+                    at = np.int64(offsets[i])
+                    break
                 else:
                     at = _put(out, at, codes[byte])
         offsets[i + 1] = at
-    return at, -1
+    return at
 
 
 def _single_byte(charset: str, exact: bool) -> Converter:
@@ -97,11 +99,11 @@ def _single_byte(charset: str, exact: bool) -> Converter:
         ]
         codes[repeated] = -1
 
-    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], int]:
-        offsets = np.empty(len(cells.valid) + 1, np.int32)
+    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
         out = np.empty(total_length(cells.length, cells.valid) * widest, np.uint8)
-        size, bad = _convert_bytes(cells.buf, cells.offset, cells.length, cells.valid, codes, offsets, out)
-        return offsets, out[:size], bad
+        size = _convert_bytes(cells.buf, cells.offset, cells.length, cells.valid, codes, bad, offsets, out)
+        return offsets, out[:size], np.flatnonzero(bad)
 
     return convert
 
@@ -145,10 +147,10 @@ def _entry(buf: Any, at: int, end: int, codes: Any, triples: Any, runs: Any) -> 
 
 @njit(cache=True, nogil=True)
 def _convert_codes(
-    buf: Any, offset: Any, length: Any, valid: Any, codes: Any, triples: Any, runs: Any, exact: Any,
+    buf: Any, offset: Any, length: Any, valid: Any, codes: Any, triples: Any, runs: Any, exact: Any, bad: Any,
     offsets: Any, out: Any,
-) -> tuple[int, int]:  # fmt: skip
-    """``(bytes written, first bad row or -1)``; ``out`` is 8 bytes longer than the text."""
+) -> Any:  # fmt: skip
+    """The bytes written; ``out`` is 8 bytes longer than the text. Bad rows are noted in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -163,11 +165,13 @@ def _convert_codes(
                     continue
                 entry, size = _entry(buf, place, end, codes, triples, runs)
                 if entry == NO_CODE or (exact and entry & ALIAS):
-                    return at, i
+                    bad[i] = True
+                    at = np.int64(offsets[i])
+                    break
                 at = _put(out, at, entry & 0x1FFFFF)
                 place += size
         offsets[i + 1] = at
-    return at, -1
+    return at
 
 
 def _multi_byte(charset: str, exact: bool) -> Converter:
@@ -175,11 +179,11 @@ def _multi_byte(charset: str, exact: bool) -> Converter:
     singles = table.codes[0x80:256]
     widest = 3 if np.any(singles != NO_CODE) else 2  # half-width katakana: three bytes of UTF-8 for one
 
-    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], int]:
-        offsets = np.empty(len(cells.valid) + 1, np.int32)
+    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
         out = np.empty(total_length(cells.length, cells.valid) * widest + 8, np.uint8)
-        size, bad = _convert_codes(cells.buf, cells.offset, cells.length, cells.valid, *table, exact, offsets, out)
-        return offsets, out[:size], bad
+        size = _convert_codes(cells.buf, cells.offset, cells.length, cells.valid, *table, exact, bad, offsets, out)
+        return offsets, out[:size], np.flatnonzero(bad)
 
     return convert
 
@@ -191,7 +195,7 @@ def _unit(buf: Any, at: int, little: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _next(buf: Any, at: int, end: int, kind: int) -> tuple[int, int]:
+def _next(buf: Any, at: int, end: int, kind: int, exact: Any) -> tuple[int, int]:
     """``(character, bytes it takes)`` at ``at``; character -1 if there is none."""
     if kind == _UTF32:
         if end - at < 4:
@@ -203,7 +207,9 @@ def _next(buf: Any, at: int, end: int, kind: int) -> tuple[int, int]:
     code = _unit(buf, at, kind == _UTF16LE)
     if code < 0xD800 or code > 0xDFFF:
         return code, 2
-    if kind == _UCS2 or code > 0xDBFF or end - at < 4:
+    if kind == _UCS2:
+        return (-1 if exact else 0x3F), 2
+    if code > 0xDBFF or end - at < 4:
         return -1, 0
     low = _unit(buf, at + 2, kind == _UTF16LE)
     if low < 0xDC00 or low > 0xDFFF:
@@ -212,8 +218,10 @@ def _next(buf: Any, at: int, end: int, kind: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _convert_wide(buf: Any, offset: Any, length: Any, valid: Any, kind: int, offsets: Any, out: Any) -> tuple[int, int]:
-    """``(bytes written, first bad row or -1)``"""
+def _convert_wide(
+    buf: Any, offset: Any, length: Any, valid: Any, kind: int, exact: Any, bad: Any, offsets: Any, out: Any
+) -> Any:
+    """The bytes written. Bad rows are noted in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -221,21 +229,23 @@ def _convert_wide(buf: Any, offset: Any, length: Any, valid: Any, kind: int, off
             place = offset[i]
             end = place + length[i]
             while place < end:
-                code, size = _next(buf, place, end, kind)
+                code, size = _next(buf, place, end, kind, exact)
                 if code < 0:
-                    return at, i
+                    bad[i] = True
+                    at = np.int64(offsets[i])
+                    break
                 at = _put(out, at, code)
                 place += size
         offsets[i + 1] = at
-    return at, -1
+    return at
 
 
-def _wide(kind: int) -> Converter:
-    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], int]:
-        offsets = np.empty(len(cells.valid) + 1, np.int32)
+def _wide(kind: int, exact: bool) -> Converter:
+    def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
         # A 16-bit unit grows to at most three bytes, four bytes never grow.
         out = np.empty(total_length(cells.length, cells.valid) * 3 // 2 + 3, np.uint8)
-        size, bad = _convert_wide(cells.buf, cells.offset, cells.length, cells.valid, kind, offsets, out)
-        return offsets, out[:size], bad
+        size = _convert_wide(cells.buf, cells.offset, cells.length, cells.valid, kind, exact, bad, offsets, out)
+        return offsets, out[:size], np.flatnonzero(bad)
 
     return convert

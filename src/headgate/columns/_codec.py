@@ -63,15 +63,15 @@ class BaseCodec:
         """The quoted column name."""
         return quote_name(self.column.name)
 
-    def error(self, reason: str) -> DecodeError:
-        """A DecodeError that names table and column."""
-        return DecodeError(reason, table=self.table, column=self.column.name)
+    def error(self, reason: str, kind: type[DecodeError] = DecodeError, row: int | None = None) -> DecodeError:
+        """An error that names table and column, and perhaps the row of the block."""
+        return kind(reason, table=self.table, column=self.column.name, row=row)
 
-    def undecodable(self, cells: Cells, row: int, what: str) -> DecodeError:
+    def undecodable(self, cells: Cells, row: int, what: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
         """The error for the bytes of one cell that are not ``what``."""
         start = int(cells.offset[row])
         value = cells.buf[start : start + min(int(cells.length[row]), 40)].tobytes()
-        return self.error(f"a value is not {what}: 0x{value.hex()} ({int(cells.length[row])} bytes)")
+        return self.error(f"a value is not {what}: 0x{value.hex()} ({int(cells.length[row])} bytes)", kind, row)
 
     def check_lengths(self, cells: Cells, size: int) -> None:
         """Every value must take exactly ``size`` bytes."""

@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import njit
 
-from headgate._cells import Cells
+from headgate._cells import NULL, Cells
 from headgate._memory import copy, u8
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
+from headgate.columns._spelled import ZERO, spells
 from headgate.columns._strings import string_converter
+from headgate.errors import AmbiguousKeyError
 
 __all__ = ["EnumCodec", "SetCodec"]
 
@@ -97,9 +100,10 @@ class _MemberCodec(BaseCodec):
     arrow_type = pa.string()
     _is_set = False
 
-    def __init__(self, column: Column, table: str, *, key: bool = False) -> None:
+    def __init__(self, column: Column, table: str, *, key: bool = False, spelled: bool = False) -> None:
         super().__init__(column, table)
         self._twice = key and "" in column.members  # the empty text is two values of the key then: a member, and none
+        self._spelled = self._twice and spelled and spells(column)
         texts = [member.encode() for member in column.members]
         self._starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         self._texts = np.frombuffer(bytearray(b"".join(texts) + b"\0"), np.uint8)
@@ -111,27 +115,33 @@ class _MemberCodec(BaseCodec):
         name = super().select
         return f"IF({name} = 0, X'00', {name})" if self._twice else name
 
-    def _check_zeros(self, cells: Cells) -> None:
-        """No value may be all zero bytes, where such a key could not be told from another.
+    def _zeros(self, cells: Cells) -> npt.NDArray[np.bool_]:
+        """The rows whose value is all zero bytes, where such a key could not be told from another.
 
-        :raises DecodeError: one is.
+        :raises AmbiguousKeyError: there are some, and they are not to be spelled.
         """
         if not self._twice:
-            return
-        zero = cells.valid == 1
+            return np.zeros(len(cells.valid), np.bool_)
+        zero: npt.NDArray[np.bool_] = cells.valid == 1
         for k in range(8):  # a SET has no more bytes; the text of a member begins with another byte
             rows = np.flatnonzero(zero & (cells.length > k))
             zero[rows] = cells.buf[cells.offset[rows] + k] == 0
-        bad = np.flatnonzero(zero & (cells.length > 0))
-        if len(bad):
+        zero &= cells.length > 0
+        if zero.any() and not self._spelled:
             raise self.error(
-                f"a key has the value 0 of its {self.column.type.upper()} column, which reads as the member '' does:"
-                " leave the table out; or delete or change that row, if the log that is yet to be read has none of it"
+                f"a key has the value 0 of its {self.column.type.upper()} column, which reads as the member '' does",
+                AmbiguousKeyError,
+                int(np.argmax(zero)),
             )
+        return zero
+
+    @staticmethod
+    def _with_zeros(texts: pa.Array, zeros: npt.NDArray[np.bool_]) -> pa.Array:
+        return pc.if_else(pa.array(zeros), ZERO, texts) if zeros.any() else texts
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
-        self._check_zeros(cells)
+        zeros = self._zeros(cells)
         where = (cells.buf, cells.offset, cells.length, cells.valid, self._starts)
         total, bad = _measure(*where, self._is_set)
         if bad >= 0:
@@ -140,12 +150,15 @@ class _MemberCodec(BaseCodec):
         offsets = np.empty(len(cells.valid) + 1, np.int32)
         out = np.empty(total, np.uint8)
         _write(*where, self._texts, self._is_set, offsets, out)
-        return self.array(cells, offsets, out)
+        return self._with_zeros(self.array(cells, offsets, out), zeros)
 
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
-        self._check_zeros(cells)
-        return self._strings(cells)
+        zeros = self._zeros(cells)
+        if not zeros.any():
+            return self._strings(cells)
+        others = cells._replace(valid=np.where(zeros, np.uint8(NULL), cells.valid))
+        return self._with_zeros(self._strings(others), zeros)
 
 
 class EnumCodec(_MemberCodec):

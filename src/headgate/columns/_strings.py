@@ -25,7 +25,8 @@ from headgate._memory import copy
 from headgate.catalog import Column
 from headgate.columns._charsets import converter_for
 from headgate.columns._codec import BaseCodec
-from headgate.errors import UnsupportedError
+from headgate.columns._spelled import spells, with_spelled
+from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 
 __all__ = ["BytesCodec", "FixedBytesCodec", "TextCodec", "string_converter"]
 
@@ -35,8 +36,11 @@ _UTF8 = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 class StringConverter:
     """From stored bytes in one character set to an Arrow string array; shared by text columns, ENUM and SET."""
 
-    def __init__(self, codec: BaseCodec, charset: str | None, key: bool) -> None:
+    def __init__(self, codec: BaseCodec, charset: str | None, key: bool, spelled: bool) -> None:
         self._codec = codec
+        self._charset = charset
+        self._error = AmbiguousKeyError if key else DecodeError
+        self._spelled = spelled
         self._convert = None if charset is None or charset in _UTF8 else converter_for(charset, exact=key)
         self._what = f"text of character set {charset}" + " that MySQL converts there and back, as a key must be" * key
         if self._convert is None and charset is not None and charset not in _UTF8:
@@ -48,19 +52,26 @@ class StringConverter:
             )
 
     def __call__(self, cells: Cells) -> pa.Array:
-        """The cells' text; DecodeError where the bytes are not text of the character set."""
+        """The cells' text; an error where the bytes are not text of the character set."""
         if self._convert is None:
             return self._codec.strings(cells, *self._codec.gathered(cells))
-        offsets, data, bad = self._convert(cells)
-        if bad >= 0:
-            raise self._codec.undecodable(cells, bad, self._what)
+        offsets, data, odd = self._convert(cells)
+        if len(odd) and not self._spelled:
+            raise self._codec.undecodable(cells, int(odd[0]), self._what, self._error)
         self._codec.check_total(len(data))
-        return self._codec.array(cells, offsets, data, data_type=pa.string())
+        texts = self._codec.array(cells, offsets, data, data_type=pa.string())
+        return with_spelled(texts, cells, odd, self._charset or "") if self._spelled else texts
 
 
-def string_converter(codec: BaseCodec, charset: str | None, *, key: bool = False) -> StringConverter:
-    """The converter of one column. UnsupportedError for a character set without one."""
-    return StringConverter(codec, charset, key)
+def string_converter(
+    codec: BaseCodec, charset: str | None, *, key: bool = False, spelled: bool = False
+) -> StringConverter:
+    """The converter of one column.
+
+    :param key: of a key: values that their text does not tell apart are an AmbiguousKeyError, or ``spelled``.
+    :raises UnsupportedError: a character set without a converter.
+    """
+    return StringConverter(codec, charset, key, spelled)
 
 
 class TextCodec(BaseCodec):
@@ -68,9 +79,9 @@ class TextCodec(BaseCodec):
 
     arrow_type = pa.string()
 
-    def __init__(self, column: Column, table: str, *, key: bool = False) -> None:
+    def __init__(self, column: Column, table: str, *, key: bool = False, spelled: bool = False) -> None:
         super().__init__(column, table)
-        self._strings = string_converter(self, column.charset, key=key)
+        self._strings = string_converter(self, column.charset, key=key, spelled=key and spelled and spells(column))
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""

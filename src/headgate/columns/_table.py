@@ -18,7 +18,7 @@ from headgate.columns._members import EnumCodec, SetCodec
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
-from headgate.errors import UnsupportedError
+from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 
 __all__ = ["TableCodec", "codec_for"]
 
@@ -47,9 +47,10 @@ def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: 
     if not _is_possible(column):
         raise UnsupportedError(f"no column can be of type {column.mysql}", table=table, column=column.name)
     if kind in TEXTS:
-        return TextCodec(column, table, key=key)
+        return TextCodec(column, table, key=key, spelled=policies.odd_keys == "spell")
     if kind in ("enum", "set"):
-        return (EnumCodec if kind == "enum" else SetCodec)(column, table, key=key)
+        codec = EnumCodec if kind == "enum" else SetCodec
+        return codec(column, table, key=key, spelled=policies.odd_keys == "spell")
     if kind in _SIMPLE:
         return _SIMPLE[kind](column, table)
     if kind == "bit":
@@ -80,8 +81,10 @@ def _temporal(column: Column, table: str, policies: Policies, key: bool) -> Code
         return TemporalTextCodec(column, table) if as_text else TimeCodec(column, table)
     if policies.temporals == "text" or policies.zero_dates == "text":
         return TemporalTextCodec(column, table)
-    nulls = policies.zero_dates == "null" and not key
-    return (DateCodec if column.type == "date" else DatetimeCodec)(column, table, nulls=nulls)
+    nulls = policies.zero_dates == "null"
+    # What would be null anywhere else cannot be null in a key.
+    error = AmbiguousKeyError if nulls and key else DecodeError
+    return (DateCodec if column.type == "date" else DatetimeCodec)(column, table, nulls=nulls and not key, kind=error)
 
 
 def _is_possible(column: Column) -> bool:

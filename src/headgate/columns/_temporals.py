@@ -31,6 +31,7 @@ from headgate._cells import Cells
 from headgate._memory import u8, u16, u32, u64
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
+from headgate.errors import DecodeError
 
 __all__ = ["DateCodec", "DatetimeCodec", "TemporalTextCodec", "TimeCodec", "put_clock", "put_date", "put_digits"]
 
@@ -248,9 +249,11 @@ def _datetimes_from_text(buf: Any, offset: Any, length: Any, valid: Any, digits:
 class _ArrowTemporalCodec(BaseCodec):
     """What DATE and DATETIME codecs share: zero dates."""
 
-    def __init__(self, column: Column, table: str, *, nulls: bool = False) -> None:
+    def __init__(
+        self, column: Column, table: str, *, nulls: bool = False, kind: type[DecodeError] = DecodeError
+    ) -> None:
         super().__init__(column, table)
-        self._nulls = nulls
+        self._nulls, self._kind = nulls, kind
 
     def _cells(self, cells: Cells) -> Cells:
         """The kernels write into ``valid`` when zero dates become null: not into the caller's."""
@@ -262,9 +265,11 @@ class _ArrowTemporalCodec(BaseCodec):
         if bad < -1:
             raise self.undecodable(cells, -2 - bad, f"a {self.column.mysql}")
         raise self.error(
-            f"row {bad} of a block holds a zero or impossible date in a {self.column.mysql} column, which Arrow cannot "
+            f"a row holds a zero or impossible date in a {self.column.mysql} column, which Arrow cannot "
             'hold; set zero_dates = "text" to read dates as text, or "null" to read such ones as null, but not in a '
-            'key (in [source] or [tables."db.table"], or as the option)'
+            'key (in [source] or [tables."db.table"], or as the option)',
+            self._kind,
+            bad,
         )
 
 
@@ -292,8 +297,10 @@ class DateCodec(_ArrowTemporalCodec):
 class DatetimeCodec(_ArrowTemporalCodec):
     """DATETIME as timestamp[us], TIMESTAMP as timestamp[us, UTC]."""
 
-    def __init__(self, column: Column, table: str, *, nulls: bool = False) -> None:
-        super().__init__(column, table, nulls=nulls)
+    def __init__(
+        self, column: Column, table: str, *, nulls: bool = False, kind: type[DecodeError] = DecodeError
+    ) -> None:
+        super().__init__(column, table, nulls=nulls, kind=kind)
         is_datetime = column.type == "datetime"
         self.arrow_type = pa.timestamp("us") if is_datetime else pa.timestamp("us", tz="UTC")
         self._kernel = _datetimes_from_log if is_datetime else _timestamps_from_log

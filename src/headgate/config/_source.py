@@ -117,8 +117,9 @@ class SourceConfig(Model):
     )
     zero_dates: ZeroDates = Field(
         "error",
-        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (an error"
-        " in a key), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's form",
+        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (in a"
+        " key it stops the table), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's"
+        " form",
     )
     window: Window = Field(
         "rewind",

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from headgate._policies import Policies
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
@@ -121,7 +120,7 @@ class Relay:
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
         feeder = Feeder(
             followed, self.names, self.registry, buffer, scn, state=state, file=file, version=config.event_version,
-            scn_column=config.scn_column, befores=config.before_images, policies=Policies(zero_dates=config.zero_dates),
+            scn_column=config.scn_column, befores=config.before_images, policies=config.policies,
         )  # fmt: skip
         log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool)
         return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"), spool, log_feeder)

@@ -45,6 +45,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headgate._policies import Policies
 from headgate._tokens import Token
 from headgate.catalog import TablePatterns
 from headgate.config import explain
@@ -196,6 +197,11 @@ class RelayConfig:
     """Origins of the web pages that may read answers in a browser, such as ``https://dash.example``; ``*``: all."""
     log_disk_bytes: int = 0
     """Of the log itself, for readers that need all of it; 0: it is not kept."""
+
+    @property
+    def policies(self) -> Policies:
+        """How values are read: every one of them, because consumers may not miss an event."""
+        return Policies(zero_dates=self.zero_dates, odd_keys="spell")
 
     def __post_init__(self) -> None:
         """:raises ConfigError: no source, two with one id or name, no origin, or something on disk without a folder."""

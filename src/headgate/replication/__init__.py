@@ -35,6 +35,7 @@ from headgate.replication._types import (
     RangeEnd,
     Stopped,
     file_number,
+    key_reason,
 )
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "file_number",
     "follow",
     "gtids_before",
+    "key_reason",
     "op_array",
     "previous_gtids",
     "read_range",

@@ -15,6 +15,7 @@ whatever tables are chosen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -30,6 +31,7 @@ from headgate.binlog import (
     R_SLOT,
     R_TXN,
     GtidFilter,
+    Query,
     RowEvents,
     Scanner,
     Segment,
@@ -43,7 +45,7 @@ from headgate.binlog import (
     place_rows,
 )
 from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
-from headgate.errors import DecodeError, HeadgateError, ServerSettingError, UnsupportedError
+from headgate.errors import AmbiguousKeyError, DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
@@ -57,8 +59,9 @@ from headgate.replication._meta import (
 )
 from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._probe import original_commit_us
+from headgate.replication._statements import check_change, check_copy, check_rollback, short
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
-from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, key_reason
 from headgate.replication._xa import HeldRows, Point, PreparedTransactions, parse_prepare, parse_xa_statement
 
 __all__ = ["LogDecoder"]
@@ -68,7 +71,8 @@ _ANSI_QUOTES: Final = 4
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _FIRST_EVENT: Final = 4
 """Where a file's first event begins."""
-_IGNORED_STATEMENTS: Final = ("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT")
+_ROLLBACK_TO: Final = re.compile(r"ROLLBACK\s+(WORK\s+)?TO\b", re.IGNORECASE)
+_IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 
 
 class LogDecoder:
@@ -113,6 +117,7 @@ class LogDecoder:
         self._continued = 0
         self._prepared = prepared
         self._held: HeldRows | None = None
+        self._stops: list[Stopped] = []
         self.received_count = 0
         """Transactions received whole."""
         self.changes = 0
@@ -163,13 +168,15 @@ class LogDecoder:
 
     # --- row images -----------------------------------------------------------------------------------------------
 
-    def _flush(self, segment: Segment) -> Iterator[LogBlock]:
+    def _flush(self, segment: Segment) -> Iterator[LogBlock | Stopped]:
         """What the scanner has gathered, as a block."""
         if self._source is not None and (self._scanner.transactions().tag == 0).any():
             raise _mixed("with", segment.file)
         block = self._block(segment)
         block.whole = not self._scanner.open
         self._note_done(segment)
+        yield from self._stops
+        self._stops.clear()
         if block.images:
             if self._held is not None:
                 self._held.add(block, self._continued)
@@ -190,10 +197,10 @@ class LogDecoder:
             if slot.walker is not None and not alone:
                 self._walking(segment, slot, events, which, counts)
         images = [
-            ImageBatch(slot.table, batch)
+            image
             for slot, which in used
             if slot.table
-            for batch in self._batches(segment, slot, events, which, counts, carried)
+            for image in self._images(segment, slot, slot.table, events, which, counts, carried)
         ]
         _, counted = assign_ordinals(txn, counts, carried)
         self.changes += int(counts.sum())
@@ -209,6 +216,22 @@ class LogDecoder:
             raise DecodeError(
                 str(error), table=slot.name, file=segment.file, pos=int(events.table[R_POS, which[0]])
             ) from None
+
+    def _images(
+        self, segment: Segment, slot: Slot, table: TableDef, events: RowEvents, which: Any, counts: Any, carried: int
+    ) -> Iterator[ImageBatch]:
+        """One table's images; if a key of it cannot be told from another, those before it, and none from then on."""
+        try:
+            for batch in self._batches(segment, slot, events, which, counts, carried):
+                yield ImageBatch(table, batch)
+        except AmbiguousKeyError as error:
+            if self._options.ambiguous == "raise":
+                raise
+            slot.stop(key_reason(error, slot.name))
+            self._walking(segment, slot, events, which, counts)  # all of its changes count, read or not
+            self._stops.append(
+                Stopped(slot.name, str(slot.stopped), error.gtid or "", segment.file, int(error.fields["pos"]))
+            )
 
     def _batches(
         self, segment: Segment, slot: Slot, events: RowEvents, which: Any, counts: Any, carried: int
@@ -239,10 +262,10 @@ class LogDecoder:
             if walked.partial and slot.table is not None:
                 columns, absent = self._partial.complete(slot.table, slot.codec, walked, columns, segment.file, pos)
         except HeadgateError as error:
-            raise self._tables.located(error, slot, file=segment.file, pos=int(pos[0])) from None
-        gtid = (
-            gtid_array(transactions, self._scanner.tags, txn) if self._source is None else pa.nulls(len(txn), GTID_TYPE)
-        )
+            row = error.fields.pop("row", 0)
+            where = {"gtid": self._gtids(txn)[row].as_py()} if self._source is None else {}
+            raise self._tables.located(error, slot, file=segment.file, pos=int(pos[row]), **where) from None
+        gtid = self._gtids(txn)
         meta = [
             op_array(walked.op),
             seq_array(self._options.epoch, file_number(segment.file), pos, ordinal),
@@ -254,6 +277,12 @@ class LogDecoder:
             schema = schema.insert(len(META_FIELDS), ABSENT_FIELD)
         batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=schema)
         return self._without_skipped(batch, txn, ordinal, transactions)
+
+    def _gtids(self, txn: Any) -> pa.Array:
+        """The GTIDs of transactions of this scan, by their indexes; null in a log without."""
+        if self._source is not None:
+            return pa.nulls(len(txn), GTID_TYPE)
+        return gtid_array(self._scanner.transactions(), self._scanner.tags, txn)
 
     def _without_skipped(self, batch: pa.RecordBatch, txn: Any, ordinal: Any, transactions: Any) -> pa.RecordBatch:
         """Leave out what was handed out before a reconnect."""
@@ -289,8 +318,9 @@ class LogDecoder:
         body = segment.buf[int(segment.start[stop.place]) + _HEADER : int(segment.end[stop.place])].tobytes()
         if stop.kind == codes.TABLE_MAP:
             yield from self._table_map(segment, stop, body)
-        elif stop.kind == codes.QUERY:
-            yield from self._query(segment, stop, body)
+        elif stop.kind in (codes.QUERY, codes.EXECUTE_LOAD_QUERY):
+            query = parse_query(body, load_data=stop.kind == codes.EXECUTE_LOAD_QUERY)
+            yield from self._query(segment, stop, query)
         elif stop.kind == codes.ANONYMOUS_GTID and self._source is not None:
             number = number_at(file_number(segment.file), int(segment.pos[stop.place])) + 1
             wanted = (Gtid(self._source, TAG, number) in self._wanted) == self._inside
@@ -317,7 +347,7 @@ class LogDecoder:
         self._scanner.register_table(table_id, rest, slot)
         found = self._tables.slots[slot]
         if found.stopped is not None:
-            yield Stopped(found.name, found.stopped.message, self._gtid() or "", segment.file, pos)
+            yield Stopped(found.name, found.stopped, self._gtid() or "", segment.file, pos)
 
     def _where(self, segment: Segment, stop: Stop) -> dict[str, Any]:
         return {"file": segment.file, "pos": int(segment.pos[stop.place]), "gtid": self._gtid()}
@@ -325,8 +355,7 @@ class LogDecoder:
     def _gtid(self) -> str | None:
         if not self._scanner.open or self._source is not None:
             return None
-        current = np.array([self._scanner.current], np.int64)
-        return str(gtid_array(self._scanner.transactions(), self._scanner.tags, current)[0].as_py())
+        return str(self._gtids(np.array([self._scanner.current], np.int64))[0].as_py())
 
     def _refuse(self, segment: Segment, stop: Stop) -> None:
         """An event that must not be skipped, unless its own flag says that it may."""
@@ -349,8 +378,7 @@ class LogDecoder:
 
     # --- statements -----------------------------------------------------------------------------------------------
 
-    def _query(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Ddl | Stopped]:
-        query = parse_query(body)
+    def _query(self, segment: Segment, stop: Stop, query: Query) -> Iterator[LogBlock | Ddl | Stopped]:
         where = self._where(segment, stop)
         try:
             full_text = decode_statement(query.statement, query.collation)
@@ -365,8 +393,12 @@ class LogDecoder:
             yield from self._xa_statement(segment, stop, text, where)
             return
         yield from self._flush(segment)
-        yield from self._statement(statement, full_text, where)
-        if not self._scanner.begun and not statement.starts_transaction:
+        ends = not self._scanner.begun and not statement.starts_transaction
+        if statement.kind == "transaction" and text.upper().startswith("ROLLBACK"):
+            check_rollback(self._continued, where)
+            ends = _ROLLBACK_TO.match(text) is None
+        yield from self._statement(statement, query, full_text, where)
+        if ends:
             self._scanner.end_transaction(int(segment.next_pos[stop.place]))
             yield from self._flush(segment)
 
@@ -379,19 +411,18 @@ class LogDecoder:
             return statement
         return parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes, lower_case_names=True)
 
-    def _statement(self, statement: Statement, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
+    def _statement(
+        self, statement: Statement, query: Query, text: str, where: dict[str, Any]
+    ) -> Iterator[LogBlock | Ddl]:
+        tables = self._options.tables
         if statement.kind == "unknown":
-            raise UnsupportedError("the log holds a statement that headgate cannot read", statement=text[:500], **where)
-        if statement.kind == "dml":
             raise UnsupportedError(
-                "the log holds a change as a statement instead of rows: SET GLOBAL binlog_format = 'ROW', and in the "
-                "session that wrote it",
-                statement=text[:500], **where,
-            )  # fmt: skip
-        if statement.kind == "transaction" and text.strip().upper().startswith("ROLLBACK"):
-            raise UnsupportedError(
-                "the log holds a transaction that was rolled back after a non-transactional table was changed", **where
+                "the log holds a statement that headgate cannot read", statement=short(text), **where
             )
+        if statement.kind == "dml":
+            check_change(query, text, tables, where)
+        if statement.copies_rows:
+            check_copy(statement, query, text, tables, where)
         for number, effect in enumerate(statement.effects):
             yield from self._effect(number, effect, text, where)
 
@@ -452,7 +483,7 @@ class LogDecoder:
             raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
         if found is None:
             raise UnsupportedError(
-                "the log holds an XA statement that headgate cannot read", statement=text[:500], **where
+                "the log holds an XA statement that headgate cannot read", statement=short(text), **where
             )
         verb, xid = found
         if verb == "END":

@@ -41,7 +41,8 @@ class DecodeOptions:
     """``all``, or ``keys``: without before-images whose key did not change."""
     policies: Policies = DEFAULT
     ambiguous: str = "raise"
-    """Followed tables whose columns nobody knows: ``raise``, or ``stop``: their images are left out, and said to be."""
+    """Followed tables whose columns nobody knows, or with a key that cannot be told from another: ``raise``, or
+    ``stop``: their images are left out, and said to be."""
 
 
 @dataclass
@@ -55,8 +56,13 @@ class Slot:
     """None if the table is not followed."""
     codec: TableCodec | None = None
     schema: pa.Schema | None = None
-    stopped: SchemaAmbiguousError | None = None
-    """Why a followed table is not decoded."""
+    stopped: str | None = None
+    """Why a followed table is not decoded, or not any more."""
+
+    def stop(self, reason: str) -> None:
+        """Decode nothing of it from here on."""
+        self.table = self.codec = self.schema = None
+        self.stopped = reason
 
     @property
     def name(self) -> str:
@@ -116,7 +122,7 @@ class TableSlots:
             if self._options.ambiguous == "raise":
                 raise
             slot = self._uncoded(table_map)
-            slot.stopped = error
+            slot.stop(error.message)
             return self._add(slot)
         if before is not None and self.slots[before].table == table:
             return before

@@ -11,9 +11,21 @@ from headgate._places import file_number
 
 if TYPE_CHECKING:
     from headgate.catalog import AddedColumn, TableDef
+    from headgate.errors import AmbiguousKeyError
     from headgate.gtid import GtidSet
 
-__all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogHint", "LogItem", "RangeEnd", "Stopped", "file_number"]
+__all__ = [
+    "Ddl",
+    "Idle",
+    "ImageBatch",
+    "LogBlock",
+    "LogHint",
+    "LogItem",
+    "RangeEnd",
+    "Stopped",
+    "file_number",
+    "key_reason",
+]
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,10 @@ class Ddl:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Images of a followed table that are left out, because nobody knows its columns; others follow without a word."""
+    """Images of a followed table that are left out: nobody knows its columns, or a value of its key cannot be told.
+
+    Others follow without a word.
+    """
 
     table: str
     """``db.table``"""
@@ -79,6 +94,15 @@ class Stopped:
     gtid: str
     file: str
     pos: int
+
+
+def key_reason(error: AmbiguousKeyError, table: str) -> str:
+    """Why a value of a key stops ``db.table``, and what to do."""
+    place = f" at {error.file}:{error.pos}" if error.file else ""
+    return (
+        f"{error.message}, in column {error.column}{place}; change that value at the source, then read the table again"
+        f" with: headgate run --resnapshot '{table}'"
+    )
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,7 @@ class Batch:
     redo: list[Redo]
     ends: list[dict[str, Any]]
     stops: dict[str, str] = field(default_factory=dict)  # tables with images that nobody can read, and why
+    unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that nobody can read, and why
     signals: list[dict[str, Any]] = field(default_factory=list)  # inserts into the signal table
     watermarks: dict[str, GtidSet] = field(default_factory=dict)
     """Tables whose chunks in this batch are exact only once all of a set is applied."""
@@ -185,7 +186,8 @@ class Batch:
     def tables(self) -> list[str]:
         """Every table that something is said about, sorted."""
         named = {name for ddl in self.ddl for name in (ddl.table, ddl.new_name) if name is not None}
-        return sorted({*self.parts, *self.header.tables, *named, *(redo.table for redo in self.redo), *self.stops})
+        redone = {redo.table for redo in self.redo}
+        return sorted({*self.parts, *self.header.tables, *named, *redone, *self.stops, *self.unread})
 
     def name_dropped_tables(self, known: Iterable[str]) -> None:
         """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
@@ -262,7 +264,8 @@ def build_batch(rows: list[dict[str, Any]]) -> Batch:
             whole = bool(value.get("whole_table", False))
             batch.redo.append(Redo(row["_table"], value["chunk"], value.get("reason", ""), whole))
         elif kind == "stop":
-            batch.stops.setdefault(row["_table"], json.loads(row["_text"])["reason"])
+            value = json.loads(row["_text"])
+            (batch.unread if "chunk" in value else batch.stops).setdefault(row["_table"], value["reason"])
         elif kind == "watermark":
             table, gtid = row["_table"], GtidSet.parse(json.loads(row["_text"])["gtid"])
             batch.watermarks[table] = batch.watermarks.get(table, GtidSet()) | gtid

@@ -16,7 +16,8 @@ statement itself tells all of it:
 | DROP, or a RENAME after which nothing has the name | ``stopped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME that gives the name to another table | held as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
-| images that the reader left out, because nobody knows their columns | ``stopped`` | the same |
+| images that the reader left out: nobody knows their columns, or what their key is | ``stopped`` | the same |
+| a chunk left out, because nobody knows what a row's key is; its reading frees nothing | ``stopped`` | the same |
 | a foreign key that changes rows unseen, at a statement or when a reading begins | ``stopped`` | the same |
 | the same, which is gone again | held as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for whatever reason | held as ``stale``, read again | ``stopped`` |
@@ -181,6 +182,8 @@ def plan_table(
         verdict.outcomes = [Outcome(ddl, "applied") for ddl in batch.ddl if ddl.table == table]
     if before is not None and was_held and not freed and verdict.held is None:
         verdict.held, verdict.reason = before.state, before.reason
+    if table in batch.unread:
+        verdict.stop(batch.unread[table])
     if unseen is not None and not unseen.accepted:
         _hold_unseen(verdict, unseen, begins=begins, current=current)
     takes_all = before is not None and before.state in ("settling", "live", "inexact")
@@ -547,6 +550,7 @@ def _state_after(
         state, kept_since = verdict.held, None
         # What holds a table again while it is read makes that reading useless: only a later one frees it.
         same = before is not None and before.held and before.reason == verdict.reason and verdict.reread is None
+        same = same and table not in batch.unread
         held_epoch = before.held_epoch if before is not None and same and not freed else batch.header.epoch
     return TableState(
         table=table,

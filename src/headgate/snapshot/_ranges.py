@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.columns import ZERO, read_spelled
 from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
 from headgate.snapshot._keys import (
@@ -110,7 +111,7 @@ def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
     place = {member: index for index, member in enumerate(column.members)}
     texts = encoded.dictionary.to_pylist()
     parts = texts if column.type == "enum" else [part for text in texts for part in text.split(",")]
-    for member in {*parts} - {""}:
+    for member in {*parts} - {"", ZERO}:
         if column.members.count(member) != 1:  # characters above U+FFFF are "?" in information_schema
             raise SnapshotRefusedError(
                 f"the key's value {member!r} is not one of the members that information_schema shows, or two of them: "
@@ -178,15 +179,34 @@ def among(table: TableDef, keys: pa.Table) -> Iterator[str]:
 def _given(columns: Sequence[Column], keys: pa.Table) -> Iterator[tuple[int, list[str], str]]:
     """Some keys at a time as a table ``t`` in SQL: the place of the first, what has the key's values, the table."""
     specs, expressions = [], []
+    values = [json_values(column, keys.column(column.name)) for column in columns]
     for index, column in enumerate(columns):
         kind, expression = _json_column(column, f"k{index}")
         specs.append(f"k{index} {kind} PATH '$[{index}]' ERROR ON ERROR")
+        if column.type in TEXTS and (stored := _stored(values[index])):
+            specs.append(f"h{index} LONGTEXT CHARACTER SET latin1 PATH '$[{len(values)}]' ERROR ON ERROR")
+            values.append(stored)
+            expression = f"COALESCE({expression}, {_of_bytes(column, f'UNHEX(h{index})')})"
         expressions.append(expression)
-    values = [json_values(column, keys.column(column.name)) for column in columns]
     for start, document in documents(values):
         text = f"_utf8mb4 X'{document.encode().hex()}'"
         table = f"JSON_TABLE({text}, '$[*]' COLUMNS (i FOR ORDINALITY, {', '.join(specs)})) AS t"
         yield start, expressions, table
+
+
+def _stored(values: list[Any]) -> list[str | None] | None:
+    """The stored bytes, in hex, of the values that are spelled by them, which become NULL; None: there are none."""
+    stored = [found and found.stored.hex() for found in map(read_spelled, values)]
+    if not any(found is not None for found in stored):
+        return None
+    values[:] = [value if found is None else None for value, found in zip(values, stored, strict=True)]
+    return stored
+
+
+def _of_bytes(column: Column, expression: str) -> str:
+    """A text of the column's character set out of its bytes."""
+    collate = f" COLLATE {column.collation}" if column.collation else ""
+    return f"CONVERT({expression} USING {column.charset}){collate}"
 
 
 def places(found: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:

@@ -39,6 +39,9 @@ What gives a ``Redo``
 - A table without a key, if W touches it and no lock says which of its changes the SELECT has seen: images do not say
   which of several equal rows they mean. Neither a second try nor a restart can help at the same E, because W would
   still begin with the same changes.
+- An image in W whose key cannot be told from another: what it is a touch of is not known.
+
+A row that the SELECT finds with such a key gives an ``unreadable`` one: it would be there at a later E, too.
 
 Rows that are kept
 ==================
@@ -88,6 +91,7 @@ from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
 from headgate.errors import (
+    AmbiguousKeyError,
     ChunkRetryError,
     DecodeError,
     Definite,
@@ -110,14 +114,15 @@ from headgate.replication import (
     ImageBatch,
     LogHint,
     canonical_schema,
+    key_reason,
     op_array,
     seq_array,
 )
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
-from headgate.snapshot._log import HighWatermark, TaskLog
 from headgate.snapshot._ranges import among, in_range
+from headgate.snapshot._task_log import HighWatermark, TaskLog
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
 
@@ -135,12 +140,16 @@ _TIMED_OUT = 3024
 
 @dataclass(frozen=True, slots=True)
 class Redo:
-    """A chunk that gave nothing and must be planned again for a later E."""
+    """A chunk that gave nothing and must be planned again for a later E; if it is ``unreadable``, not before its table
+    was mended.
+    """
 
     chunk: ChunkSpec
     reason: str
     whole_table: bool = False
     """The range means nothing any more (the table is gone or has another key): the table must be planned anew."""
+    unreadable: bool = False
+    """A row's key cannot be told from another, and stays so until somebody changes it."""
 
     def to_json(self) -> str:
         """``{"chunk": {…}, "reason": …, "whole_table": …}``"""
@@ -171,6 +180,7 @@ def read_chunks(
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     only: pa.Table | None = None,
+    ambiguous: Literal["raise", "stop"] = "raise",
 ) -> Iterator[ImageBatch | Redo | HighWatermark]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -188,9 +198,11 @@ def read_chunks(
         nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.
     :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
         puts back may be more. For chunks of one table, with a key and without a filter.
+    :param ambiguous: rows whose key cannot be told from another: an error, or ``stop``: an unreadable ``Redo``.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
+    :raises AmbiguousKeyError: a row's key cannot be told from another, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table became another one, or tables could not be locked.
     """
     if not chunks:
@@ -213,6 +225,10 @@ def read_chunks(
                 table, rows = task.read(chunk)
             except _Again as again:
                 yield Redo(chunk, str(again), again.whole_table)
+            except AmbiguousKeyError as error:
+                if ambiguous == "raise":
+                    raise
+                yield Redo(chunk, key_reason(error, chunk.table), unreadable=True)
             else:
                 yield from stamp.batches(table, rows)
                 watermark = log.watermark(chunk.table)
@@ -331,7 +347,10 @@ class _Task:
         return found.table if found is not None else None
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
-        """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be."""
+        """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be.
+
+        :raises AmbiguousKeyError: after all of them were received, so that the view can be read on from.
+        """
         names = [quote_name(column.name) for column in self._bound_columns(table, chunk)]
         where = range_condition(names, chunk.lo, chunk.hi)
         if chunk.filter is not None:
@@ -341,12 +360,17 @@ class _Task:
             f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE"
         )
         schema = pa.schema(codec.fields)
+        batches: list[pa.RecordBatch] = []
+        odd: AmbiguousKeyError | None = None
         try:
-            batches = [
-                pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema)
-                for condition in ([where] if self._only is None else among(table, self._only))
-                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS)
-            ]
+            for condition in [where] if self._only is None else among(table, self._only):
+                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS):
+                    try:
+                        batches.append(pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema))
+                    except AmbiguousKeyError as error:
+                        odd = odd or error
+            if odd is not None:
+                raise odd
         except HeadgateError as error:
             self._explain(chunk, table, error)
             raise
@@ -372,9 +396,9 @@ class _Task:
             raise _Again("the table's definition changed while it was read") from None
 
     def _check_log(self, chunk: ChunkSpec) -> None:
-        statement = self._log.ddl.get(chunk.table)
-        if statement is not None:
-            raise _Again(f"DDL while the chunk was read: {statement[:200]}")
+        reason = self._log.spoilt.get(chunk.table)
+        if reason is not None:
+            raise _Again(reason)
         if self._truncate == "redo" and chunk.table in self._log.truncated:
             raise _Again("the table was truncated while the chunk was read")
 
@@ -394,7 +418,7 @@ class _Task:
             for batch in self._log.take(chunk.table):
                 window.add(batch)
         except SchemaChangedError as error:
-            self._log.ddl.setdefault(chunk.table, error.message)  # the window has a gap from here on
+            self._log.spoilt.setdefault(chunk.table, error.message)  # the window has a gap from here on
             raise _Again(error.message) from None
         query = self._connection.query
         try:

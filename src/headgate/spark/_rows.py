@@ -97,7 +97,8 @@ def read_task(
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | HighWatermark | Inserted | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, signals, what becomes of chunks.
 
-    :param ambiguous: tables whose columns nobody knows: an error, or a ``Stopped`` in place of their images.
+    :param ambiguous: tables whose columns nobody knows, and keys that cannot be told from others: an error, or a
+        ``Stopped`` in place of the images, an unreadable ``Redo`` in place of a chunk.
     :param locks: how chunks lock their tables, if at all.
     :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
     :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
@@ -126,7 +127,7 @@ def read_task(
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
-        locks=locks, partial=partial, truncate=truncate,
+        locks=locks, partial=partial, truncate=truncate, ambiguous=ambiguous,
     )  # fmt: skip
 
 
@@ -243,12 +244,15 @@ def carrier_rows(
         elif isinstance(item, Ddl):
             yield _ddl_row(settings, item, task.epoch, policies)
         elif isinstance(item, Stopped):
-            yield _row(item.table, "stop", None, 0, json.dumps({"reason": item.reason, "gtid": item.gtid}).encode())
+            yield _stop_row(item.table, item.reason, gtid=item.gtid)
         elif isinstance(item, Inserted):
             yield _row(item.table, "signal", None, len(item.rows), json.dumps(item.rows).encode())
         elif isinstance(item, Redo):
             silent.discard(item.chunk.table)
-            yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())
+            if item.unreadable:
+                yield _stop_row(item.chunk.table, item.reason, chunk=item.chunk.number)
+            else:
+                yield _row(item.chunk.table, "redo", None, 0, item.to_json().encode())
         elif isinstance(item, HighWatermark):
             yield _row(item.table, "watermark", None, 0, json.dumps({"gtid": str(item.gtid)}).encode())
         elif item.file:
@@ -323,6 +327,10 @@ def _row(table: str | None, kind: str, schema: str | None, count: int, data: Any
     column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, buffer])
     texts = [pa.array([text], pa.string()) for text in (table, kind, schema)]
     return pa.RecordBatch.from_arrays([*texts, pa.array([count], pa.int64()), column], schema=CARRIER)
+
+
+def _stop_row(table: str, reason: str, **place: Any) -> pa.RecordBatch:
+    return _row(table, "stop", None, 0, json.dumps({"reason": reason, **place}).encode())
 
 
 def _ddl_row(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> pa.RecordBatch:

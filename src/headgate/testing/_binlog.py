@@ -108,13 +108,32 @@ class BinlogWriter:
         )
         return self.event(c.GTID, body)
 
-    def query(self, statement: str | bytes, db: str = "", *, sql_mode: int = 0, collation: int = 255) -> bytes:
-        """QUERY; the statement in the character set of ``collation`` if it is given as bytes, else in UTF-8."""
+    def query(
+        self, statement: str | bytes, db: str = "", *, sql_mode: int = 0, collation: int = 255,
+        databases: Sequence[str] | int | None = None, load_data: bool = False,
+    ) -> bytes:  # fmt: skip
+        """QUERY; the statement in the character set of ``collation`` if it is given as bytes, else in UTF-8.
+
+        :param databases: those of the tables that it opened; a number: what stands in their place, 254 for "unknown";
+            None: nothing is said of them.
+        :param load_data: EXECUTE_LOAD_QUERY instead, of a file with number 1.
+        """
         status = b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode) + b"\6\3std"
         status += b"\4" + struct.pack("<HHH", collation, collation, 255)
+        if isinstance(databases, int):
+            status += bytes([12, databases])
+        elif databases is not None:
+            status += bytes([12, len(databases)]) + b"".join(name.encode() + b"\0" for name in databases)
+        status += b"\x12" + struct.pack("<H", 255)
         head = struct.pack("<IIBHH", 1, 0, len(db.encode()), 0, len(status))
         text = statement.encode() if isinstance(statement, str) else statement
-        return self.event(c.QUERY, head + status + db.encode() + b"\0" + text)
+        if load_data:
+            head += struct.pack("<IIIB", 1, 0, 0, 0)
+        return self.event(c.EXECUTE_LOAD_QUERY if load_data else c.QUERY, head + status + db.encode() + b"\0" + text)
+
+    def file_piece(self, kind: int, data: bytes = b"") -> bytes:
+        """BEGIN_LOAD_QUERY or APPEND_BLOCK with a piece of file number 1, or DELETE_FILE, which has none."""
+        return self.event(kind, struct.pack("<I", 1) + data)
 
     def xid(self, number: int = 1) -> bytes:
         """XID: commit."""

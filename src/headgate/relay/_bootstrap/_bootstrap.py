@@ -54,7 +54,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate._policies import Policies
 from headgate.errors import BinlogPurgedError, ChunkRetryError, ScnNotFoundError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
@@ -119,7 +118,7 @@ class Bootstrap:
     @classmethod
     def of(cls, relay: Relay, partition: Partition, supplier: Supplier | None = None) -> Bootstrap:
         """By default from MySQL; in the relay's state folder."""
-        policies = Policies(zero_dates=relay.config.zero_dates)
+        policies = relay.config.policies
         folder = relay.config.state
         return cls(
             relay, partition, supplier or ChunkSupplier(partition.source.settings, policies),

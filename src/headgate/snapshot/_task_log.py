@@ -1,8 +1,4 @@
-"""The window of a task: the log since E, read as far as each chunk needs, sorted by table.
-
-It grows with the task's chunks. What a chunk's rows are turned back by is taken out of it table by table; what spoils a
-chunk (DDL, a TRUNCATE, a key that moved) is remembered for all later chunks of the task.
-"""
+"""The log since E as a task sees it that reads chunks: one window for all of them, sorted by table."""
 
 from __future__ import annotations
 
@@ -58,8 +54,8 @@ class TaskLog:
             policies=policies,
         )
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
-        self.ddl: dict[str, str] = {}
-        """Tables with DDL in the window, and the first such statement."""
+        self.spoilt: dict[str, str] = {}
+        """Tables of which the window does not tell all, and why: DDL, or images that cannot be read."""
         self.files: dict[int, str] = {}
         """Names of the log files, by number."""
         self.touched: set[str] = set()
@@ -81,9 +77,9 @@ class TaskLog:
             elif isinstance(item, Ddl):
                 for touched in (f"{item.db}.{item.table}", item.new_name):
                     if touched is not None and touched in self._names:
-                        self.ddl.setdefault(touched, item.statement)
-            elif item.table in self._names:  # what the log says of it cannot be read, because of DDL after it
-                self.ddl.setdefault(item.table, item.reason)
+                        self.spoilt.setdefault(touched, f"DDL while the chunk was read: {item.statement[:200]}")
+            elif item.table in self._names:
+                self.spoilt.setdefault(item.table, f"images since then cannot be read: {item.reason}")
 
     def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
         if name not in self._names:

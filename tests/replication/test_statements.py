@@ -1,0 +1,213 @@
+"""Changes logged as statements, out of made-up logs: which are passed over, and what is said of the others."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from headgate.binlog import Framer, Segment, codes
+from headgate.catalog import TablePatterns
+from headgate.errors import DecodeError, UnsupportedError
+from headgate.gtid import GtidSet
+from headgate.replication import Ddl, LogBlock
+from headgate.replication._decoder import LogDecoder
+from headgate.replication._tables import DecodeOptions
+from headgate.testing._binlog import BinlogWriter, packed, packets
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+WANTED = GtidSet.parse(f"{UUID}:1-100")
+FOLLOWED = ["shop.*", "!shop.tmp", "*.orders", "!logs.*"]
+
+
+class Log:
+    """Writes a log, one transaction after another."""
+
+    def __init__(self) -> None:
+        self.writer = BinlogWriter()
+        self.events = [self.writer.rotate("binlog.000001"), self.writer.format_description()]
+        self.number = 0
+
+    def begin(self) -> None:
+        self.number += 1
+        self.events += [self.writer.gtid(UUID, self.number), self.writer.query("BEGIN")]
+
+    def statement(self, text: str, databases: Sequence[str] | int | None, *, db: str = "", load: bool = False) -> int:
+        """Returns where it begins."""
+        pos = self.writer.pos
+        self.events.append(self.writer.query(text, db, databases=databases, load_data=load))
+        return pos
+
+    def row(self, value: int, db: str = "shop") -> None:
+        """A row of a table with one column, ``id TINYINT``."""
+        names = bytes([4]) + packed(3) + packed(2) + b"id"
+        self.events.append(self.writer.table_map(1, db, "t", [codes.T_TINY], b"", optional=names))
+        self.events.append(self.writer.rows(codes.WRITE_ROWS, 1, 1, bytes([0, value])))
+
+    def end(self) -> None:
+        self.events.append(self.writer.xid())
+
+    def read(self, patterns: Sequence[str] = FOLLOWED, wanted: GtidSet = WANTED) -> tuple[list[object], LogDecoder]:
+        decoder = LogDecoder(wanted, DecodeOptions(TablePatterns(patterns)), lambda _db, _table: ())
+        return list(_decoded(decoder, self.events)), decoder
+
+
+def _decoded(decoder: LogDecoder, events: list[bytes]) -> Iterator[object]:
+    framer, at = Framer(), 0
+    buf = np.frombuffer(packets(events), np.uint8).copy()
+    while True:
+        item, at = framer.next(buf, at, len(buf))
+        if item is None:
+            return
+        if isinstance(item, Segment):
+            for found in decoder.decode(item):
+                if isinstance(found, Ddl):
+                    yield f"{found.action} {found.db}.{found.table}"
+                elif isinstance(found, LogBlock):
+                    for image in found.images:
+                        yield from image.batch.column(len(image.batch.columns) - 1).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("databases", "passed"),
+    [
+        (["logs"], True),
+        (["logs", "mysql"], True),
+        (["shop"], False),
+        (["logs", "shop"], False),
+        (["other"], False),  # other.orders would be followed
+        (254, False),
+        (None, False),
+        (["", "logs"], False),
+    ],
+)
+@pytest.mark.parametrize("load", [False, True])
+def test_a_change_is_passed_over_where_all_its_databases_are_named_and_none_is_followed(
+    databases: list[str] | int | None, passed: bool, load: bool
+) -> None:
+    log = Log()
+    log.begin()
+    log.row(1)
+    log.events.append(log.writer.file_piece(codes.BEGIN_LOAD_QUERY, b"1\n2\n"))
+    log.events.append(log.writer.file_piece(codes.APPEND_BLOCK, b"3\n"))
+    pos = log.statement("INSERT INTO\n  t\tVALUES (1)", databases, db="logs", load=load)
+    log.events.append(log.writer.file_piece(codes.DELETE_FILE))
+    log.row(2)
+    log.end()
+    if passed:
+        rows, decoder = log.read()
+        assert rows == [1, 2]
+        assert decoder.received() == GtidSet.parse(f"{UUID}:1")
+        return
+    with pytest.raises(UnsupportedError, match="a change as a statement") as found:
+        log.read()
+    error: UnsupportedError = pickle.loads(pickle.dumps(found.value))
+    assert (error.gtid, error.file, error.pos) == (f"{UUID}:1", "binlog.000001", pos)
+    assert error.statement == "INSERT INTO t VALUES (1)"
+    assert "session 1 had binlog_format=STATEMENT or MIXED, default database logs" in error.message
+    assert "\n" not in str(error)
+
+
+def test_what_the_error_says_of_the_databases() -> None:
+    said = []
+    for databases in (["shop"], ["b", "shop", "a"], 254):
+        log = Log()
+        log.begin()
+        log.statement("DELETE FROM t WHERE note = '" + "x" * 1000 + "'", databases)
+        with pytest.raises(UnsupportedError) as found:
+            log.read()
+        assert len(found.value.statement) == 300
+        said.append(found.value.message.partition("(")[2].partition(")")[0])
+    assert said == [
+        "a change in database shop",
+        "a change in databases a, b, shop",
+        "a change in databases that the log does not name",
+    ]
+
+
+def test_bytes_of_a_statement_that_are_no_text_can_be_printed() -> None:
+    log = Log()
+    log.begin()
+    log.events.append(log.writer.query(b"INSERT INTO t VALUES (_binary'\xff\xfe')", databases=["shop"]))
+    with pytest.raises(UnsupportedError) as found:
+        log.read()
+    assert found.value.statement == r"INSERT INTO t VALUES (_binary'\udcff\udcfe')"
+    assert str(found.value).isprintable()
+
+
+def test_transactions_that_are_not_wanted_may_hold_anything() -> None:
+    log = Log()
+    for load in (False, True):
+        log.begin()
+        log.events.append(log.writer.file_piece(codes.BEGIN_LOAD_QUERY))
+        log.statement("INSERT INTO t VALUES (1)", ["shop"], load=load)
+        log.end()
+    log.begin()
+    log.row(7)
+    log.end()
+    assert log.read(wanted=GtidSet.parse(f"{UUID}:3"))[0] == [7]
+
+
+def test_who_follows_no_table_reads_on() -> None:
+    """Copies of the log and cuts ask only where transactions end."""
+    log = Log()
+    log.begin()
+    log.statement("INSERT INTO t VALUES (1)", 254)
+    log.statement("LOAD DATA INFILE 'x' INTO TABLE t", None, load=True)
+    log.end()
+    assert log.read([])[1].received() == GtidSet.parse(f"{UUID}:1")
+
+
+@pytest.mark.parametrize("table", ["shop.copy", "logs.copy", "shop.tmp"])
+def test_a_table_made_of_a_query(table: str) -> None:
+    """Its rows are not in the log; while it is made, the server lets nothing else be written."""
+    log = Log()
+    log.number += 1
+    log.events.append(log.writer.gtid(UUID, log.number))
+    log.statement(f"CREATE TABLE {table} AS SELECT * FROM shop.orders", ["logs", "shop"])
+    log.begin()
+    log.row(1)
+    log.end()
+    if table == "shop.copy":
+        with pytest.raises(UnsupportedError, match=r"the rows of a new table shop\.copy") as found:
+            log.read()
+        assert found.value.gtid == f"{UUID}:1"
+    else:
+        assert log.read()[0] == [1]
+
+
+@pytest.mark.parametrize("undo", ["ROLLBACK", "ROLLBACK TO `a`", "ROLLBACK WORK TO SAVEPOINT `a`"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_what_was_rolled_back(undo: str, rows: bool) -> None:
+    """A transaction of statements that are passed over may be undone; nobody can tell which rows were."""
+    log = Log()
+    log.begin()
+    log.events.append(log.writer.query("SAVEPOINT `a`"))
+    log.statement("INSERT INTO t VALUES (1)", ["logs"])
+    if rows:
+        log.row(5, "elsewhere")
+    log.events.append(log.writer.query(undo))
+    if undo != "ROLLBACK":
+        log.row(6)
+        log.end()
+    log.begin()
+    log.row(7)
+    log.end()
+    if rows:
+        with pytest.raises(UnsupportedError, match="rolled back after a non-transactional table was changed"):
+            log.read()
+    else:
+        expected = [7] if undo == "ROLLBACK" else [6, 7]
+        rows_read, decoder = log.read()
+        assert rows_read == expected
+        assert decoder.received() == GtidSet.parse(f"{UUID}:1-2")
+
+
+def test_an_event_of_a_file_that_ends_early_is_refused() -> None:
+    log = Log()
+    log.begin()
+    log.events.append(log.writer.event(codes.EXECUTE_LOAD_QUERY, b"\1\0\0\0"))
+    with pytest.raises(DecodeError):
+        log.read()
