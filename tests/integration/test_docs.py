@@ -162,7 +162,8 @@ def test_grants_readers_and_signals_of_a_pipeline(runs: Runs, tmp_path: Path) ->
     found = {row["table"]: row for row in runs.spark.sql(ledger).collect()}
     assert {name: row["state"] for name, row in found.items()} == dict.fromkeys(page.names["tables"], "live")
     version = found[f"{runs.db}.orders"]["version"]
-    assert runs.spark.sql(past.strip().rstrip(";").replace("42", str(version))).count() == 150
+    at_version = past.strip().rstrip(";").replace("VERSION AS OF 42", f"VERSION AS OF {version}")
+    assert runs.spark.sql(at_version).count() == 150
 
     runs.do(signal)
     runs.run()
