@@ -146,6 +146,15 @@ def test_a_begun_reread_without_rows_keeps_the_hold() -> None:
     assert decide(fake, held).state.held_epoch == 9
 
 
+def test_a_first_chunk_without_rows_ends_the_hold() -> None:
+    """It was read: what changes in its range from now on is in no later chunk."""
+    held = TableState("shop.orders", "stopped", version=4, held_epoch=9, reason="r")
+    begun = decide(FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, []), held)
+    assert begun.state.state == "snapshotting"
+    images = FakeBatch(13).snapshot("shop.orders", 12, append=False).images(ORDERS, [("c", 1, 100, "new")])
+    assert decide(images, begun.state).apply
+
+
 def test_a_reread_that_found_nothing_ends_the_hold() -> None:
     held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
     fake = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True)

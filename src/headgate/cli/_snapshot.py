@@ -274,6 +274,8 @@ class _Reading:
         for item in found:
             if isinstance(item, Redo):
                 raise _Disturbed(item.chunk.table, item.reason)
-            if isinstance(item, ImageBatch):  # a high watermark is for those who apply changes to the rows
+            if (
+                isinstance(item, ImageBatch) and item.batch.num_rows
+            ):  # a high watermark is for those who apply changes to the rows
                 self._ordinal += item.batch.num_rows
                 yield item

@@ -184,7 +184,8 @@ def read_chunks(
 ) -> Iterator[ImageBatch | Redo | HighWatermark]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
-    A chunk gives batches only after all that could spoil it was checked, so never both. Empty chunks give nothing.
+    A chunk gives batches only after all that could spoil it was checked, so never both. An empty chunk gives one batch
+    without rows: that it was read, and of which definition, counts too.
     With ``Policies.window`` ``keep`` or ``drop`` a ``HighWatermark`` follows the rows of a chunk whose table was
     written meanwhile: only then is a row not as of ``executed``.
 
@@ -480,7 +481,7 @@ class _Stamp:
         self._ordinal = first_ordinal
 
     def batches(self, table: TableDef, rows: pa.Table) -> Iterator[ImageBatch]:
-        """The rows of one chunk; none if there are none."""
+        """The rows of one chunk; one batch without rows if there are none."""
         fields = list(rows.schema)
         if self._tell:
             fields.insert(0, fields.pop().with_type(ABSENT_FIELD.type))
@@ -488,10 +489,9 @@ class _Stamp:
         schema = canonical_schema(table, fields)
         if rows.num_rows <= _BATCH_ROWS:  # larger ones come in pieces of that size, which joining would only copy
             rows = rows.combine_chunks()
-        for batch in rows.to_batches(max_chunksize=_BATCH_ROWS):
+        pieces = [batch for batch in rows.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows]
+        for batch in pieces or [pa.RecordBatch.from_pylist([], pa.schema(fields))]:
             n = batch.num_rows
-            if not n:
-                continue
             ordinal = np.arange(self._ordinal, self._ordinal + n, dtype=np.int64)
             self._ordinal += n
             meta = [

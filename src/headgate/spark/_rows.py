@@ -232,11 +232,9 @@ def carrier_rows(
     if task.header is not None:
         yield _row(None, "batch", None, 0, task.header.encode())
     gathered = _Gatherer("chunk" if task.log is None else "rows", policies)
-    silent = {chunk.table for chunk in task.chunks if chunk.lo is None and chunk.hi is None}
     for item in read_task(settings, task, images=images, policies=policies, ambiguous="stop", locks=locks):
         if isinstance(item, ImageBatch):
             image = item
-            silent.discard(image.table.full_name)
             if not image.table.columns:
                 yield _truncate_row(image)
                 image = _with_columns(settings, image, policies)
@@ -248,7 +246,6 @@ def carrier_rows(
         elif isinstance(item, Inserted):
             yield _row(item.table, "signal", None, len(item.rows), json.dumps(item.rows).encode())
         elif isinstance(item, Redo):
-            silent.discard(item.chunk.table)
             if item.unreadable:
                 yield _stop_row(item.chunk.table, item.reason, chunk=item.chunk.number)
             else:
@@ -259,19 +256,6 @@ def carrier_rows(
             value = {"server_uuid": item.server_uuid, "file": item.file, "pos": item.pos, "gtid": str(item.gtid)}
             yield _row(None, "end", None, 0, json.dumps(value).encode())
     yield from gathered.rest()
-    for name in sorted(silent):
-        yield from _empty_table(settings, name, policies)
-
-
-def _empty_table(settings: ConnectionSettings, name: str, policies: Policies) -> Iterator[pa.RecordBatch]:
-    """A chunk of no rows, so that the sinks learn what an empty table looks like."""
-    table = _table_now(settings, name)
-    if table is not None:
-        schema = canonical_schema(table, TableCodec(table, policies).fields)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema))
-        yield _row(name, "chunk", schema_json(table, schema, policies), 0, sink.getvalue())
 
 
 class _Gatherer:
@@ -315,7 +299,7 @@ class _Gatherer:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     whole = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    found: list[pa.RecordBatch] = whole.to_batches()
+    found: list[pa.RecordBatch] = whole.to_batches() or batches[:1]
     if len(found) != 1:
         raise ValueError(f"{len(found)} record batches where one was gathered")
     return found[0]
@@ -478,7 +462,7 @@ def typed_rows(
                 " a batch as of a later set",
                 table=item.chunk.table,
             )
-        if isinstance(item, ImageBatch) and item.table.full_name == table:
+        if isinstance(item, ImageBatch) and item.table.full_name == table and item.batch.num_rows:
             yield typed_batch(item, schema, images, tell=tell)
 
 

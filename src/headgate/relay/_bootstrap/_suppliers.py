@@ -165,7 +165,7 @@ class ChunkSupplier:
         for item in found:
             if isinstance(item, Redo):
                 raise (PlanGoneError if item.whole_table else PartGoneError)(f"{source.table}: {item.reason}")
-        images = [item for item in found if isinstance(item, ImageBatch)]
+        images = [item for item in found if isinstance(item, ImageBatch) and item.batch.num_rows]
         if not images:
             return None
         table = images[0].table
