@@ -3,8 +3,8 @@
 
 An SCN is answered as a JSON *string*. The answer of ``/bootstrap`` ends with a checkpoint event, with which the next
 request goes on; the header ``PhaseCompleted: TRUE`` says that nothing is left of the phase. All answers name the server
-in ``X-DBUS2-BS-HOSTPORT``, by the address under which the client asked for it: Databus's client goes on only with a
-server of that name.
+in ``X-DBUS2-BS-HOSTPORT`` as ``host:port``, by the name under which the client asked for it: Databus's client looks the
+name up, and goes on only with a server of that address (``ServerInfo.java``, ``BootstrapPullThread.java``).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._commands import HEADERS, Command, compact
 from headgate.relay._http._compiled import CompiledFilters
+from headgate.relay._http._hosts import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
 from headgate.relay._http._requests import STREAM, Filters, filters_of
 from headgate.relay._relay import Relay
@@ -206,7 +207,7 @@ def _has_rows(point: BootstrapPoint) -> bool:
 
 
 def _headers(request: Request) -> dict[str, str]:
-    server = request.headers.get("host") or ":".join(str(one) for one in request.scope["server"])
+    server = host_and_port(request.headers.get("host", ""), request.scope["server"])
     return {**HEADERS, "X-DBUS2-BS-HOSTPORT": server}
 
 
