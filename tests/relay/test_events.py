@@ -91,7 +91,7 @@ def ours(version: int, specs: list[Spec]) -> bytes:
         out, at, sizes, version, np.array([one.delete for one in specs]), np.array([one.stamp for one in specs]),
         np.array([one.scn for one in specs]), specs[0].source, PARTITION, LOGICAL, np.frombuffer(DIGEST, np.uint8),
         SCHEMA, longs, offsets, np.frombuffer(data, np.uint8), values,
-        np.zeros(0, np.int64),
+        np.zeros(0, np.int64), 0,
     )  # fmt: skip
     for place, one in zip(values.tolist(), specs, strict=True):
         out[place : place + len(one.value)] = np.frombuffer(one.value, np.uint8)
