@@ -25,7 +25,7 @@ from headgate.relay._buffer import Batch
 from headgate.relay._events._binary import convert_to_v1
 from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._json import json_lines
-from headgate.relay._http._commands import HEADERS, Command, compact
+from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._compiled import CompiledFilters
 from headgate.relay._http._hosts import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
@@ -152,7 +152,7 @@ class _Commands:
         if not piece.batch.size and piece.batch.pending:
             headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
         body = await run_in_threadpool(self._body, source, piece, after, given)
-        return Response(body, headers=headers)
+        return events_response(request, body, headers)
 
     def _choice(self, source: LogicalSource, given: Mapping[str, Any]) -> Choice:
         found: Filters = given["filters"] or Filters([], {})
