@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
-from functools import partial
 from typing import Any
 
 import pytest
-import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response, StreamingResponse
@@ -82,9 +81,8 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
     await bodies[scope["path"]](scope, receive, send)
 
 
-def test_answers_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
-    with Serving(_app, "127.0.0.1", 0) as serving:
+def test_answers_over_one_connection() -> None:
+    with Serving(_app, "127.0.0.1", 0, idle_seconds=3600) as serving:
         connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60)
         found = []
         for path in ("/short", "/large", "/none", "/stream", "/short"):
@@ -94,3 +92,30 @@ def test_answers_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         found.append(connection.getresponse().read())
         connection.close()
     assert found == [b"short", bytes(1_000_000), b"", b"HTTP/1.1 0HTTP/1.1 1HTTP/1.1 2", b"short", b"short"]
+
+
+def test_an_idle_connection_ends_as_asked() -> None:
+    with Serving(_app, "127.0.0.1", 0, idle_seconds=1) as serving:
+        connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60)
+        connection.request("GET", "/short")
+        assert connection.getresponse().read() == b"short"
+        assert connection.sock.recv(1) == b""  # it does not time out: the server ends it
+        connection.close()
+
+
+async def _counting(scope: Scope, receive: Receive, send: Send) -> None:
+    """Which request of its connection this is."""
+    connection = scope["state"]["connection"]
+    connection["requests"] = connection.get("requests", 0) + 1
+    await Response(str(connection["requests"]))(scope, receive, send)
+
+
+def test_what_is_remembered_of_a_connection_is_its_own() -> None:
+    with Serving(_counting, "127.0.0.1", 0, idle_seconds=3600) as serving, contextlib.ExitStack() as ended:
+        made = [http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60) for _ in range(2)]
+        found = []
+        for number in (0, 1, 0, 0, 1):
+            ended.callback(made[number].close)
+            made[number].request("GET", "/")
+            found.append((number, made[number].getresponse().read()))
+    assert found == [(0, b"1"), (1, b"1"), (0, b"2"), (0, b"3"), (1, b"2")]

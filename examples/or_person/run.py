@@ -3,7 +3,9 @@
     scripts/relay-example [--port 11115] [--keep]
 
 A private MySQL server gets the database ``or_test`` with nine persons. A relay reads Databus's own two files (only the
-port in the ``uri`` is the private server's) and follows the table from then on. One UPDATE later it has one event.
+port in the ``uri`` is the private server's) and follows the table from then on. One UPDATE later it has one event, by
+the Avro schema in ``conf/schemas_registry``: its ``birthDate`` is a long, as consumers that were written for the
+article expect it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +89,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-relay-") as folder, MySQLServer.start() as server:
         create_person(server)
+        shutil.copytree(HERE / "conf" / "schemas_registry", Path(folder) / "schemas_registry")  # the relay adds to it
         command = [
             sys.executable, "-m", "headgate.cli", "relay", "--sources", str(sources_for(server, Path(folder))),
             "--properties", str(HERE / "conf" / "relay_or_person.properties"),

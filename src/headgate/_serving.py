@@ -36,12 +36,14 @@ class Connections(Protocol):
 
 class Serving:
     """Serves ``app`` within a ``with`` block. The port is taken when the object is made, so that one that is in use
-    is told before anything else starts.
+    is told before anything else starts. What the application wants to remember of a connection goes into the dict
+    ``connection`` of its requests' state.
 
     :param port: 0 lets the system choose; :attr:`port` says which it was.
     :param name: of the server's thread.
     :param tls: the files of the certificate and of its key (None: the same file), PEM; None: no TLS.
     :param connections: hears of each one.
+    :param idle_seconds: how long a connection stays open after an answer without another request.
     :raises ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
 
@@ -54,6 +56,7 @@ class Serving:
         name: str = "headgate-http",
         tls: tuple[Path, Path | None] | None = None,
         connections: Connections | None = None,
+        idle_seconds: int = 5,
     ) -> None:
         if tls is not None:
             _check_certificate(*tls)
@@ -64,7 +67,8 @@ class Serving:
         config = uvicorn.Config(
             app, http=_protocol(connections), ws="none", loop="asyncio", lifespan="off", log_config=None,
             access_log=False, server_header=False, proxy_headers=False,
-            timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS, ssl_certfile=certificate, ssl_keyfile=key,
+            timeout_keep_alive=idle_seconds, timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
+            ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -84,10 +88,11 @@ class Serving:
 
 
 def _protocol(connections: Connections | None) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, which sends short answers at once and tells of its connections."""
+    """uvicorn's protocol, which sends short answers at once, has a state of each connection and tells of them."""
 
     class Joined(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
+            self.app_state = {**self.app_state, "connection": {}}
             super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
 
     class Told(Joined):

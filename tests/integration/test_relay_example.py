@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import fastavro
 import pytest
 
+from headgate.relay._events._schemas import Schema
+
 ROOT = Path(__file__).parents[2]
+PERSON = ROOT / "examples/or_person/conf/schemas_registry/com.linkedin.events.example.or_test.Person.1.avsc"
+BORN_MS = (dt.date(1815, 12, 10) - dt.date(1970, 1, 1)) // dt.timedelta(milliseconds=1)
 
 
 @pytest.mark.needs_own_server
@@ -34,3 +42,8 @@ def test_the_articles_example() -> None:
     event, end = (json.loads(line) for line in lines[6:8])
     assert (event["opcode"], event["key"], event["srcId"], event["physicalPartitionId"]) == ("UPSERT", 1, 40, 1)
     assert end["endOfPeriod"] is True
+    # By the schema of the example, whose consumer casts the date to long.
+    schema = json.loads(PERSON.read_text("utf-8"))
+    assert event["schemaId"] == base64.b64encode(Schema("", 1, "", schema).digest).decode()
+    row = fastavro.schemaless_reader(io.BytesIO(base64.b64decode(event["value"])), fastavro.parse_schema(schema), None)
+    assert row == {"id": 1, "firstName": "John", "lastName": "Lovelace", "birthDate": BORN_MS, "deleted": "false"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import logging
 from decimal import Decimal
 from typing import Any
 
@@ -140,6 +141,37 @@ def test_what_a_registered_schema_asks_for(column: Column, value: Any, avro: Any
         branch = bytes([2 * union.index(avro)])
         assert one_column(column, value, union) == branch + data
         assert one_column(column, None, union) == bytes([2 * union.index("null")])
+
+
+def test_unsigned_numbers_that_turn_negative_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What Databus makes of them, and nobody would know."""
+    table = TableDef("d", "t", (Column("a", "bigint", unsigned=True), Column("b", "bigint", unsigned=True)))
+    schema = Schema("T", 1, "", generate("T", 1, table, "databus"))
+    fields = TableCodec(table).fields
+    encoder = RowEncoder(schema, table, fields)
+
+    def encode(a: list[int | None], b: list[int | None]) -> list[str]:
+        caplog.clear()
+        encoder.encode([pa.array(one, fields[0].type) for one in (a, b)])
+        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+    assert encode([2**63 - 1, 0, None], [None, 1, 2**63 - 1]) == []
+    (told,) = encode([1, 2**64 - 5, 2**63], [0, 0, 0])
+    assert told.startswith("d.t.a holds 18446744073709551611, more than Avro's long does: consumers get -5, ")
+    assert encode([2**64 - 1], [2**63 - 1]) == []
+    (told,) = encode([2**64 - 1], [2**63])
+    assert told.startswith("d.t.b holds 9223372036854775808, ")
+    assert "consumers get -9223372036854775808, " in told
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**37])
+def test_a_number_of_more_than_64_bits_is_no_long(value: int) -> None:
+    column = Column("c", "decimal", precision=38)
+    with pytest.raises(DecodeError, match=r"more than 64 bits.*column=c"):
+        one_column(column, Decimal(value), "long")
+    for fits in (2**63 - 1, -(2**63)):
+        assert read({"type": "record", "name": "T", "fields": [{"name": "c", "type": "long"}]},
+                    one_column(column, Decimal(fits), "long")) == {"c": fits}  # fmt: skip
 
 
 def test_what_does_not_fit_is_refused() -> None:

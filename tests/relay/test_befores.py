@@ -95,6 +95,23 @@ def test_an_update_has_the_row_before_it(relay: Served) -> None:
     assert relay.get("containerStats/inbound/events/total").json["numDataEvents"] == 5
 
 
+def test_their_schemas_are_numbered_over_all_sources(relay: Served) -> None:
+    """One name has them all, as in Databus, whose client keeps one schema for each version of it."""
+    pets = image(PET, {"owner": [1, 2], "name": ["a", "a"]}, ops="bu", gtids=[f"{UUID}:2"] * 2, pos=[300] * 2,
+                 ordinals=[0, 0])  # fmt: skip
+    relay.put(block(people([2, 2], ops="bu", ordinals=[0, 0])), block(pets))
+    found = relay.get("stream", sources="40,41", size="100000", output="json", maxev="2").body.decode().splitlines()
+    events = [one for one in map(json.loads, found) if one["srcId"] > 0]
+    assert [(one["payloadSchemaVersion"], one["metadataSchemaVersion"]) for one in events] == [(1, 1), (1, 2)]
+    asked = relay.get("register", sources="41,40", protocolVersion="4").json
+    assert [(one["id"], one["version"]) for one in asked["sourceSchemas"]] == [(41, 1), (40, 1)]
+    named = {one["version"]: one for one in asked["metadataSchemas"]}
+    for event, source in zip(events, (40, 41), strict=True):
+        schema = named[event["metadataSchemaVersion"]]
+        assert schema["crc32"] == event["metadataSchemaId"] == event["payloadSchemaId"]
+        assert schema["schema"] == next(one["schema"] for one in asked["sourceSchemas"] if one["id"] == source)
+
+
 def test_version_1_is_as_if_nobody_had_asked(relay: Served) -> None:
     rows = block(people([1, 2, 2, 3, 4, 5], **updates()))
     relay.put(rows)

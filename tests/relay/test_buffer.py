@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay import _segments
-from headgate.relay._buffer import FIRST, EventBuffer, Place
+from headgate.relay._buffer import FIRST, Batch, EventBuffer, Place
 from headgate.relay._events._binary import scan_windows, skip
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._segments import Windows
@@ -443,3 +443,44 @@ def test_stored_windows_that_are_large_do_not_stay_in_memory(
         buffer.read(Place(n, 0), 1_000)
         assert 0 < len(buffer._views) <= at_most
     assert taken(buffer, Place(20, 0), len(flat(parts[1:2]))) == flat(parts[1:2])
+
+
+DIGESTS = [bytes([n]) * 15 + bytes([n + k]) for n in (1, 2) for k in (0, 1)]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.lists(st.sampled_from(DIGESTS), max_size=4), min_size=1, max_size=6), st.sets(st.sampled_from(DIGESTS)),
+    st.integers(0, 6), st.integers(-1, 4), st.sampled_from([1, 2]), st.booleans(),
+)  # fmt: skip
+def test_what_comes_before_the_first_window_with_a_schema(
+    schemas: list[list[bytes]], unknown: set[bytes], scn: int, offset: int, version: int, each: bool
+) -> None:
+    """Against a list: it ends between two windows, and never within one that the reader has begun."""
+    offset = offset if 0 < scn <= len(schemas) else -1
+    parts = [
+        [
+            WRITERS[version](one)
+            for one in [*(Spec(n, n, b"x", digest=digest) for digest in digests), eop(n, n)]
+        ]
+        for n, digests in enumerate(schemas, 1)
+    ]  # fmt: skip
+    buffer = EventBuffer(MEMORY)
+    buffer.append(windows(parts))
+    begin = next((n for n in range(1, len(parts) + 1) if n > scn or (n == scn and offset >= 0)), len(parts) + 1)
+    done = max(offset, 0) if begin == scn else 0
+    wanted = b""
+    for n in range(begin, len(parts) + 1):
+        if unknown & set(schemas[n - 1]) and not (n == begin and done):
+            break
+        wanted += b"".join(parts[n - 1][done if n == begin else 0 :])
+    found = b""
+    for stretch in buffer.stretches(Place(scn, offset), each=each):
+        known = stretch.before(sorted(unknown))
+        batch = Batch([])
+        assert batch.add(known, 1 << 30)
+        found += b"".join(part.tobytes() for part in batch.parts)
+        if known.end < stretch.end:
+            break
+    assert found == wanted
+    buffer.close()

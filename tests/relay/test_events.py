@@ -27,6 +27,7 @@ class Spec(NamedTuple):
     delete: bool = False
     stamp: int = 1_700_000_000_000_000_000
     source: int = 40
+    digest: bytes = DIGEST
 
 
 def crc(data: bytes) -> int:
@@ -39,7 +40,7 @@ def v1(one: Spec) -> bytes:
     long_key = isinstance(one.key, int)
     attributes = 0 if eop else (2 if one.delete else 1) | (0 if long_key else 8)
     key = struct.pack(">q", one.key) if isinstance(one.key, int) else struct.pack(">i", len(one.key)) + one.key
-    digest = bytes(16) if eop else DIGEST
+    digest = bytes(16) if eop else one.digest
     head = struct.pack(
         ">ihqhhqh", 53 + len(key) + len(one.value), attributes, one.scn, PARTITION, 0 if eop else LOGICAL, one.stamp,
         one.source,
@@ -54,7 +55,7 @@ def v2(one: Spec) -> bytes:
     long_key = isinstance(one.key, int)
     attributes = (4 if long_key else 8) | (0 if eop else 0x80 | (2 if one.delete else 1))
     key = struct.pack(">q", one.key) if isinstance(one.key, int) else struct.pack(">i", len(one.key)) + one.key
-    body = b"" if eop else struct.pack(">ih", len(one.value), SCHEMA << 2) + DIGEST + one.value
+    body = b"" if eop else struct.pack(">ih", len(one.value), SCHEMA << 2) + one.digest + one.value
     header = 45 + len(key)
     covered = (
         struct.pack(
@@ -91,7 +92,7 @@ def ours(version: int, specs: list[Spec]) -> bytes:
         out, at, sizes, version, np.array([one.delete for one in specs]), np.array([one.stamp for one in specs]),
         np.array([one.scn for one in specs]), specs[0].source, PARTITION, LOGICAL, np.frombuffer(DIGEST, np.uint8),
         SCHEMA, longs, offsets, np.frombuffer(data, np.uint8), values,
-        np.zeros(0, np.int64),
+        np.zeros(0, np.int64), 0,
     )  # fmt: skip
     for place, one in zip(values.tolist(), specs, strict=True):
         out[place : place + len(one.value)] = np.frombuffer(one.value, np.uint8)
@@ -111,7 +112,8 @@ SCNS = st.integers(1, 2**63 - 1)
 
 
 def specs_of(keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Spec]]:
-    one = st.builds(Spec, SCNS, keys, st.binary(max_size=50), st.booleans(), st.integers(0, 2**62), st.just(40))
+    stamps = st.integers(0, 2**62)
+    one = st.builds(Spec, SCNS, keys, st.binary(max_size=50), st.booleans(), stamps, st.just(40), st.just(DIGEST))
     return st.lists(one, min_size=1, max_size=5)
 
 

@@ -43,7 +43,7 @@ REQUESTS = (
     "relayStats/outbound/http/sources", "relayStats/outbound/http/source/40", "relayStats/outbound/http/clients",
     "relayStats/outbound/http/client/127.0.0.1",
 )  # fmt: skip
-UNTOLD = {"date", "content-length"}
+UNTOLD = {"date", "content-length", "x-dbus-server-host"}
 CLOCK = re.compile(rb'("(?:timeSince\w+|timestampLastResetMs|timeLag|latency\w+)" ?: ?)[0-9.]+')
 
 
@@ -68,9 +68,7 @@ def events(data: bytes) -> Iterator[bytes]:
 
 
 def shown(request: str, answer: Answer) -> str:
-    headers = [
-        f"{name}: {value}" for name, value in sorted(answer.headers.items()) if name not in ("date", "content-length")
-    ]
+    headers = [f"{name}: {value}" for name, value in sorted(answer.headers.items()) if name not in UNTOLD]
     if "output=binary" in request and answer.status == 200:
         body = "\n".join(event.hex() for event in events(answer.body))
     else:

@@ -100,10 +100,23 @@ def test_what_is_sent_comes_from_no_other_page(relay: Served) -> None:
         ("localhost", 200), ("LocalHost:80", 200), ("127.0.0.1:11115", 200), ("[::1]:11115", 200), ("127.1.2.3", 200),
         ("rebound.example", 421), ("rebound.example:11115", 421), ("127.0.0.1.rebound.example", 421), ("10.0.0.1", 421),
         ("[2001:db8::1]", 421), ("[", 421),
+        # As Java prints an address: both halves have to be this machine's, as far as they are given.
+        ("localhost/127.0.0.1:11115", 200), ("/127.0.0.1:11115", 200), ("127.0.0.1/127.0.0.1:11115", 200),
+        ("localhost/[0:0:0:0:0:0:0:1]:80", 200), ("localhost/0:0:0:0:0:0:0:1:11115", 200), ("/[::1]:80", 200),
+        ("rebound.example/127.0.0.1:11115", 421), ("localhost/10.0.0.1:11115", 421), ("/10.0.0.1:11115", 421),
+        ("127.0.0.1/rebound.example:11115", 421), ("localhost/<unresolved>:11115", 421),
+        ("localhost/127.0.0.1/rebound.example:1", 421), ("localhost/[10.0.0.1", 421), ("/", 421), ("/:11115", 421),
     ],
 )  # fmt: skip
 def test_names_that_lead_to_this_machine(relay: Served, host: str, status: int) -> None:
     assert relay.get("sources", headers={"host": host}).status == status
+
+
+def test_a_host_with_a_slash_is_no_part_of_the_path(relay: Served) -> None:
+    answer = relay.get("containerStats/x", headers={"host": "localhost/127.0.0.1:11115"})
+    assert answer.json == relay.get("containerStats/x").json
+    assert "containerStats" in answer.json["message"]
+    assert relay.get("nothing", headers={"host": "localhost/127.0.0.1:11115"}).json == relay.get("nothing").json
 
 
 def test_with_tokens_any_name_will_do() -> None:

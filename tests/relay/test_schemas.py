@@ -12,7 +12,7 @@ import pytest
 
 from headgate.catalog import Column, TableDef
 from headgate.errors import ConfigError
-from headgate.relay._events._schemas import Registry, avro_text, field_attributes, generate
+from headgate.relay._events._schemas import METADATA, Registry, avro_text, field_attributes, generate
 from tests.relay.rows import PERSON
 
 SOURCE = "com.linkedin.events.example.or_test.Person"
@@ -70,15 +70,94 @@ def test_names_that_avro_does_not_take() -> None:
     fastavro.parse_schema(schema)
 
 
+ODD = {
+    "type": "record", "name": "shop.Order", "namespace": "not.used", "doc": "of a shop", "meta": "dbFieldName=t;",
+    "number": 7, "fields": [
+        {
+            "name": "amount", "doc": "with VAT", "default": None, "order": "ignore", "meta": "m;", "pos": 3,
+            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}],
+        },
+        {
+            "name": "state", "order": "ascending",
+            "type": {"type": "enum", "name": "State", "symbols": ["A", "B"], "doc": "or", "aliases": ["Old"]},
+        },
+        {"name": "before", "type": ["null", "shop.State"]},
+        {
+            "name": "place", "type": {
+                "type": "record", "name": "Place", "namespace": "geo", "doc": "there",
+                "fields": [{"name": "srid", "type": {"type": "int"}}],
+            },
+        },
+        {"name": "there", "type": ["null", "geo.Place"]},
+        {"name": "v", "type": {"type": "array", "items": "float", "dims": 3}},
+        {"name": "m", "type": {"type": "map", "values": {"type": "fixed", "name": "Id", "size": 16}}},
+    ],
+}  # fmt: skip
+
+
 def test_text_and_identity_are_those_of_avros_java_library() -> None:
+    """What Avro 1.4.0 printed of these, the version that Databus's client has."""
     text = avro_text(DATABUS)
     assert text.startswith(
-        '{"type":"record","name":"Person_V1","namespace":"com.linkedin.events.example.or_test","doc":"made by hand",'
+        '{"type":"record","name":"Person_V1","namespace":"com.linkedin.events.example.or_test",'
         '"fields":[{"name":"id","type":["long","null"],"meta":"dbFieldName=ID;dbFieldPosition=0;"},'
     )
     assert text.endswith('],"meta":"dbFieldName=person;pk=id;"}')
     assert avro_text(json.loads(text)) == text
     assert avro_text({"type": "string"}) == '"string"'
+    assert avro_text(ODD) == (
+        '{"type":"record","name":"Order","namespace":"shop","fields":['
+        '{"name":"amount","type":["null",{"type":"bytes","logicalType":"decimal"}],"doc":"with VAT","default":null,'
+        '"order":"ignore","meta":"m;"},'
+        '{"name":"state","type":{"type":"enum","name":"State","symbols":["A","B"],"aliases":["Old"]}},'
+        '{"name":"before","type":["null","State"]},'
+        '{"name":"place","type":{"type":"record","name":"Place","namespace":"geo","fields":['
+        '{"name":"srid","type":"int"}]}},'
+        '{"name":"there","type":["null","geo.Place"]},'
+        '{"name":"v","type":{"type":"array","items":"float"}},'
+        '{"name":"m","type":{"type":"map","values":{"type":"fixed","name":"Id","size":16}}}],'
+        '"meta":"dbFieldName=t;"}'
+    )
+
+
+def test_the_identity_of_decimals_is_the_one_that_databuss_client_computes() -> None:
+    """By Avro 1.4.0 and Java's MD5 of what the relay makes of these columns."""
+    columns = (Column("id", "bigint", nullable=False), Column("c", "decimal", precision=10, scale=2))
+    schema = Registry(None).schema_of("a.b.T", TableDef("d", "t", columns, (0,)))
+    assert schema.digest.hex() == "09942ecb3ec8b6302b4da136e2bcf144"
+
+
+def test_schemas_that_no_id_can_tell_apart(tmp_path: Path) -> None:
+    def of(name: str, scale: int) -> str:
+        kind = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": scale}
+        fields = [{"name": "p", "type": ["null", kind], "meta": "dbFieldName=p;dbFieldPosition=0;"}]
+        return json.dumps({"type": "record", "name": name, "fields": fields, "meta": "pk=;"})
+
+    for version, text in enumerate((of("T", 2), of("T_2", 3), of("T", 2)), 1):
+        (tmp_path / f"x.T.{version}.avsc").write_text(text)
+    assert [one.version for one in Registry(tmp_path).versions("x.T")] == [1, 2, 3]
+    (tmp_path / "y.T.1.avsc").write_text(of("T", 4))  # another source: its events say which one they are of
+    (tmp_path / "x.T.4.avsc").write_text(of("T", 3))
+    with pytest.raises(ConfigError, match=r"x\.T\.1\.avsc and x\.T\.4\.avsc have the same id"):
+        Registry(tmp_path)
+
+
+def test_schemas_of_rows_before_updates_have_one_name(tmp_path: Path) -> None:
+    """Their versions are of all sources together, and stay what they are."""
+    assert not Registry(None).metadata_version(Registry(None).schema_of(SOURCE, PERSON))
+    wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "int")))
+    first = Registry(tmp_path / "plain").schema_of(SOURCE, PERSON)
+    assert [file.name for file in (tmp_path / "plain").iterdir()] == [f"{SOURCE}.1.avsc"]
+    registry = Registry(tmp_path / "plain", befores=True)  # there was a schema before anybody asked for this
+    assert registry.metadata_version(first) == 1
+    other = registry.schema_of("a.Other", PERSON)
+    second = registry.schema_of(SOURCE, wider)
+    assert [registry.metadata_version(one) for one in (first, other, second)] == [1, 2, 3]
+    assert [one.text for one in registry.versions(METADATA)] == [one.text for one in (first, other, second)]
+    again = Registry(tmp_path / "plain", befores=True)
+    assert [again.metadata_version(one) for one in (second, other, first)] == [3, 2, 1]
+    assert again.metadata_version(again.schema_of("a.Other", wider)) == 4
+    assert (tmp_path / "plain" / f"{METADATA}.4.avsc").is_file()
 
 
 def test_databuss_own_schema_is_used(tmp_path: Path) -> None:
@@ -133,7 +212,15 @@ def test_a_decimal_that_grew_is_a_new_version() -> None:
         assert registry.schema_of("T", table).version == version
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"type": "record"}', '{"type": "record", "fields": [1]}', "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", '{"type": "record"}', '{"type": "record", "fields": [1]}', "\xff",
+        '{"type": "record", "name": "T", "fields": [{"name": "a"}]}', '{"type": "record", "fields": []}',
+        '{"type": "record", "name": "T", "fields": [{"name": "a", "type": {"type": "array"}}]}',
+        '{"type": "record", "name": "T", "fields": [{"name": "a", "type": 7}]}',
+    ],
+)  # fmt: skip
 def test_a_file_that_is_no_schema(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.T.1.avsc").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match=r"x\.T\.1\.avsc"):

@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "signal": ("headgate.cli._signal", "Ask a running pipeline to read tables again, to pause, to go on."),
     "status": ("headgate.cli._status", "Show how a pipeline is doing: states, progress, lag, warnings."),
     "ui": ("headgate.cli._ui", "Show how pipelines are doing, as a page and for Prometheus."),
-    "relay": ("headgate.cli._relay", "Serve the changes of servers to any consumers, as Databus does."),
+    "relay": ("headgate.cli._relay", "Serve the changes of servers to any consumers, in Databus's protocol."),
     "consume": ("headgate.cli._consume", "Print the changes that a relay serves."),
     "verify": ("headgate.cli._verify", "Prove that the lake holds what the source holds, while writers run."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),

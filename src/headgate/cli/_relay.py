@@ -27,6 +27,11 @@ _SWITCH_SECONDS: Final = 0.0005
 """A thread that answers consumers gives the interpreter away at each system call and waits so long to have it back from
 one that reads a log; Python's own 5 ms would be most of an event's delay."""
 
+_IDLE_SECONDS: Final = 600
+"""How long an idle connection stays open. Databus's client sends nothing while its buffer is full of what its consumer
+has not done yet, for which that has 300 s; if the connection ends in the middle of a window, it gets all of the window
+again (``RelayPullThread.java``)."""
+
 
 def command(
     sources: Annotated[
@@ -130,7 +135,8 @@ def command(
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 
     One reader follows each log, whoever listens. It writes nothing to the servers and locks nothing. Consumers may be
-    Databus's own clients, or anything that speaks HTTP.
+    `headgate consume`, programs in Python, or anything that speaks HTTP. Databus's open-source Java client was run by
+    hand against the example of its article; docs/relay.md says what was, and what that client needs.
 
     Examples:
       headgate relay --sources conf/sources-or-person.json --port 11115
@@ -227,6 +233,7 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
         name="headgate-relay-http",
         tls=tls,
         connections=relay.traffic,
+        idle_seconds=_IDLE_SECONDS,
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with relay, serving, on_interrupt(ended.set):

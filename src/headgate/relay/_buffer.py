@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -30,7 +30,7 @@ import numpy as np
 
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay._events._binary import EOP_SIZE, fit, seal, skip
-from headgate.relay._events._choice import Choice, digest_of, gather, gather_smaller, select
+from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
 __all__ = ["FIRST", "Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stops", "Stretch"]
@@ -83,6 +83,15 @@ class Stretch(NamedTuple):
     scn: int = -1
     """Of the window in the middle of which the reader is; then it is the only one. Otherwise -1."""
 
+    def before(self, schemas: Sequence[bytes]) -> Stretch:
+        """Without the first window that has an event by one of these schemas (their ids), and what comes after it. A
+        window that the reader has begun stays.
+        """
+        if not schemas or self.done:
+            return self
+        ids = np.frombuffer(b"".join(schemas), np.uint8).reshape(len(schemas), -1)
+        return self._replace(end=int(first_window_of(self.data, self.begin, self.end, ids)))
+
 
 class Stops:
     """Where readers stopped in the middle of windows, so that they go on there: to count events from the window's
@@ -119,6 +128,8 @@ class Batch:
     """Control events."""
     pending: int = 0
     """Bytes of the next event, if nothing was given because it does not fit; else 0."""
+    cut: bool = False
+    """Whether it ends before a window with an event by a schema that its reader does not know."""
 
     def add(self, stretch: Stretch, size: int, choice: Choice | None = None, stops: Stops | None = None) -> bool:
         """Take what fits in ``size`` bytes altogether; False: there was more.

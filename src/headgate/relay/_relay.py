@@ -91,7 +91,7 @@ class Relay:
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
         self.selections = Selections(self.names)
-        self.registry = Registry(config.schemas, config.types)
+        self.registry = Registry(config.schemas, config.types, befores=config.before_images)
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage()
         self.traffic = Traffic()

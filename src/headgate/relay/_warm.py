@@ -84,6 +84,7 @@ def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], ver
     fewer = compile_rows({source: RowFilter(columns=(first,))}, lambda _: versions)
     for choice in (choice_of([]), choice_of([source], asked=fewer)):  # the transaction's end is for everybody
         buffer.read(Place(-1), _BUFFER_BYTES, choice)
+    next(buffer.stretches(Place(-1))).before([versions[-1].digest])
     count_sources(data, np.zeros((3, 1), np.int64), 0)
     if version > 1:
         convert_to_v1(data)

@@ -83,6 +83,8 @@ class RowWriter:
     schema: Schema
     encoder: RowEncoder
     key: tuple[int, ...]
+    metadata_version: int
+    """Of the schema, where rows before updates are written."""
 
     def keys(self, columns: Sequence[pa.Array]) -> EventKeys:
         """One integer is a number; several columns are joined by tabs; without a key they are empty."""
@@ -131,6 +133,7 @@ class RowWriter:
         put_events(
             out, at, sizes, version, deletes, stamps, scns, self.source.id, partition, self.source.partition,
             np.frombuffer(self.schema.digest, np.uint8), self.schema.version, *keys, values, places,
+            self.metadata_version,
         )  # fmt: skip
         rows.put(values, out)
         if befores is not None:
@@ -160,8 +163,8 @@ class RowWriters:
         if writer is None:
             source = self._sources.source_of(table.db, table.name)
             schema = self._registry.schema_of(source.name, table)
-            encoder = RowEncoder(schema, table, fields)
-            writer = self._writers[place] = RowWriter(source, schema, encoder, table.key)
+            encoder, named = RowEncoder(schema, table, fields), self._registry.metadata_version(schema)
+            writer = self._writers[place] = RowWriter(source, schema, encoder, table.key, named)
         if len(self._used) >= _MOST_USED:
             self._used.clear()
         self._used[id(table)] = (table, writer)

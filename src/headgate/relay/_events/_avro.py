@@ -9,6 +9,7 @@ row.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -25,6 +26,8 @@ from headgate.errors import DecodeError, UnsupportedError
 from headgate.relay._events._schemas import Schema, field_attributes
 
 __all__ = ["EncodedRows", "RowEncoder", "text_of"]
+
+log = logging.getLogger("headgate")
 
 _SEVEN: Final = np.uint64(7)
 _LOW: Final = np.uint64(127)
@@ -343,7 +346,18 @@ def text_of(array: pa.Array) -> pa.Array:
 
 def _low_word(array: pa.Array) -> pa.Array:
     """The number's last 64 bits, signed: what Databus makes of a BIGINT UNSIGNED."""
-    return pa.array(_numbers(array, np.int64, 2)[::2].copy(), mask=~_valid(array))
+    low, high = _numbers(array, np.int64, 2).reshape(-1, 2).T
+    valid = _valid(array)
+    if (valid & (high != 0) & ~((high == -1) & (low < 0))).any():
+        raise pa.ArrowInvalid("it takes more than 64 bits")
+    return pa.array(low.copy(), mask=~valid)
+
+
+def _turned_negative(array: pa.Array) -> int | None:
+    """One of the numbers of which :func:`_low_word` makes negative ones; None: there is none."""
+    low, high = _numbers(array, np.int64, 2).reshape(-1, 2).T
+    found = np.flatnonzero(_valid(array) & (high == 0) & (low < 0))
+    return int(low[found[0]]) + (1 << 64) if len(found) else None
 
 
 def _epoch(unit_per_ms: int) -> Callable[[pa.Array], pa.Array]:
@@ -434,6 +448,7 @@ class RowEncoder:
     def __init__(self, schema: Schema, table: TableDef, fields: Sequence[pa.Field]) -> None:
         self._table = table
         self._fields = [self._field(order, field, table, fields) for order, field in enumerate(schema.value["fields"])]
+        self._warned: set[str] = set()
 
     @staticmethod
     def _field(order: int, field: Mapping[str, Any], table: TableDef, fields: Sequence[pa.Field]) -> _Field:
@@ -463,6 +478,8 @@ class RowEncoder:
                 lane = field.make(field.convert(column), valid, field.branches)
             except pa.ArrowInvalid as error:
                 raise self._error(field, f"a value that the schema's type does not hold ({error})") from None
+            if field.convert is _low_word:
+                self._warn(field, column)
             lane.size(sizes)
             lanes.append(lane)
         return EncodedRows(sizes, lanes)
@@ -473,6 +490,18 @@ class RowEncoder:
         if field is not None and field.make is _longs:
             return field.convert(column).cast(pa.int64())
         return text_of(column)
+
+    def _warn(self, field: _Field, column: pa.Array) -> None:
+        """Say once that numbers of 64 bits without a sign become negative."""
+        value = None if field.name in self._warned else _turned_negative(column)
+        if value is None:
+            return
+        self._warned.add(field.name)
+        log.warning(
+            "%s.%s holds %d, more than Avro's long does: consumers get %d, the same 64 bits with a sign, as from "
+            'Databus; a schema that types = "exact" makes has the number itself',
+            self._table.full_name, self._table.columns[field.column].name, value, value - (1 << 64),
+        )  # fmt: skip
 
     def _error(self, field: _Field, what: str) -> DecodeError:
         column = self._table.columns[field.column].name

@@ -31,7 +31,7 @@ Version 2 (``DbusEventV2.java``, ``DbusEventPart.java``)::
                 0x40 metadata, 0x80 payload
 
 The metadata part of an update is ours, where the relay is asked for before-images: the row as it was, in Avro by the
-schema that the part names, which is that of the payload.
+schema that the part names. It is that of the payload, under its version as a schema of metadata (``_schemas.py``).
     header CRC: byte 13 to the header's end (so it covers the body's CRC); body CRC: the rest
 
 The CRC is CRC-32's polynomial with a register that begins at 0 and is not inverted at the end (Databus,
@@ -169,7 +169,7 @@ def _put_part_head(out: Any, at: Any, size: Any, schema_version: int, digest: An
 @njit(cache=True, nogil=True)
 def put_events(out: Any, at: Any, sizes: Any, version: int, deletes: Any, stamps: Any, sequences: Any, source: int,
                partition: int, logical: int, digest: Any, schema_version: int, long_keys: Any, key_offsets: Any,
-               key_data: Any, values: Any, befores: Any) -> None:  # fmt: skip
+               key_data: Any, values: Any, befores: Any, before_version: int) -> None:  # fmt: skip
     """Write all of each event but its value and CRCs.
 
     :param at: int64[n]: where the events begin; ``sizes``: how long they are.
@@ -178,6 +178,7 @@ def put_events(out: Any, at: Any, sizes: Any, version: int, deletes: Any, stamps
     :param values: int64[n], filled: where the values begin.
     :param befores: int64[n]: how long each event's row before it is (-1: it has none); filled with where it is to
         begin. Empty: none has one.
+    :param before_version: of its schema, as one of metadata.
     """
     has_long = long_keys.shape[0] > 0
     for i in range(at.shape[0]):
@@ -201,7 +202,7 @@ def put_events(out: Any, at: Any, sizes: Any, version: int, deletes: Any, stamps
             if befores.shape[0] > 0 and befores[i] >= 0:
                 before = befores[i]
                 put_number(out, p + 21, 2, attributes | 0x40)
-                _put_part_head(out, p + behind, before, schema_version, digest)
+                _put_part_head(out, p + behind, before, before_version, digest)
                 befores[i] = p + behind + 22
                 behind += 22 + before
             _put_part_head(out, p + behind, sizes[i] - behind - 22, schema_version, digest)

@@ -30,11 +30,21 @@ import numpy.typing as npt
 from numba import njit
 
 from headgate._memory import copy, u8
-from headgate.relay._events._binary import i16_at, i64_at, put_number, size_at, source_at, u32_at
+from headgate.relay._events._binary import EOP_SOURCE, i16_at, i64_at, put_number, size_at, source_at, u32_at
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._where import NO_ROWS_ASKED, Rows
 
-__all__ = ["Choice", "choice_of", "digest_of", "filter_rules", "gather", "gather_smaller", "ranges_of", "select"]
+__all__ = [
+    "Choice",
+    "choice_of",
+    "digest_of",
+    "filter_rules",
+    "first_window_of",
+    "gather",
+    "gather_smaller",
+    "ranges_of",
+    "select",
+]
 
 _RANGE: Final = 1
 _MOD: Final = 2
@@ -194,6 +204,31 @@ def _parts(buf: Any, at: Any) -> Any:
         before = part + 22
         part = before + u32_at(buf, part)
     return part + 6, part + 22, before
+
+
+@njit(cache=True, nogil=True)
+def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
+    """Where the first window begins that has an event by one of these schemas; ``end`` if none has.
+
+    :param start: where a window begins.
+    :param schemas: uint8[n, 16]: their ids.
+    """
+    at = start
+    window = start
+    while at < end:
+        source = source_at(buf, at)
+        if source >= 0:
+            digest = _parts(buf, at)[0]
+            for i in range(schemas.shape[0]):
+                k = 0
+                while k < 16 and schemas[i, k] == buf[digest + k]:
+                    k += 1
+                if k == 16:
+                    return window
+        at += size_at(buf, at)
+        if source == EOP_SOURCE:
+            window = at
+    return end
 
 
 @njit(cache=True, nogil=True)

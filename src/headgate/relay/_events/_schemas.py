@@ -13,7 +13,12 @@ Attributes of Databus's schemas (``meta``, ``name=value;`` pairs): of the record
 (Avro names of the key's columns, by comma), of a field ``dbFieldName``, ``dbFieldPosition`` (from 0), ``dbFieldType``.
 
 The identity of a schema on the wire is the MD5 of its text as Avro's Java library prints it (Databus, ``SchemaId``:
-``md5(schema.toString(false))``): :func:`avro_text` prints so.
+``md5(schema.toString(false))``), in version 1.4, which Databus's client has: :func:`avro_text` prints so.
+
+Databus registers the schemas of metadata under one name, ``metadata-source``, whatever source an event is of, and its
+client keeps one for each version of that name (``SchemaRegistryService.java``, ``DispatcherState.java``). Where updates
+hold the row before them, that row is the metadata, so each schema gets a version of that name, too. It is kept as
+``metadata-source.<version>.avsc``, with the same text.
 """
 
 from __future__ import annotations
@@ -32,14 +37,21 @@ from typing import Any, Final, Literal, TypeAlias
 from headgate.catalog import Column, TableDef
 from headgate.errors import ConfigError
 
-__all__ = ["Registry", "Schema", "Types", "avro_text", "field_attributes", "generate"]
+__all__ = ["METADATA", "Registry", "Schema", "Types", "avro_text", "field_attributes", "generate"]
 
 Types: TypeAlias = Literal["exact", "databus"]
 """How columns become Avro types where a schema is made: every value exactly, by Avro's logical types, or as Databus's
 own generator has them (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNED → long)."""
 
+METADATA: Final = "metadata-source"
 _FILE: Final = re.compile(r"(.*)\.(\d+)\.avsc")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+_KNOWN: Final = frozenset({
+    "doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases",
+})  # fmt: skip
+_KNOWN_OF_FIELDS: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
 _SMALL: Final = frozenset({"tinyint", "smallint", "mediumint", "year"})
 _LARGEST_ARROW_DECIMAL: Final = 38
 _LARGEST_VERSION: Final = 2**13 - 1
@@ -66,31 +78,71 @@ class Schema:
 
 
 def avro_text(schema: Any) -> str:
-    """A schema in one line, as Avro's Java library prints what it has parsed: known attributes first, in its order."""
-    return json.dumps(_ordered(schema), ensure_ascii=False, separators=(",", ":"))
+    """A schema in one line, as Avro 1.4's Java library prints what it has parsed: that is Databus's.
+
+    What that library knows comes first, in its order; then attributes that it does not know, as far as they are text,
+    so without a decimal's precision and scale. Of records and enums it forgets ``doc``. A namespace is printed where it
+    is not the outermost one.
+    """
+    return json.dumps(_printed(schema, "", []), ensure_ascii=False, separators=(",", ":"))
 
 
-def _ordered(schema: Any) -> Any:
+def _printed(schema: Any, space: str, outermost: list[str]) -> Any:
+    """
+    :param space: the namespace of the type around it.
+    :param outermost: the first namespace that was printed, if one was.
+    """
     if isinstance(schema, list):
-        return [_ordered(one) for one in schema]
+        return [_printed(one, space, outermost) for one in schema]
     if not isinstance(schema, dict):
-        return schema
-    if set(schema) == {"type"} and isinstance(schema["type"], str):
-        return schema["type"]
-    known = ("type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size")
-    out = {name: schema[name] for name in known if name in schema}
-    if "fields" in out:
-        out["fields"] = [_ordered_field(one) for one in out["fields"]]
-    for name in ("items", "values"):
-        if name in out:
-            out[name] = _ordered(out[name])
-    return {**out, **{name: value for name, value in schema.items() if name not in out}}
+        return schema if schema in _PRIMITIVES else _reference(schema, space, outermost)
+    kind = schema["type"]
+    if not isinstance(kind, str) or kind in _PRIMITIVES:
+        others = _others(schema)
+        return {"type": kind, **others} if others else _printed(kind, space, outermost)
+    out: dict[str, Any] = {"type": kind}
+    if kind in _NAMED:
+        out["name"], space = _name_and_space(schema["name"], schema.get("namespace", space))
+        if space and [space] != outermost[:1]:
+            out["namespace"] = space
+            outermost += [] if outermost else [space]
+    if kind in ("record", "error"):
+        out["fields"] = [_printed_field(one, space, outermost) for one in schema["fields"]]
+    elif kind in ("array", "map"):
+        name = "items" if kind == "array" else "values"
+        out[name] = _printed(schema[name], space, outermost)
+    else:
+        name = "symbols" if kind == "enum" else "size"
+        out[name] = schema[name]
+    out |= _others(schema)
+    if schema.get("aliases"):
+        out["aliases"] = schema["aliases"]
+    return out
 
 
-def _ordered_field(field: Mapping[str, Any]) -> dict[str, Any]:
-    out = {name: field[name] for name in ("name", "type", "doc", "default", "order") if name in field}
-    out["type"] = _ordered(out["type"])
-    return {**out, **{name: value for name, value in field.items() if name not in out}}
+def _reference(name: str, space: str, outermost: Sequence[str]) -> str:
+    """A type by its name."""
+    short, space = _name_and_space(name, space)
+    return short if not space or [space] == outermost[:1] else f"{space}.{short}"
+
+
+def _name_and_space(name: str, space: str) -> tuple[str, str]:
+    before, dot, short = name.rpartition(".")
+    return (short, before) if dot else (name, space)
+
+
+def _others(given: Mapping[str, Any]) -> dict[str, str]:
+    """The attributes that the library does not know, as far as they are text."""
+    return {name: value for name, value in given.items() if name not in _KNOWN and isinstance(value, str)}
+
+
+def _printed_field(field: Mapping[str, Any], space: str, outermost: list[str]) -> dict[str, Any]:
+    out = {"name": field["name"], "type": _printed(field["type"], space, outermost)}
+    out |= {name: field[name] for name in ("doc", "default") if name in field}
+    if field.get("order", "ascending") != "ascending":
+        out["order"] = field["order"]
+    others = {name: value for name, value in field.items() if name not in _KNOWN_OF_FIELDS and isinstance(value, str)}
+    return {**out, **others}
 
 
 def field_attributes(meta: Any) -> dict[str, str]:
@@ -223,23 +275,39 @@ class Registry:
     """All versions of all sources in one folder, or in memory; for any number of threads.
 
     :param folder: None: kept in memory only, so versions begin at 1 with every start.
-    :raises ConfigError: a file in the folder is not an Avro record.
+    :param befores: rows before updates are written, too, so schemas get versions as schemas of metadata.
+    :raises ConfigError: a file in the folder is not an Avro record, or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path | None, types: Types = "exact") -> None:
-        self._folder, self.types = folder, types
+    def __init__(self, folder: Path | None, types: Types = "exact", *, befores: bool = False) -> None:
+        self._folder, self.types, self._befores = folder, types, befores
         self._lock = threading.Lock()
         self._known: dict[str, dict[int, Schema]] = {}
+        self._metadata: dict[bytes, int] = {}
+        self.changes = 0
+        """How many versions there are; grows after a version is known and before an event refers to it."""
         self._of_table: dict[tuple[str, str], Schema] = {}
         if folder is not None and folder.is_dir():
             for file in sorted(folder.iterdir()):
                 found = _FILE.fullmatch(file.name)
                 if found:
                     self._add(found[1], int(found[2]), _read(file))
+        for source in sorted(self._known) if befores else ():
+            self._name_metadata(*self.versions(source))
 
     def _add(self, source: str, version: int, text: str) -> Schema:
+        """:raises ConfigError: its id is that of another version, whose decimals are different."""
         schema = Schema(source, version, text, json.loads(text))
+        for one in self.versions(source) if source != METADATA else ():
+            if one.digest == schema.digest and _decimals(one.value) != _decimals(schema.value):
+                raise ConfigError(
+                    f"the schemas {source}.{one.version}.avsc and {source}.{version}.avsc have the same id, which does "
+                    "not tell a decimal's precision and scale: give their records different names"
+                )
         self._known.setdefault(source, {})[version] = schema
+        if source == METADATA:
+            self._metadata.setdefault(schema.digest, version)
+        self.changes += 1
         return schema
 
     def versions(self, source: str) -> Sequence[Schema]:
@@ -259,11 +327,29 @@ class Registry:
                 schema = self._of_table[place] = fitting[-1] if fitting else self._make(source, table)
         return schema
 
-    def _make(self, source: str, table: TableDef) -> Schema:
+    def metadata_version(self, schema: Schema) -> int:
+        """The version of ``metadata-source`` that a schema has where rows before updates are written; 0: none."""
+        return self._metadata.get(schema.digest, 0)
+
+    def _name_metadata(self, *schemas: Schema) -> None:
+        for one in schemas:
+            if one.digest not in self._metadata:
+                self._write(METADATA, self._next(METADATA), one.text)
+
+    def _next(self, source: str) -> int:
         version = max(self._known.get(source, {0: None})) + 1
         if version > _LARGEST_VERSION:
             raise ConfigError(f"{source} has {version - 1} schema versions, as many as an event can name")
+        return version
+
+    def _make(self, source: str, table: TableDef) -> Schema:
+        version = self._next(source)
         text = json.dumps(generate(source, version, table, self.types), indent=2, ensure_ascii=False)
+        if self._befores:
+            self._name_metadata(Schema(source, version, text, json.loads(text)))
+        return self._write(source, version, text)
+
+    def _write(self, source: str, version: int, text: str) -> Schema:
         if self._folder is not None:
             _write(self._folder / f"{source}.{version}.avsc", text + "\n")
         return self._add(source, version, text)
@@ -276,11 +362,23 @@ def _read(file: Path) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"the schema {file} cannot be read: {error}") from None
     fields = value.get("fields") if isinstance(value, dict) and value.get("type") == "record" else None
-    if not isinstance(fields, list) or not all(
-        isinstance(one, dict) and {"name", "type"} <= set(one) for one in fields
-    ):
-        raise ConfigError(f"the schema {file} is not an Avro record")
-    return text
+    try:
+        if isinstance(fields, list):
+            avro_text(value)
+            return text
+    except (AttributeError, KeyError, TypeError):
+        pass
+    raise ConfigError(f"the schema {file} is not an Avro record")
+
+
+def _decimals(schema: Any) -> list[Any]:
+    """Precision and scale of each decimal in a schema."""
+    if isinstance(schema, list):
+        return [found for one in schema for found in _decimals(one)]
+    if not isinstance(schema, dict):
+        return []
+    own = [(schema.get("precision"), schema.get("scale", 0))] if schema.get("logicalType") == "decimal" else []
+    return own + _decimals(list(schema.values()))
 
 
 def _write(file: Path, text: str) -> None:

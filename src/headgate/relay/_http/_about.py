@@ -11,8 +11,10 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.relay._events._schemas import Schema
 from headgate.relay._http._commands import HEADERS, PRETTY, Command, compact, object_of, reply
 from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, segment
+from headgate.relay._http._registered import Registrations, is_databus_client
 from headgate.relay._http._requests import SOURCES, known_sources
 from headgate.relay._relay import Relay
 from headgate.relay._sources import LogicalSource
@@ -25,6 +27,14 @@ _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
 _SOURCES: Final = {"type": "array", "items": object_of(name=_TEXT, id=_NUMBER)}
 _SCHEMAS: Final = {"type": "array", "items": object_of(id=_NUMBER, version=_NUMBER, schema=_TEXT)}
+_METADATA: Final = {"type": "array", "items": object_of(version=_NUMBER, schema=_TEXT, crc32=_TEXT)}
+_FOUR: Final = {
+    "type": "object",
+    "properties": {"sourceSchemas": _SCHEMAS, "metadataSchemas": _METADATA},
+    "required": ["sourceSchemas"],
+}
+_WITH_METADATA: Final = 4
+"""The version of the protocol that has schemas of metadata."""
 
 
 def commands(relay: Relay) -> list[Command]:
@@ -47,7 +57,7 @@ def commands(relay: Relay) -> list[Command]:
                 SOURCES, choice("protocolVersion", "4: an object of lists.", (2, 3, 4), default=3),
                 flag("compress", "true: the answer is gzip, in base64."),
             ],
-            {"anyOf": [_SCHEMAS, object_of(sourceSchemas=_SCHEMAS), _TEXT]},
+            {"anyOf": [_SCHEMAS, _FOUR, _TEXT]},
             for_all=True, headers={"x-dbus-protocol-version": "The version that the answer is in."},
         ),
         Command("/physicalSources", about.physical_sources, "What is read, without passwords", [PRETTY], _SOURCES),
@@ -88,16 +98,30 @@ class _About:
         wanted = self._readable(client)
         if given["sources"] is not None:
             wanted = known_sources(given["sources"], client, self._relay.selections, "register").sources
+        schemas = {one.name: self._relay.registry.versions(one.name) for one in wanted}
+        Registrations.note(request, schemas)
         entries = [
             {"id": one.id, "version": schema.version, "schema": schema.text}
             for one in wanted
-            for schema in self._relay.registry.versions(one.name)
+            for schema in schemas[one.name]
         ]
-        protocol = given["protocolVersion"]
-        text = compact({"sourceSchemas": entries} if protocol == 4 else entries)
+        metadata = self._metadata(schemas)
+        protocol = _protocol(request, given["protocolVersion"], metadata)
+        four = {"sourceSchemas": entries, **({"metadataSchemas": metadata} if metadata else {})}
+        text = compact(four if protocol == _WITH_METADATA else entries)
         if given["compress"]:
             text = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
         return Response(text, headers={**HEADERS, "x-dbus-protocol-version": str(protocol)})
+
+    def _metadata(self, schemas: Mapping[str, Sequence[Schema]]) -> list[dict[str, Any]]:
+        """The schemas of rows before updates; ``crc32`` is Databus's name for whatever id events have."""
+        registry = self._relay.registry
+        found = {registry.metadata_version(one): one for versions in schemas.values() for one in versions}
+        return [
+            {"version": version, "schema": one.text, "crc32": base64.b64encode(one.digest).decode()}
+            for version, one in sorted(found.items())
+            if version
+        ]
 
     async def physical_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
         del given
@@ -131,3 +155,13 @@ class _About:
     async def no_buffer(self, request: Request, given: Mapping[str, Any]) -> Response:
         del given
         raise InvalidParameterError("bufferInfo", "path", request.path_params["rest"])
+
+
+def _protocol(request: Request, asked: int, metadata: Sequence[Any]) -> int:
+    """The version that ``/register`` answers in.
+
+    Databus's client never asks for 4, but it reads an answer by the version in the answer's header
+    (``DatabusHttpClientImpl.java``, ``NettyHttpDatabusRelayConnection.java``).
+    """
+    reads_the_header = "protocolVersion" in request.query_params and is_databus_client(request)
+    return _WITH_METADATA if metadata and reads_the_header else asked

@@ -84,4 +84,4 @@ class _Exact:
 async def _unknown(request: Request, error: Exception) -> Response:
     """A path that means nothing, or another method than GET."""
     del error
-    return failure(UNKNOWN, f"Unknown command: {request.method} {request.url.path}")
+    return failure(UNKNOWN, f"Unknown command: {request.method} {request.scope['path']}")

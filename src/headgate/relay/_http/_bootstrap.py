@@ -3,8 +3,8 @@
 
 An SCN is answered as a JSON *string*. The answer of ``/bootstrap`` ends with a checkpoint event, with which the next
 request goes on; the header ``PhaseCompleted: TRUE`` says that nothing is left of the phase. All answers name the server
-in ``X-DBUS2-BS-HOSTPORT``, by the address under which the client asked for it: Databus's client goes on only with a
-server of that name.
+in ``X-DBUS2-BS-HOSTPORT`` as ``host:port``, by the name under which the client asked for it: Databus's client looks the
+name up, and goes on only with a server of that address (``ServerInfo.java``, ``BootstrapPullThread.java``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from headgate.relay._buffer import Batch
 from headgate.relay._events._binary import convert_to_v1
 from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._json import json_lines
-from headgate.relay._http._commands import HEADERS, Command, compact
+from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._compiled import CompiledFilters
+from headgate.relay._http._hosts import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
 from headgate.relay._http._requests import STREAM, Filters, filters_of
 from headgate.relay._relay import Relay
@@ -151,7 +152,7 @@ class _Commands:
         if not piece.batch.size and piece.batch.pending:
             headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
         body = await run_in_threadpool(self._body, source, piece, after, given)
-        return Response(body, headers=headers)
+        return events_response(request, body, headers)
 
     def _choice(self, source: LogicalSource, given: Mapping[str, Any]) -> Choice:
         found: Filters = given["filters"] or Filters([], {})
@@ -206,7 +207,7 @@ def _has_rows(point: BootstrapPoint) -> bool:
 
 
 def _headers(request: Request) -> dict[str, str]:
-    server = request.headers.get("host") or ":".join(str(one) for one in request.scope["server"])
+    server = host_and_port(request.headers.get("host", ""), request.scope["server"])
     return {**HEADERS, "X-DBUS2-BS-HOSTPORT": server}
 
 

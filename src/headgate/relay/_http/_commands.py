@@ -10,6 +10,7 @@ or rows of its source, and rows that cannot be given at all; it is no use to com
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ __all__ = [
     "UNKNOWN",
     "Command",
     "compact",
+    "events_response",
     "failure",
     "object_of",
     "reply",
@@ -57,6 +59,13 @@ PROCESSING: Final = f"{_JAVA}RequestProcessingException"
 UNKNOWN: Final = f"{_JAVA}UnknownCommandException"
 _INVALID: Final = f"{_JAVA}InvalidRequestParamValueException"
 _SCN_NOT_FOUND: Final = "com.linkedin.databus.core.ScnNotFoundException"
+_SERVER: Final = (
+    (b"x-dbus-server-host", socket.gethostname().encode("ascii", "backslashreplace")),
+    (b"x-dbus-server-service", b"headgate-relay"),
+)
+"""Of every answer of a command, by which Databus's clients say in their logs where they are connected; its service
+identifier is made of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
+_WHOLE_BODY: Final = 8192
 _KNOWN_QUERIES: Final = 128
 """Of a command: all who wait for the same events ask for them in the same words, and most of that is JSON in JSON."""
 _LONG_QUERY: Final = 2000
@@ -138,6 +147,7 @@ class _Served:
         else:
             self._traffic.sent(address, len(response.body))
         self._usage.count(client.name, self._command.name, outcome, time.monotonic() - began)
+        response.raw_headers.extend(_SERVER)
         await response(scope, receive, send)
 
     async def _answer(self, client: Client, request: Request) -> tuple[Response, Outcome]:
@@ -199,6 +209,19 @@ def failure(
 def _in_header(text: str) -> str:
     """As it may stand in a header: what is not printable ASCII is escaped."""
     return text.encode("unicode_escape").decode("ascii")
+
+
+def events_response(request: Request, body: bytes | memoryview[int], headers: Mapping[str, str]) -> Response:
+    """Events; more than 8 KiB go in chunks, as Databus sends them (``ChunkedBodyWritableByteChannel.java``).
+
+    Its client reads a body while it comes. Where there is a length, it takes the end of what has come for the end of
+    the body, if that is longer than what Netty gives it as a whole (``ChunkedBodyReadableByteChannel.java``, Netty 3's
+    ``HttpMessageDecoder.java``). HTTP/1.0 has no chunks.
+    """
+    response = Response(body, headers=dict(headers))
+    if len(body) > _WHOLE_BODY and request.scope["http_version"] != "1.0":
+        del response.headers["content-length"]  # the server sends what has no length in chunks
+    return response
 
 
 def compact(value: Any) -> str:

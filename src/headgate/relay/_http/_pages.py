@@ -15,7 +15,6 @@ Programs send no ``Origin`` and notice nothing of it. Whoever lists ``*`` has Da
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,8 +22,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate._tokens import is_loopback
 from headgate.relay._http._commands import failure
+from headgate.relay._http._hosts import is_here
 from headgate.relay._origins import ANY
 
 __all__ = ["Origins"]
@@ -75,7 +74,7 @@ class Origins:
         }  # fmt: skip
 
     def _refusal(self, method: str, host: str, origin: str | None) -> Response | None:
-        if self._local and host and not _is_here(host):
+        if self._local and host and not is_here(host):
             return failure(
                 "Forbidden", "without tokens a relay on a loopback address answers to localhost only", status=421
             )
@@ -104,9 +103,3 @@ def _host_and_origin(scope: Scope) -> tuple[str, str | None]:
         elif name == b"origin":
             origin = value.decode("latin-1")
     return host.decode("latin-1"), origin
-
-
-@lru_cache(maxsize=100)
-def _is_here(host: str) -> bool:
-    """Whether a Host header, perhaps with a port, names this machine; asked of every request."""
-    return is_loopback(host[: host.index("]") + 1] if host[0] == "[" and "]" in host else host.partition(":")[0])

@@ -96,6 +96,8 @@ class Streams:
 
     def _is_quick(self, asked: StreamRequest, partition: int, place: Place) -> bool:
         """Whether nobody else waits long while it is read: what is chosen from is gone through event by event."""
+        if asked.unknown():
+            return False
         found = self._relay.partitions[partition].buffer.bytes_in_memory(place)
         return found is not None and (found <= _CHOSEN_QUICKLY or self._choice(asked, partition) is None)
 
@@ -115,9 +117,11 @@ class Streams:
             if known not in choices:
                 choices[known] = self._choice(asked, partition)
             stops = self._relay.partitions[partition].buffer.stops
-            more = batch.add(stretch, size, choices[known], stops)
+            known_to_it = stretch.before(asked.unknown())
+            more = batch.add(known_to_it, size, choices[known], stops)
+            batch.cut = more and known_to_it.end < stretch.end
             given.append(_Given(partition, batch.events - events, batch.control - control, batch.size - before))
-            if not more:
+            if batch.cut or not more:
                 break
         for partition, place in places.items():
             self._relay.partitions[partition].buffer.release(place.scn if place.offset < 0 else place.scn - 1)
@@ -176,7 +180,7 @@ class Streams:
             except BaseException:
                 self._news.forget(news)
                 raise
-            if batch.size or batch.pending or loop.time() >= end:
+            if batch.size or batch.pending or batch.cut or loop.time() >= end:
                 self._news.forget(news)
                 return batch
             await self._news.wait(news, end - loop.time())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -42,6 +42,8 @@ __all__ = [
 
 _LONGEST_WAIT_MS: Final = 60_000
 _KNOWN_LISTS: Final = 128
+_ANY: Final = -1
+"""The id of a physical partition that means each of them."""
 _ID: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 """Ids of sources are 16-bit numbers."""
 
@@ -68,6 +70,8 @@ class StreamRequest:
     """Of the filters, as in :class:`headgate.relay._events._choice.Choice`."""
     rows: Mapping[int, RowFilter] = field(default_factory=dict)
     """By source id: what is wanted of its rows."""
+    unknown: Callable[[], Sequence[bytes]] = tuple
+    """Asked when events are there: ids of schemas before whose first window the answer ends."""
 
 
 def known_sources(ids: tuple[int, ...], client: Client, selections: Selections, command: str) -> Selection:
@@ -294,4 +298,5 @@ def _places(given: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, Place]
         return dict.fromkeys(wanted, given["checkPoint"] or Place(-1))
     places, first = given["checkPointMult"]
     order = sorted(wanted, key=lambda one: (first is not None and one < first, one))
-    return {one: places.get(one, Place(-1)) for one in order}
+    any_of_them = places.get(_ANY, Place(-1))  # Databus's client has one checkpoint for all that it subscribes to
+    return {one: places.get(one, any_of_them) for one in order}

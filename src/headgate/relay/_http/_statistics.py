@@ -208,7 +208,7 @@ class _Statistics:
 
     async def nothing(self, request: Request, given: Mapping[str, Any]) -> Response:
         del given
-        raise InvalidParameterError(request.url.path.split("/")[1], "path", request.path_params["rest"])
+        raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
 
 def _told(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow.compute as pc
@@ -16,10 +18,11 @@ from headgate.relay._checkpoints import checkpoint_json
 from headgate.relay._events._binary import convert_to_v1
 from headgate.relay._events._json import json_lines
 from headgate.relay._http import _live
-from headgate.relay._http._commands import HEADERS, TEXT, Command, compact
+from headgate.relay._http._commands import HEADERS, TEXT, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, places_after, row_lines
 from headgate.relay._http._openapi import ROW_PLACE
 from headgate.relay._http._reading import Streams, joined
+from headgate.relay._http._registered import Registrations
 from headgate.relay._http._requests import STREAM, StreamRequest, stream_request
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import client_of
@@ -49,26 +52,28 @@ def commands(relay: Relay) -> list[Command]:
 
 class _Stream:
     def __init__(self, relay: Relay, streams: Streams) -> None:
-        self._relay, self._streams = relay, streams
+        self._relay, self._streams, self._registered = relay, streams, Registrations(relay.registry)
 
     async def stream(self, request: Request, given: Mapping[str, Any]) -> Response:
         asked = stream_request(given, client_of(request), self._relay.selections, list(self._relay.partitions))
         scns = {number: one.scn for number, one in asked.places.items()}
         self._relay.usage.asked(asked.client.name, asked.sources or (), scns)
-        asked = self._streams.begin(asked)
+        asked = replace(self._streams.begin(asked), unknown=partial(self._registered.newer, request))
         batch = await self._streams.read(asked)
         headers = dict(HEADERS)
+        if batch.cut:
+            headers["connection"] = "close"
         if not batch.size and batch.pending:
             headers["x-dbus-pending-event-size"] = str(batch.pending)
         if asked.encoding == "binary" and batch.size < _LARGE_BODY:
-            return Response(self._body(asked, batch), headers=headers)
+            return events_response(request, self._body(asked, batch), headers)
         if asked.encoding in ("rows", "arrow"):
             body, places = await run_in_threadpool(self._rows, asked, batch)
             headers[CHECKPOINT] = self._checkpoint(places)
             if asked.encoding == "arrow":
                 headers["content-type"] = ARROW
             return Response(body, headers=headers)
-        return Response(await run_in_threadpool(self._body, asked, batch), headers=headers)
+        return events_response(request, await run_in_threadpool(self._body, asked, batch), headers)
 
     def _rows(self, asked: StreamRequest, batch: Batch) -> tuple[bytes, Mapping[int, Place]]:
         _, fields, found = self._streams.decode(asked, batch)
@@ -91,7 +96,7 @@ class _Stream:
             }
         )
 
-    def _body(self, asked: StreamRequest, batch: Batch) -> bytes | memoryview:
+    def _body(self, asked: StreamRequest, batch: Batch) -> bytes | memoryview[int]:
         data = joined(batch)
         if asked.version < self._relay.config.event_version:
             data = convert_to_v1(data)
