@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import read_facts
-from headgate.mysql._prerequisites import Prerequisite
+from headgate.mysql._required import Prerequisite
 
 __all__ = ["cascades"]
 
