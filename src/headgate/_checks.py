@@ -106,7 +106,7 @@ def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
 
 
 def check_signal_topic(config: PipelineConfig) -> None:
-    """``ConfigError`` if the topic is not there or has several partitions; while Kafka is away, signals can wait."""
+    """``ConfigError`` unless the topic keeps all signals, in order; while Kafka is away, signals can wait."""
     from headgate.control import check_topic
 
     topic = signal_topic(config)
