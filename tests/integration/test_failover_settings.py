@@ -207,6 +207,31 @@ def test_a_running_pipeline(spark: SparkSession, tmp_path: Path) -> None:
         assert runs.rows(table) == runs.source(table)
 
 
+def test_a_server_that_does_not_log_what_foreign_keys_do(spark: SparkSession, tmp_path: Path) -> None:
+    """The tables they change are stopped with the first batch that it plans, though nothing in there speaks of them."""
+    with pair({"innodb_native_foreign_keys": "ON"}) as servers:
+        runs = Runs(spark, servers.primary, "d", tmp_path)
+        runs._given["url"] = servers.proxy.url
+        key = "FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE"
+        runs.do(
+            "CREATE TABLE parent (id INT PRIMARY KEY)", f"CREATE TABLE child (id INT PRIMARY KEY, p INT, {key})",
+            "INSERT INTO parent VALUES (1), (2)", "INSERT INTO child VALUES (1, 1), (2, 2)",
+        )  # fmt: skip
+
+        def meanwhile(number: int) -> bool:
+            if number == 1:
+                assert {runs.state(f"d.{table}") for table in ("parent", "child")} == {"live"}
+                servers.fail_over()
+                runs.server = servers.replica
+                runs.do("DELETE FROM parent WHERE id = 1")
+            return number == 1
+
+        runs.run(once=False, meanwhile=meanwhile)
+        assert (runs.state("d.parent"), runs.state("d.child")) == ("live", "stopped")
+        assert runs.rows("d.parent") == runs.source("d.parent")
+        assert "ON DELETE CASCADE" in str(runs.reports[-1].tables["d.child"].reason)
+
+
 @pytest.mark.parametrize(("flags", "why"), [(UNORDERED, "requires replica-preserve-commit-order"),
                                             (UNLOGGED, "LOG_REPLICA_UPDATES should be ON")])  # fmt: skip
 def test_a_group_takes_no_member_without_the_settings(flags: dict[str, Any], why: str) -> None:

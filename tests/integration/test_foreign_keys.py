@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,15 +66,25 @@ def keys(log: Log, more: str = "") -> ForeignKeys:
     return ForeignKeys(parse_config(CONFIG.format(url=log.server.url, db=log.db) + more), log.settings)
 
 
-def found(log: Log, more: str = "", *, begins: str | None = None) -> dict[str, Unseen]:
-    """What a batch of everything since the mark brings; tables without their database."""
+def found(
+    log: Log, more: str = "", *, begins: str | None = None, server_before: str | None = None
+) -> dict[str, Unseen]:
+    """What a batch of everything since the mark brings; tables without their database.
+
+    :param server_before: the one that the batch before came from, if it is another one.
+    """
     fake = FakeBatch(9)
     for item in log.items():
         if isinstance(item, Ddl):
             fake.ddl(f"{item.db}.{item.table}", item.statement, item.action, item.pos, new_name=item.new_name)
     if begins is not None:
         fake.snapshot(f"{log.db}.{begins}", 9, append=False, first=True, last=True)
-    unseen = keys(log, more).unseen(described(fake))
+    batch = described(fake)
+    batch = replace(batch, header=replace(batch.header, server_uuid=log.server.server_uuid))
+    asked = keys(log, more)
+    asked._server = server_before or log.server.server_uuid
+    unseen = asked.unseen(batch)
+    assert asked.unseen(replace(batch, ddl=[], header=replace(batch.header, tables={}))) == {}, "once a server"
     return {table.removeprefix(f"{log.db}."): why for table, why in unseen.items()}
 
 
@@ -123,6 +134,16 @@ def test_a_reading_that_begins_asks_for_the_keys_that_are_there(log: Log) -> Non
     assert found(log, begins="parent") == {}
 
 
+def test_another_server_is_asked_about_all_tables(log: Log) -> None:
+    log.do(f"ALTER TABLE child ADD {CASCADE}", f"CREATE TABLE other (id INT PRIMARY KEY, p INT, {CASCADE})")
+    log.mark()
+    unseen = found(log, server_before="the one before")
+    assert list(unseen) == ["child"]
+    assert not unseen["child"].over
+    accepted = f'[tables."{log.db}.child"]\nforeign_keys = "accept"\n'
+    assert found(log, accepted, server_before="the one before") == {}
+
+
 def test_keys_that_change_nothing_or_that_of_others(log: Log) -> None:
     log.do(
         "CREATE TABLE other (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
@@ -140,6 +161,7 @@ def test_where_the_server_logs_cascades_every_key_is_followed(mysql_server: MySQ
         log.do(f"ALTER TABLE child ADD CONSTRAINT c {CASCADE}", "DELETE FROM parent WHERE id = 1")
         log.do("ALTER TABLE child DROP FOREIGN KEY c")
         assert found(log, begins="child") == {}
+        assert found(log, server_before="the one before") == {}
         deleted = [row for row in log.rows() if row["_op"] == "d"]
         assert sorted(deleted, key=len) == [{"_op": "d", "id": 1}, {"_op": "d", "id": 1, "p": 1}]
         assert log.chunk("child") == [{"_op": "r", "id": 2, "p": 2}]

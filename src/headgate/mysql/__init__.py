@@ -1,6 +1,6 @@
 """Connections to MySQL: settings and secrets, login and TLS, raw bytes, result sets, what a server says of itself."""
 
-from headgate.mysql._cascades import cascades
+from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
@@ -44,6 +44,7 @@ __all__ = [
     "select_blocks",
     "server_error",
     "setting_error",
+    "silent_keys",
     "try_select",
     "watermarks",
 ]
