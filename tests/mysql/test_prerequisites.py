@@ -174,8 +174,11 @@ def test_filters_of_the_log(do: str, ignore: str, databases: list[str], status: 
     ],
 )
 def test_retention(seconds: str, days: str | None, status: str, actual: str) -> None:
-    row = report({"binlog_expire_logs_seconds": seconds, "expire_logs_days": days})["binlog_expire_logs_seconds"]
+    known = {"binlog_expire_logs_seconds": seconds, "expire_logs_days": days}
+    row = report({**known, "binlog_expire_logs_auto_purge": "ON"})["binlog_expire_logs_seconds"]
     assert (row.status, row.actual) == (status, actual)
+    kept = report({**known, "binlog_expire_logs_auto_purge": "OFF"})["binlog_expire_logs_seconds"]
+    assert (kept.status, kept.actual) == ("ok", "never purged")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from headgate.mysql._connection import Connection
 __all__ = ["ServerFacts", "gtid_executed", "log_filters", "log_position", "log_status", "read_facts"]
 
 _NAMES = (
+    "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
     "binlog_order_commits",

@@ -201,7 +201,7 @@ def _retention(connection: Connection, facts: ServerFacts) -> Prerequisite:
         return _day("binlog retention hours", hours * _HOUR_SECONDS, actual, remedy)
     name = "binlog_expire_logs_seconds"
     seconds = facts.number(name) or _DAY_SECONDS * facts.number("expire_logs_days")
-    if not seconds:
+    if not seconds or facts.get("binlog_expire_logs_auto_purge").upper() == "OFF":  # since 8.0.29
         return Prerequisite(name, _DAY, "never purged", "ok")
     return _day(name, seconds, f"{seconds} ({_span(seconds)})", f"SET PERSIST {name} = {7 * _DAY_SECONDS};")
 
