@@ -55,7 +55,7 @@ def copy(load: Workloads, start: GtidSet) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         with contextlib.closing(LogSpool(folder, 1 << 40, lambda: start)) as spool:
-            for item in copy_log(load.settings, start):
+            for item in copy_log(load.settings, start, tables=TablePatterns([f"{DB}.*"])):
                 spool.take(item)
                 if load.end <= spool.gtid:
                     break

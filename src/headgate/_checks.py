@@ -16,7 +16,6 @@ from headgate.errors import (
     ConnectError,
     DefiniteServerError,
     HeadgateError,
-    ServerSettingError,
 )
 from headgate.lake import Inbox, Lake, read_status
 
@@ -80,9 +79,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
             log.warning("%s; the log is followed as before", warning)
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
-        rows = prerequisites(connection, databases=sorted({table.db for table in found}))
-        if config.source.watermark == "signal-table":
-            rows = [row for row in rows if row.name not in ("gtid_mode", "enforce_gtid_consistency")]
+        gtids = config.source.watermark != "signal-table"
+        rows = prerequisites(connection, databases=sorted({table.db for table in found}), gtids=gtids)
         if config.source.relay is not None:
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), found)
@@ -108,7 +106,7 @@ def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
 
 
 def check_signal_topic(config: PipelineConfig) -> None:
-    """``ConfigError`` if the topic is not there or has several partitions; while Kafka is away, signals can wait."""
+    """``ConfigError`` unless the topic keeps all signals, in order; while Kafka is away, signals can wait."""
     from headgate.control import check_topic
 
     topic = signal_topic(config)
@@ -169,12 +167,13 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
 def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
     if not failed:
         return
+    from headgate.mysql import setting_error
+
     first = failed[0]
     more = f" ({len(failed) - 1} more: headgate check {url})" if len(failed) > 1 else ""
     if first.expected == "granted":
         raise AccessError(f"{first.name} is not granted: {first.remedy}{more}")
-    message = f"{first.name} is {first.actual}, but {first.expected} is needed: {first.remedy}{more}"
-    raise ServerSettingError(message, setting=first.name, expected=first.expected, actual=first.actual)
+    raise setting_error(first, more=more)
 
 
 def check_patterns(patterns: Sequence[str], tables: Sequence[str], known: Collection[str] = ()) -> list[str]:

@@ -39,7 +39,7 @@ def failed(rows: dict[str, dict[str, str]], status: str = "fail") -> set[str]:
 def mend(server: MySQLServer, rows: dict[str, dict[str, str]]) -> None:
     """Do what the report says, as far as it can be done in SQL."""
     for row in rows.values():
-        if re.match(r"(SET|GRANT|STOP|ALTER) ", row["remedy"]) and "…" not in row["remedy"]:
+        if re.match(r"(SET|GRANT|STOP|ALTER|CALL) ", row["remedy"]) and "…" not in row["remedy"]:
             server.execute(*[part.strip() for part in row["remedy"].split(";") if part.strip()])
 
 
@@ -152,6 +152,34 @@ def test_a_replica_must_log_in_commit_order() -> None:
         primary_ids = check(primary.url, "--server-ids", "2")[1]["server ids in use"]
         assert primary_ids["status"] == "fail"
         assert "2" in primary_ids["actual"]
+
+
+@pytest.mark.needs_own_server
+def test_how_long_amazon_rds_keeps_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the account may read what was said to RDS, that is judged, not MySQL's setting, which says 30 days."""
+    monkeypatch.setenv("HEADGATE_PASSWORD", WORD)
+    with MySQLServer.start() as server:
+        server.execute(
+            "CREATE TABLE mysql.rds_configuration (name VARCHAR(100) NOT NULL PRIMARY KEY, value VARCHAR(100),"
+            " description VARCHAR(300) NOT NULL)",
+            "INSERT INTO mysql.rds_configuration VALUES ('binlog retention hours', NULL, '')",
+            "CREATE PROCEDURE mysql.rds_set_configuration(IN name VARCHAR(30), IN value INT)"
+            " UPDATE mysql.rds_configuration SET rds_configuration.value = value WHERE rds_configuration.name = name",
+            f"CREATE USER u IDENTIFIED BY '{WORD}'",
+            "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO u",
+        )
+        names = {"binlog retention hours", "binlog_expire_logs_seconds"}
+        _, rows = check(url_of(server, "u"))
+        assert {name: rows[name]["status"] for name in names & rows.keys()} == {"binlog_expire_logs_seconds": "ok"}
+        server.execute("GRANT SELECT ON mysql.rds_configuration TO u")
+        _, rows = check(url_of(server, "u"))
+        assert {name: rows[name]["status"] for name in names & rows.keys()} == {"binlog retention hours": "warn"}
+        assert rows["binlog retention hours"]["actual"].startswith("NULL")
+        mend(server, {"": rows["binlog retention hours"]})
+        _, rows = check(url_of(server, "u"))
+        assert (rows["binlog retention hours"]["status"], rows["binlog retention hours"]["actual"]) == ("ok", "168")
+        server.execute("DELETE FROM mysql.rds_configuration WHERE name = 'binlog retention hours'")
+        assert names & check(url_of(server, "u"))[1].keys() == {"binlog_expire_logs_seconds"}
 
 
 def test_missing_privileges_and_the_statements_that_grant_them(

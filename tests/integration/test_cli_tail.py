@@ -288,6 +288,8 @@ def test_wrong_password_and_missing_grants(since: Since, monkeypatch: pytest.Mon
         assert "HEADGATE_PASSWORD" in error
         assert "wrong" not in error
         monkeypatch.setenv("HEADGATE_PASSWORD", "right")
+        assert "REPLICATION CLIENT" in fails(3, url)
+        server.execute(f"GRANT REPLICATION CLIENT ON *.* TO `{user}`@`%`")
         error = fails(3, url)
         assert "REPLICATION SLAVE" in error
         error = fails(3, url, "--until-current", "--from", since.start)

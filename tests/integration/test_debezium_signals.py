@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog import Column, TableDef
+from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
     BatchFacts,
     KafkaSignals,
@@ -36,6 +36,7 @@ from headgate.snapshot import Redo
 from headgate.spark import ControlFolder, Options, Planner
 from headgate.spark._notes import Reading
 from headgate.spark._readings import check_reading
+from headgate.spark._relayed import server_of
 from headgate.spark._rows import Inserted, read_task
 from headgate.spark._server import MySQLServer as PlannersServer
 from headgate.spark._tasks import plan_tasks
@@ -88,8 +89,7 @@ class Run:
         self._open()
 
     def _open(self) -> None:
-        without_gtids = self.given.watermark == "signal-table"
-        self._eyes = PlannersServer(self.given.settings(), without_gtids=without_gtids)
+        self._eyes = server_of(self.given)
         self._topic = None if self.topic is None else KafkaSignals(self.topic)
         self.planner = Planner(self.given, self._eyes, ControlFolder(str(self.folder)), topic=self._topic)
 
@@ -782,7 +782,7 @@ def test_what_is_asked_of_the_server_about_a_reading(mysql_server: MySQLServer, 
     mysql_server.execute(f"CREATE TABLE `{mysql_db}`.t (id INT PRIMARY KEY, c INT NOT NULL, j JSON NOT NULL, KEY (c))")
     columns = (Column("id", "int", nullable=False), Column("c", "int", nullable=False), Column("j", "json", False))
     table = TableDef(mysql_db, "t", columns, key=(0,))
-    eyes = PlannersServer(ConnectionSettings.from_url(mysql_server.url))
+    eyes = PlannersServer(ConnectionSettings.from_url(mysql_server.url), TablePatterns([f"{mysql_db}.*"]))
     try:
         assert check_reading(eyes, table, Reading(filter="c = 1", surrogate="c"), keeps=False) is None
         assert "whole row images" in str(check_reading(eyes, table, Reading(surrogate="c"), keeps=True))

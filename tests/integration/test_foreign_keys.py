@@ -65,15 +65,25 @@ def keys(log: Log, more: str = "") -> ForeignKeys:
     return ForeignKeys(parse_config(CONFIG.format(url=log.server.url, db=log.db) + more), log.settings)
 
 
-def found(log: Log, more: str = "", *, begins: str | None = None) -> dict[str, Unseen]:
-    """What a batch of everything since the mark brings; tables without their database."""
+def found(
+    log: Log, more: str = "", *, begins: str | None = None, server_before: str | None = None
+) -> dict[str, Unseen]:
+    """What a batch of everything since the mark brings; tables without their database.
+
+    :param server_before: the one that the batch before came from, if it is another one.
+    """
     fake = FakeBatch(9)
     for item in log.items():
         if isinstance(item, Ddl):
             fake.ddl(f"{item.db}.{item.table}", item.statement, item.action, item.pos, new_name=item.new_name)
     if begins is not None:
         fake.snapshot(f"{log.db}.{begins}", 9, append=False, first=True, last=True)
-    unseen = keys(log, more).unseen(described(fake))
+    batch = described(fake)
+    batch = replace(batch, header=replace(batch.header, server_uuid=log.server.server_uuid))
+    asked = keys(log, more)
+    asked._server = server_before or log.server.server_uuid
+    unseen = asked.unseen(batch)
+    assert asked.unseen(replace(batch, ddl=[], header=replace(batch.header, tables={}))) == {}, "once a server"
     return {table.removeprefix(f"{log.db}."): why for table, why in unseen.items()}
 
 
@@ -127,12 +137,17 @@ def test_a_reading_that_begins_asks_for_the_keys_that_are_there(log: Log) -> Non
     assert found(log, begins="parent") == {}
 
 
-def test_a_run_asks_once_for_the_tables_that_are_followed_all_the_same(log: Log) -> None:
-    """An earlier version called them live."""
-    log.do(f"ALTER TABLE child ADD {CASCADE}")
-    follower = keys(log, accept(log))
-    assert follower.unseen(described(FakeBatch(9)))[f"{log.db}.child"].accepted
-    assert follower.unseen(described(FakeBatch(10))) == {}
+def test_another_server_is_asked_about_all_tables(log: Log) -> None:
+    """So is the one that answers first in a run: an earlier version called tables live that are accepted."""
+    log.do(f"ALTER TABLE child ADD {CASCADE}", f"CREATE TABLE other (id INT PRIMARY KEY, p INT, {CASCADE})")
+    log.mark()
+    unseen = found(log, server_before="the one before")
+    assert list(unseen) == ["child"]
+    assert not unseen["child"].over
+    assert not unseen["child"].accepted
+    accepted = found(log, accept(log), server_before="the one before")
+    assert list(accepted) == ["child"]
+    assert accepted["child"].accepted
 
 
 def test_keys_that_change_nothing_or_that_of_others(log: Log) -> None:
@@ -152,6 +167,7 @@ def test_where_the_server_logs_cascades_every_key_is_followed(mysql_server: MySQ
         log.do(f"ALTER TABLE child ADD CONSTRAINT c {CASCADE}", "DELETE FROM parent WHERE id = 1")
         log.do("ALTER TABLE child DROP FOREIGN KEY c")
         assert found(log, begins="child") == {}
+        assert found(log, server_before="the one before") == {}
         deleted = [row for row in log.rows() if row["_op"] == "d"]
         assert sorted(deleted, key=len) == [{"_op": "d", "id": 1}, {"_op": "d", "id": 1, "p": 1}]
         assert log.chunk("child") == [{"_op": "r", "id": 2, "p": 2}]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -12,13 +14,24 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewPartitions
 
 from headgate.control import KafkaCluster, KafkaSignals, KafkaTopic, Polled, TopicPosition, _topic, check_topic
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing import KafkaBroker
 from headgate.testing._folders import free_port
+from headgate.testing._kafka import _java, _prepared
 
 
 class Clock:
@@ -132,6 +145,78 @@ def test_a_topic_needs_one_partition_and_has_to_be_there(
         while time.monotonic() < deadline:
             signals.poll(at)
             time.sleep(0.01)
+
+
+def alter(broker: KafkaBroker, topic: str, policy: str) -> None:
+    client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for done in client.incremental_alter_configs([resource]).values():
+        done.result(30)
+
+
+def run_kafka_configs(command: str) -> None:
+    """By the class that Kafka's script of this name starts."""
+    tool, *args = command.split()
+    assert tool == "kafka-configs"
+    subprocess.run([*_java(_prepared()[1]), "kafka.admin.ConfigCommand", *args], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_topic_that_is_compacted_is_refused(
+    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, clock: Clock, policy: str
+) -> None:
+    topic = KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us")
+    at = signals.poll(None, wait=True).position
+    alter(kafka_broker, kafka_topic, policy)
+    told = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* but the newest: kafka-configs "
+    with pytest.raises(ConfigError, match=told) as caught:
+        check_topic(topic)
+    with pytest.raises(ConfigError, match=told):
+        KafkaSignals(topic).poll(None, wait=True)
+    assert signals.poll(at) == Polled(at), "it is looked at every minute"
+    clock.ahead += 61
+    deadline = time.monotonic() + 60
+    with pytest.raises(ConfigError, match=told):  # noqa: PT012 - it is looked at in the background
+        while time.monotonic() < deadline:
+            signals.poll(at)
+            time.sleep(0.01)
+    run_kafka_configs(caught.value.message.partition(": ")[2])
+    check_topic(topic)
+    assert signals.poll(at, wait=True) == Polled(at)
+
+
+def test_a_topic_whose_configuration_nobody_may_see(caplog: pytest.LogCaptureFixture) -> None:
+    """ACLs that allow what signals need and no more: a warning, once, and signals come."""
+    authorizer = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with KafkaBroker.start(authorizer) as broker:
+        broker.create_topic("guarded", settings={"cleanup.policy": "compact"})
+        client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        rules = [
+            AclBinding(
+                ResourceType.TOPIC, "guarded", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE)
+        ]  # fmt: skip
+        for done in client.create_acls(rules).values():
+            done.result(30)
+        topic = KafkaTopic(KafkaCluster(broker.bootstrap), "guarded", "us")
+        deadline = time.monotonic() + 60
+        while "does not show" not in caplog.text:  # until the broker has heard of the rules, it refuses the topic
+            with contextlib.suppress(ConfigError):
+                check_topic(topic)
+            assert time.monotonic() < deadline
+        check_topic(topic)
+        assert caplog.text.count("Kafka does not show the cleanup.policy of topic guarded") == 1
+        signals = KafkaSignals(topic)
+        begin = signals.poll(None, wait=True)
+        broker.send("guarded", "{}", "us")
+        assert len(signals.poll(begin.position, wait=True).signals) == 1
+        signals.close()
 
 
 def test_nobody_waits_for_a_broker_that_is_away(

@@ -20,7 +20,7 @@ from headgate.config import parse_config
 from headgate.errors import ServerSettingError
 from headgate.lake import Inbox, Lake, read_status
 from headgate.pipeline import check_source
-from headgate.testing import MySQLServer
+from headgate.testing import KafkaBroker, MySQLServer
 from tests.logged import logged_here
 
 CONFIG = """\
@@ -164,6 +164,22 @@ def test_a_dry_run_tells_what_a_run_would_end_with(
         assert (done.exit_code, "int32" in done.stdout) == (code, True), "the plan is shown in any case"
         assert said in done.stderr
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_signal_topic_that_is_compacted(
+    server: MySQLServer, runs: Runs, kafka_broker: KafkaBroker, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"{kafka_topic}-compacted"
+    kafka_broker.create_topic(topic, settings={"cleanup.policy": "compact"})
+    more = f'[signals.kafka]\nbootstrap = "{kafka_broker.bootstrap}"\ntopic = "{topic}"'
+    code, line = runs.run(url_of(server), more=more)
+    assert code == 2
+    assert f"--entity-name {topic} --add-config cleanup.policy=delete" in line
+    monkeypatch.setenv("HEADGATE_ERRORS_PASSWORD", PASSWORD)
+    done = CliRunner().invoke(app, ["run", "--dry-run", str(runs.config)])
+    assert (done.exit_code, "int32" in done.stdout) == (2, True), "the plan is shown in any case"
+    assert done.stderr == f"{line}\n"
+    assert runs.nothing_written()
 
 
 def test_a_key_that_is_not_known(server: MySQLServer, runs: Runs) -> None:

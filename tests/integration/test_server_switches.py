@@ -14,7 +14,6 @@ from headgate.errors import SchemaAmbiguousError, ServerSettingError, Unsupporte
 from headgate.mysql import Connection, log_status
 from headgate.replication import Ddl, WindowReader
 from headgate.spark._server import MySQLServer as PlannersServer
-from headgate.spark._server import check_variables
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -216,14 +215,14 @@ def test_anonymous_transactions_are_refused(log: Log) -> None:
     log.do("INSERT INTO t VALUES (1, 1)")
     stream = log.following()
     assert ids(stream.rows()) == [1]
-    planner = PlannersServer(log.settings)
+    planner = PlannersServer(log.settings, log.tables)
     log.do("SET GLOBAL gtid_mode = ON_PERMISSIVE")
     try:
         log.do("INSERT INTO t VALUES (2, 2)")
         assert ids(stream.rows()) == [2]
-        assert planner.state().variables["gtid_mode"] == "ON_PERMISSIVE"
-        with pytest.raises(ServerSettingError, match="gtid_mode is ON_PERMISSIVE, but ON is needed"):
-            check_variables(planner.state().variables)
+        with pytest.raises(ServerSettingError, match=r"gtid_mode is ON_PERMISSIVE on .*, but ON is needed") as refused:
+            planner.state()
+        assert refused.value.message.endswith(": SET PERSIST gtid_mode = ON;")
         log.do("SET gtid_next = 'ANONYMOUS'", "INSERT INTO t VALUES (3, 3)", "SET gtid_next = 'AUTOMATIC'")
         log.do("INSERT INTO t VALUES (4, 4)")
         with pytest.raises(ServerSettingError, match="SET GLOBAL gtid_mode = ON") as found:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from headgate.errors import AccessError, DefiniteServerError
-from headgate.mysql import Connection, Prerequisite, prerequisites, quote_account, try_select
+from headgate.mysql import Connection, Prerequisite, prerequisites, quote_account, try_select, watermarks
 
 GOOD = {
     "version": "9.7.4",
@@ -32,9 +32,12 @@ GOOD = {
 class FakeConnection:
     """Answers statements from a table; one that is not in it is an error, as on a server that does not know it."""
 
+    settings = "mysql://u@h:3306"
+
     def __init__(self, variables: Mapping[str, str], answers: Mapping[str, Any] = {}) -> None:
         numbers = [int(part) for part in variables["version"].split("-")[0].split(".")]
         self.version = (numbers[0], numbers[1], numbers[2])
+        self.asked: list[str] = []
         new = self.version >= (8, 2)
         self.answers: dict[str, Any] = {
             "SHOW GLOBAL VARIABLES": list(variables.items()),
@@ -47,6 +50,7 @@ class FakeConnection:
 
     def query(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         assert not args
+        self.asked.append(sql)
         for begin, answer in self.answers.items():
             if sql.startswith(begin):
                 if isinstance(answer, Exception):
@@ -170,8 +174,55 @@ def test_filters_of_the_log(do: str, ignore: str, databases: list[str], status: 
     ],
 )
 def test_retention(seconds: str, days: str | None, status: str, actual: str) -> None:
-    row = report({"binlog_expire_logs_seconds": seconds, "expire_logs_days": days})["binlog_expire_logs_seconds"]
+    known = {"binlog_expire_logs_seconds": seconds, "expire_logs_days": days}
+    row = report({**known, "binlog_expire_logs_auto_purge": "ON"})["binlog_expire_logs_seconds"]
     assert (row.status, row.actual) == (status, actual)
+    kept = report({**known, "binlog_expire_logs_auto_purge": "OFF"})["binlog_expire_logs_seconds"]
+    assert (kept.status, kept.actual) == ("ok", "never purged")
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "actual"),
+    [
+        (None, "warn", "NULL (purged as soon as possible)"),
+        ("0", "warn", "NULL (purged as soon as possible)"),
+        ("23", "warn", "23"),
+        ("24", "ok", "24"),
+        ("168", "ok", "168"),
+    ],
+)
+def test_retention_on_amazon_rds(value: str | None, status: str, actual: str) -> None:
+    """MySQL's own setting has its default of 30 days there, and nobody heeds it."""
+    rows = report({}, {"SELECT value FROM mysql.rds_configuration": [(value,)]})
+    row = rows["binlog retention hours"]
+    assert (row.status, row.actual) == (status, actual)
+    assert row.remedy in ("", "CALL mysql.rds_set_configuration('binlog retention hours', 168);")
+    assert "binlog_expire_logs_seconds" not in rows
+
+
+@pytest.mark.parametrize("answer", [[], AccessError("denied", code=1142), DefiniteServerError("none", code=1146)])
+def test_retention_where_amazon_says_nothing(answer: Any) -> None:
+    rows = report({"binlog_expire_logs_seconds": "3600"}, {"SELECT value FROM mysql.rds_configuration": answer})
+    assert rows["binlog_expire_logs_seconds"].actual == "3600 (60 minutes)"
+
+
+def test_which_watermarks_are_usable() -> None:
+    def usable(variables: Mapping[str, str], answers: Mapping[str, Any] = {}) -> list[str]:
+        connection = cast("Connection", FakeConnection({**GOOD, **variables}, answers))
+        found = watermarks(connection, prerequisites(connection), ["d"])
+        return [row.actual.partition(",")[0] for row in found]
+
+    assert usable({}) == ["usable"] * 3
+    assert usable({"gtid_mode": "OFF"}) == ["not usable: see gtid_mode", "usable", "not usable: see gtid_mode"]
+    assert usable({"gtid_mode": "ON_PERMISSIVE"}) == ["not usable: see gtid_mode"] * 3
+    assert usable({"binlog_order_commits": "OFF"}) == ["not usable: see binlog_order_commits"] * 3
+    assert usable({"replica_preserve_commit_order": "OFF"}) == ["usable"] * 3
+    replica = usable({"replica_preserve_commit_order": "OFF"}, REPLICA)
+    assert replica == ["not usable: see replica_preserve_commit_order"] * 3
+    denied = {"LOCK TABLES": AccessError("denied", code=1044)}
+    lock = "not granted: GRANT LOCK TABLES ON `d`.* TO 'u'@'%';"
+    assert usable({}, denied) == ["usable", "usable", lock]
+    assert usable({"gtid_mode": "OFF"}, denied)[2] == f"{lock}; not usable: see gtid_mode"
 
 
 def test_server_ids_in_use() -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headgate._places import places_before
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
-from headgate.errors import DefiniteServerError
+from headgate.errors import DefiniteServerError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
 from headgate.replication import ImageBatch, canonical_schema, seq_array
@@ -64,7 +64,8 @@ class FakeServer:
     per_file: int = 5
     uuid: str = UUID
     purged_to: int = 0
-    variables: dict[str, str] = field(default_factory=lambda: {"gtid_mode": "ON", "binlog_order_commits": "ON"})
+    refuses: ServerSettingError | None = None
+    """Raised for a setting that exactness rests on, wherever the planner must not go on without it."""
     commit_times: dict[int, int] = field(default_factory=dict)
     key_type: str = "int"
     connects: int = 1
@@ -122,9 +123,14 @@ class FakeServer:
         return places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
 
     def state(self, *, whole: bool = False) -> ServerState:
-        self._ask()
         executed = places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
-        return ServerState(self.uuid, executed, gtids(self.purged_to), dict(self.variables))
+        return ServerState(self.identity(), executed, gtids(self.purged_to))
+
+    def identity(self) -> str:
+        self._ask()
+        if self.refuses is not None:
+            raise self.refuses
+        return self.uuid
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         found = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
@@ -138,8 +144,6 @@ class FakeServer:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         self._ask()
-        if "server_uuid" in sql:
-            return [(self.uuid,)]
         if "STATISTICS" in sql:
             return [(int(b"id".hex() in sql.lower()),)]
         if "LIMIT 0" in sql:

@@ -338,14 +338,23 @@ def test_read_limit_cuts_in_log_order_and_always_gets_on() -> None:
     assert [header["behind"] for header in run.headers] == [10, 8, 6, 4, 2, 0]
 
 
-def test_settings_are_checked_at_every_planning() -> None:
+def test_settings_are_checked_at_every_planning_and_before_a_batch_is_handed_out() -> None:
     server = source(("d.a", 1))
     run = stream(server)
     run.drain()
-    server.variables["binlog_order_commits"] = "OFF"
     server.commit(("d.a", "put", 1, 1))
-    with pytest.raises(ServerSettingError, match="binlog_order_commits is OFF, but ON is needed"):
+    end = run.planner.latest(run.offset)
+    server.refuses = ServerSettingError("binlog_order_commits is OFF", setting="binlog_order_commits")
+    run.restart()
+    for ask in (run.planner.server_uuid, run.planner.freeze, run.planner.initial):
+        with pytest.raises(ServerSettingError):
+            ask()
+    with pytest.raises(ServerSettingError):
         run.planner.latest(run.offset)
+    with pytest.raises(ServerSettingError):
+        run.tasks(end)
+    server.refuses = None
+    assert run.planner.latest(run.offset).gtid == end.gtid
 
 
 def test_purged_log_is_an_error_with_both_sets() -> None:

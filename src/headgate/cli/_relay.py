@@ -215,11 +215,12 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
     from headgate.relay import Relay, create_app
 
     def start_at(source: PhysicalSource) -> GtidSet:
-        from headgate.cli._source import check_log, start_of
+        from headgate.cli._source import start_of
         from headgate.mysql import Connection
+        from headgate.replication import check_settings
 
         with Connection.open(source.settings) as connection:
-            check_log(connection)
+            check_settings(connection, source.patterns, ordered=False)
             return start_of(connection, start)[0]
 
     sys.setswitchinterval(_SWITCH_SECONDS)

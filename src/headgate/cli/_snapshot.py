@@ -133,15 +133,16 @@ def command(
 
     from headgate.catalog import load_stats, load_tables
     from headgate.cli._jsonl import snapshot_lines
-    from headgate.cli._source import check_log, position_text
+    from headgate.cli._source import position_text
     from headgate.mysql import Connection
+    from headgate.replication import check_settings
     from headgate.snapshot import TableLocks
 
     with Connection.open(settings) as connection:
-        uuid = check_log(connection, ordered=True, without_gtids=marks is not None).server_uuid
         stats = load_stats(connection.query, patterns)
         if not stats:
             raise no_match(patterns)
+        uuid = check_settings(connection, patterns, gtids=marks is None).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
         reading = _Reading(settings, connection, uuid, chunk_rows, window.value, locks, marks)

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from headgate._places import LogPlace, end_of, file_number, places_before
-from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError, ServerSettingError
+from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
 from headgate.gtid import GtidSet
 
 if TYPE_CHECKING:
-    from headgate.mysql import Connection, ServerFacts
+    from headgate.mysql import Connection
 
-__all__ = ["check_log", "position_text", "start_of"]
-
-_NEEDED: Final[Mapping[str, str]] = {
-    "log_bin": "ON",
-    "gtid_mode": "ON",
-    "binlog_format": "ROW",
-}
-_ORDER: Final = "binlog_order_commits"
-"""Without it the transactions that a SELECT sees are no prefix of the log."""
-_REMEDIES: Final = {
-    "log_bin": "restart the server with log_bin",
-    "gtid_mode": "headgate check says step by step how",
-}
-
-
-def check_log(connection: Connection, *, ordered: bool = False, without_gtids: bool = False) -> ServerFacts:
-    """The server's settings, if its log can be read by row and GTID.
-
-    :param ordered: a snapshot also needs commits in log order.
-    :param without_gtids: ``gtid_mode=OFF`` will do, too; then positions are files and bytes.
-    :raises ServerSettingError: the first setting that does not fit.
-    """
-    from headgate.mysql import read_facts
-
-    facts = read_facts(connection)
-    for name, expected in {**_NEEDED, **({_ORDER: "ON"} if ordered else {})}.items():
-        actual = facts.get(name).upper()
-        if name == "gtid_mode" and without_gtids and actual == "OFF":
-            continue
-        if actual != expected and not (expected == "ON" and actual == "1"):
-            remedy = _REMEDIES.get(name, f"SET GLOBAL {name} = '{expected}'")
-            raise ServerSettingError(
-                f"{name} is {actual or 'unknown'} on {connection.settings}, but {expected} is needed: {remedy}",
-                setting=name, expected=expected, actual=actual,
-            )  # fmt: skip
-    return facts
+__all__ = ["position_text", "start_of"]
 
 
 def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:

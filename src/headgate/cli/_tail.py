@@ -62,11 +62,12 @@ def command(
     settings = connection_settings(url, password_file=password_file, password_env=password_env)
     patterns = patterns_of(tables)
 
-    from headgate.cli._source import check_log, start_of
+    from headgate.cli._source import start_of
     from headgate.mysql import Connection
+    from headgate.replication import check_settings
 
     with Connection.open(settings) as connection:
-        uuid = check_log(connection, without_gtids=True).server_uuid
+        uuid = check_settings(connection, patterns, gtids=False, ordered=False).server_uuid
         had, executed = start_of(connection, start)
         if tables and not until_current:
             _tell_missing(connection, patterns)

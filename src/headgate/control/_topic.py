@@ -11,8 +11,9 @@ What holds, and why
   in the stream's offset. A planning gets all messages from that position on (:meth:`KafkaSignals.poll`), and its own
   offset has the position after them; whether Spark keeps that offset or plans again from the one before, messages and
   position go together. Kafka itself keeps nothing for us: no group, no commits.
-- **In order.** A topic with several partitions has no order, so it is refused; the number is looked at again every
-  minute, because partitions can be added.
+- **In order.** A topic with several partitions has no order, so it is refused. So is a topic that is compacted: Kafka
+  removes all messages of a key but the newest, and all signals of a pipeline have one key. Both are looked at again
+  every minute, because they can be altered.
 - **A new stream begins at the topic's end**: what was asked before concerned another one. The position is in the
   stream's offset before the first message counts.
 - **Kafka may be away.** The stream goes on meanwhile; only signals wait. Connecting is done in a thread of its own, and
@@ -31,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control._kafka_client import KafkaCluster
@@ -48,7 +50,7 @@ _ANSWER_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 10.0
 """The pause after a failed try to connect."""
 _LOOK_SECONDS: Final = 60.0
-"""How often the number of partitions is looked at."""
+"""How often the number of partitions and the policy are looked at."""
 _AT_ONCE: Final = 1000
 _NAME_LIMIT: Final = 100
 """Characters of a topic in a signal's id; Kafka allows 249, and an id names a file."""
@@ -113,11 +115,10 @@ class Polled:
 def check_topic(topic: KafkaTopic) -> None:
     """Ask the cluster for the topic.
 
-    :raises ConfigError: there is no such topic, or it has several partitions.
+    :raises ConfigError: there is no such topic, it has several partitions, or it is compacted.
     :raises ConnectError: no broker answers.
     """
-    consumer = _connect(topic)
-    consumer.close()
+    _connect(topic).close()
 
 
 def _connect(topic: KafkaTopic) -> Consumer:
@@ -136,6 +137,7 @@ def _connect(topic: KafkaTopic) -> Consumer:
         raise ConfigError(f"Kafka's client cannot be made: {_said(error)}") from None
     try:
         _check_partitions(consumer, topic)
+        _check_policy(topic)
     except BaseException:
         consumer.close()
         raise
@@ -157,6 +159,42 @@ def _check_partitions(consumer: Consumer, topic: KafkaTopic) -> None:
             f"Kafka's topic {topic.topic} has {len(found.partitions)} partitions, so its messages have no order:"
             " signals need a topic with one"
         )
+
+
+def _check_policy(topic: KafkaTopic) -> None:
+    """The policy is the topic's own, or its broker's default (Kafka's documentation, "Topic Configs")."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic.topic)
+    client = AdminClient(topic.cluster.settings())
+    try:
+        found = client.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result()
+    except KafkaException as error:
+        if error.args[0].name() not in _NOT_SHOWN:
+            raise ConnectError(f"Kafka's topic {topic.topic}: {_said(error)}") from None
+        _tell_not_shown(topic, _said(error))
+        return
+    policy = str(found["cleanup.policy"].value)
+    if "compact" in policy:
+        raise ConfigError(
+            f"Kafka's topic {topic.topic} has cleanup.policy={policy}, and compaction removes all signals with the same"
+            f" key but the newest: kafka-configs --bootstrap-server {topic.cluster.bootstrap} --alter --entity-type"
+            f" topics --entity-name {topic.topic} --add-config cleanup.policy=delete"
+        )
+
+
+_NOT_SHOWN: Final = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "_UNSUPPORTED_FEATURE")
+"""Errors of librdkafka (``rd_kafka_resp_err_t``) that say that the broker will not tell: no ACL, or no such request."""
+
+
+@cache
+def _tell_not_shown(topic: KafkaTopic, reason: str) -> None:
+    """Once for each topic, which is looked at every minute."""
+    log.warning(
+        "Kafka does not show the cleanup.policy of topic %s (%s; it takes the ACL DescribeConfigs): make sure that it"
+        " is delete, or signals are lost", topic.topic, reason,
+    )  # fmt: skip
 
 
 def _said(error: BaseException) -> str:
@@ -187,7 +225,7 @@ class KafkaSignals:
 
         :param at: None, or a position in another topic: begin at the topic's end.
         :param wait: until all is here that the topic holds now, for 20 seconds at most.
-        :raises ConfigError: the topic has several partitions now, or is gone.
+        :raises ConfigError: the topic has several partitions now, is compacted, or is gone.
         """
         if at is not None and at.topic != self._topic.topic:
             at = None
@@ -245,7 +283,9 @@ class KafkaSignals:
         return self._consumer
 
     def _look(self) -> None:
-        """Is it still one partition? Another connection is asked, which nobody waits for."""
+        """Look whether the topic still has one partition and is not compacted, by another connection that nobody waits
+        for.
+        """
         if self._looking is not None and self._looking.done(None):
             looking, self._looking = self._looking, None
             looking.result().close()

@@ -1,11 +1,18 @@
 """Connections to MySQL: settings and secrets, login and TLS, raw bytes, result sets, what a server says of itself."""
 
-from headgate.mysql._cascades import cascades
+from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
 from headgate.mysql._kept_log import KeptLog, LogKeeper, LogRequest
-from headgate.mysql._prerequisites import Prerequisite, Status, prerequisites, quote_account, try_select, watermarks
+from headgate.mysql._prerequisites import prerequisites, quote_account, try_select, watermarks
+from headgate.mysql._required import (
+    Prerequisite,
+    Status,
+    check_filters,
+    check_required,
+    setting_error,
+)
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
@@ -25,6 +32,8 @@ __all__ = [
     "Status",
     "TlsMode",
     "cascades",
+    "check_filters",
+    "check_required",
     "commit_watermark",
     "gtid_executed",
     "log_position",
@@ -34,6 +43,8 @@ __all__ = [
     "read_facts",
     "select_blocks",
     "server_error",
+    "setting_error",
+    "silent_keys",
     "try_select",
     "watermarks",
 ]

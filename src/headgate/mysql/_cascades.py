@@ -7,13 +7,14 @@ logs each row. (MySQL Reference Manual, "FOREIGN KEY Constraints", "InnoDB and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import read_facts
-from headgate.mysql._prerequisites import Prerequisite
+from headgate.mysql._required import Prerequisite
 
-__all__ = ["cascades"]
+__all__ = ["cascades", "silent_keys"]
 
 _SILENT = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 
@@ -23,12 +24,23 @@ def cascades(connection: Connection, tables: Iterable[tuple[str, str]]) -> list[
     ours = set(tables)
     if not ours or read_facts(connection).logs_cascades:
         return []
+    found = silent_keys(connection)
+    return [row for place in sorted(ours & found.keys()) for row in found[place]]
+
+
+def silent_keys(connection: Connection) -> Mapping[tuple[str, str], Sequence[Prerequisite]]:
+    """One failed row for each foreign key with such a rule, by ``(db, table)``: what is wrong with it on a server that
+    does not log cascades.
+    """
     found = connection.query(
         "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE"
         " FROM information_schema.REFERENTIAL_CONSTRAINTS"
         f" WHERE UPDATE_RULE IN {_SILENT} OR DELETE_RULE IN {_SILENT} ORDER BY 1, 2, 3"
     )
-    return [_row(*map(str, key)) for key in found if (key[0], key[1]) in ours]
+    keys: dict[tuple[str, str], list[Prerequisite]] = defaultdict(list)
+    for key in found:
+        keys[str(key[0]), str(key[1])].append(_row(*map(str, key)))
+    return keys
 
 
 def _row(db: str, table: str, constraint: str, on_update: str, on_delete: str) -> Prerequisite:

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headgate._places import file_number, places_before
 from headgate.errors import ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
 
-__all__ = ["ServerFacts", "gtid_executed", "log_position", "log_status", "read_facts"]
+__all__ = ["ServerFacts", "gtid_executed", "log_filters", "log_position", "log_status", "read_facts"]
 
 _NAMES = (
+    "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
     "binlog_order_commits",
     "binlog_row_image",
     "binlog_row_metadata",
     "binlog_row_value_options",
-    "binlog_transaction_compression",
     "enforce_gtid_consistency",
     "expire_logs_days",
     "gtid_mode",
-    "gtid_purged",
     "innodb_native_foreign_keys",
     "log_bin",
     "log_replica_updates",
     "log_slave_updates",
     "lower_case_table_names",
     "max_allowed_packet",
-    "read_only",
     "replica_parallel_workers",
     "replica_preserve_commit_order",
-    "require_secure_transport",
     "server_id",
     "server_uuid",
     "slave_parallel_workers",
@@ -134,9 +132,24 @@ def log_status(connection: Connection) -> tuple[str, int]:
     :raises ServerSettingError: the server writes no log.
     :raises AccessError: REPLICATION CLIENT is missing.
     """
-    rows = connection.query("SHOW BINARY LOG STATUS" if connection.version >= (8, 2) else "SHOW MASTER STATUS")
+    rows = _log_status_rows(connection)
     if not rows:
         raise ServerSettingError(
             "the server writes no binary log: start it with log_bin", setting="log_bin", expected="ON", actual="OFF"
         )
     return str(rows[0][0]), int(rows[0][1])
+
+
+def log_filters(connection: Connection) -> tuple[str, str]:
+    """``binlog_do_db`` and ``binlog_ignore_db``, databases with commas between them. They are no variables; they stand
+    in the log's status.
+
+    :raises AccessError: REPLICATION CLIENT is missing.
+    """
+    rows = _log_status_rows(connection)
+    return (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
+
+
+def _log_status_rows(connection: Connection) -> list[tuple[Any, ...]]:
+    """File, position, ``binlog_do_db``, ``binlog_ignore_db``, executed GTIDs; nothing without a log."""
+    return connection.query("SHOW BINARY LOG STATUS" if connection.version >= (8, 2) else "SHOW MASTER STATUS")

@@ -6,53 +6,52 @@ they give. A try that is refused changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
 
 from headgate._names import quote_name
-from headgate.errors import AccessError, ServerError
+from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
-from headgate.mysql._facts import ServerFacts, read_facts
+from headgate.mysql._facts import ServerFacts, log_filters, read_facts
+from headgate.mysql._required import (
+    Prerequisite,
+    filter_rows,
+    must,
+    replicates,
+    required,
+    required_of_replica,
+)
 
-__all__ = ["Prerequisite", "Status", "prerequisites", "quote_account", "try_select", "watermarks"]
-
-Status = Literal["ok", "warn", "fail"]
+__all__ = ["prerequisites", "quote_account", "try_select", "watermarks"]
 
 _OLDEST: Final = (8, 0, 0)
+_HOUR_SECONDS: Final = 3_600
 _DAY_SECONDS: Final = 86_400
 _PACKET_BYTES: Final = 64 << 20
 """MySQL's own default; functions whose result would be longer give NULL."""
 
 
-@dataclass(frozen=True)
-class Prerequisite:
-    """One row of the report."""
-
-    name: str
-    expected: str
-    actual: str
-    status: Status
-    remedy: str = ""
-    """The statement, or else the thing to do, that mends it; empty when all is well."""
-
-    def as_dict(self) -> dict[str, str]:
-        """For JSON."""
-        return asdict(self)
-
-
 def prerequisites(
-    connection: Connection, *, databases: Iterable[str] = (), server_ids: Iterable[range] = ()
+    connection: Connection,
+    *,
+    databases: Iterable[str] = (),
+    server_ids: Iterable[range] = (),
+    gtids: bool = True,
 ) -> list[Prerequisite]:
     """Everything that does not depend on single tables.
 
     :param databases: those with tables to be followed; filters of the log are held against them.
     :param server_ids: the ids that dumps may use.
+    :param gtids: positions are to be GTID sets, as with every watermark but ``signal-table``.
     """
     facts = read_facts(connection)
-    rows = [_version(facts), *_log(facts), *_gtids(facts)]
-    rows += [*_privileges(connection), *_filters(connection, list(databases))]
-    rows += [*_replica(connection, facts), _retention(facts), _packet(facts)]
+    rows = [_version(facts), *required(facts, gtids=gtids), *_log(facts)]
+    if gtids:
+        rows.append(must(facts, "enforce_gtid_consistency", "ON"))
+    rows += [*_privileges(connection), *_filters(connection, databases)]
+    rows += [*_replica(connection, facts), _retention(connection, facts), _packet(facts)]
     rows.append(_server_ids(connection, facts, list(server_ids)))
     return rows
 
@@ -65,34 +64,26 @@ def watermarks(
     :param rows: those of :func:`prerequisites`.
     :param databases: those with tables to be followed.
     """
-    bad = [row.name for row in rows if row.status == "fail" and row.name in _GTID_NEEDS]
-    actual = f"not usable: see {', '.join(bad)}" if bad else "usable"
-    yield Prerequisite("watermark gtid", "gtid_executed tells what a SELECT sees", actual, "ok")
-    locked = [f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
+    facts = read_facts(connection)
+    common = {_CLIENT, _SLAVE, *(row.name for row in required_of_replica(facts))}
+    failed = [row.name for row in rows if row.status == "fail"]
+    gtid = {*common, "enforce_gtid_consistency", *(row.name for row in required(facts))}
+    without = _not_usable([name for name in failed if name in gtid])
+    yield Prerequisite("watermark gtid", "gtid_executed tells what a SELECT sees", without or "usable", "ok")
+    bad = [row.name for row in required(facts, gtids=False) if row.status == "fail"]
+    actual = _not_usable(bad + [name for name in failed if name in common])
+    actual = actual or "usable, with INSERT and UPDATE on a signal table"
+    yield Prerequisite("watermark signal-table", "commits in log order; GTIDs or none", actual, "ok")
+    grants = [f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
               for db in databases if not _may_lock(connection, db)]  # fmt: skip
-    yield _signal_table(rows)
-    actual = f"not granted: {' '.join(locked)}" if locked else "usable"
-    yield Prerequisite("watermark lock", "LOCK TABLES, for keyless tables under writes", actual, "ok")
+    actual = "; ".join(filter(None, [f"not granted: {' '.join(grants)}" if grants else "", without])) or "usable"
+    yield Prerequisite("watermark lock", "gtid, and LOCK TABLES: for keyless tables under writes", actual, "ok")
 
 
-def _signal_table(rows: Sequence[Prerequisite]) -> Prerequisite:
-    """Whether one may write somewhere is known when it is said where."""
-    needs = _GTID_NEEDS - {"gtid_mode", "enforce_gtid_consistency"}
-    mode = next((row.actual for row in rows if row.name == "gtid_mode"), "ON")
-    bad = [row.name for row in rows if row.status == "fail" and row.name in needs]
-    bad += ["gtid_mode (neither ON nor OFF)"] if mode.upper() not in ("ON", "OFF") else []
-    actual = f"not usable: see {', '.join(bad)}" if bad else "usable, with INSERT and UPDATE on a signal table"
-    return Prerequisite("watermark signal-table", "commits in log order; GTIDs or none", actual, "ok")
+def _not_usable(names: Sequence[str]) -> str:
+    return f"not usable: see {', '.join(names)}" if names else ""
 
 
-_GTID_NEEDS: Final = frozenset(
-    {
-        "log_bin", "gtid_mode", "enforce_gtid_consistency", "binlog_order_commits", "replica_preserve_commit_order",
-        "slave_preserve_commit_order", "log_replica_updates", "log_slave_updates", "REPLICATION CLIENT",
-        "REPLICATION SLAVE",
-    }
-)  # fmt: skip
-"""Rows of the report without which ``gtid_executed`` does not tell what a SELECT sees, or the log cannot be read."""
 _NO_DATABASE: Final = 1044
 """ER_DBACCESS_DENIED_ERROR: what is refused is a privilege on the database."""
 
@@ -109,13 +100,6 @@ def _may_lock(connection: Connection, db: str) -> bool:
     return True
 
 
-def _must(facts: ServerFacts, name: str, expected: str, remedy: str = "", status: Status = "fail") -> Prerequisite:
-    actual = facts.get(name) or "''"
-    if actual.upper() in (expected.upper(), "1" if expected == "ON" else expected):
-        return Prerequisite(name, expected, actual, "ok")
-    return Prerequisite(name, expected, actual, status, remedy or f"SET PERSIST {name} = {expected};")
-
-
 def _version(facts: ServerFacts) -> Prerequisite:
     numbers = tuple(int(part) for part in facts.version.split("-")[0].split(".")[:3] if part.isdigit())
     good = numbers >= _OLDEST and "mariadb" not in (facts.version + facts.get("version_comment")).lower()
@@ -125,19 +109,17 @@ def _version(facts: ServerFacts) -> Prerequisite:
 
 
 def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
-    yield _must(facts, "log_bin", "ON", "restart the server with log_bin=binlog in its configuration")
+    """What is required of the log beside :func:`required`, or good to have."""
     if facts.server_id == 0:
         yield Prerequisite("server_id", "not 0", "0", "fail", "SET PERSIST server_id = 1;")
-    yield _must(facts, "binlog_format", "ROW")
-    yield _must(facts, "binlog_row_image", "FULL", status="warn")
+    yield must(facts, "binlog_row_image", "FULL", status="warn")
     yield _row_metadata(facts)
     yield _value_options(facts)
-    yield _must(facts, "binlog_order_commits", "ON")
 
 
 def _row_metadata(facts: ServerFacts) -> Prerequisite:
     """A log without column names can be followed, with the definitions of now, as long as they are the log's."""
-    row = _must(facts, "binlog_row_metadata", "FULL", status="warn")
+    row = must(facts, "binlog_row_metadata", "FULL", status="warn")
     if row.status == "ok":
         return row
     risk = "with MINIMAL, a table that is altered before its log was read stops, unless columns are only added"
@@ -146,30 +128,23 @@ def _row_metadata(facts: ServerFacts) -> Prerequisite:
 
 def _value_options(facts: ServerFacts) -> Prerequisite:
     """JSON differences are applied to the document in the before-image, which therefore must be there."""
-    row = _must(facts, "binlog_row_value_options", "''")
+    row = must(facts, "binlog_row_value_options", "''")
     whole = facts.get("binlog_row_image").upper() in ("", "FULL")
     return replace(row, status="ok", remedy="") if whole else row
 
 
-def _gtids(facts: ServerFacts) -> Iterator[Prerequisite]:
-    """GTIDs are switched on step by step (MySQL Reference Manual, "Enabling GTID Transactions Online")."""
-    steps = ["OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"]
-    mode = facts.gtid_mode.upper()
-    left = steps[steps.index(mode) + 1 :] if mode in steps else steps[1:]
-    remedy = " ".join(f"SET PERSIST gtid_mode = {step};" for step in left)
-    if not facts.on("enforce_gtid_consistency"):
-        remedy = f"SET PERSIST enforce_gtid_consistency = ON; {remedy}"
-    yield _must(facts, "gtid_mode", "ON", remedy)
-    yield _must(facts, "enforce_gtid_consistency", "ON")
+_CLIENT: Final = "REPLICATION CLIENT"
+_SLAVE: Final = "REPLICATION SLAVE"
 
 
 def _privileges(connection: Connection) -> Iterator[Prerequisite]:
     account = _account(connection)
-    for privilege, statement in (
-        ("REPLICATION CLIENT", _log_statement(connection)),
-        ("REPLICATION SLAVE", _replicas_statement(connection)),
-    ):
-        if _allowed(connection, statement):
+    tries: list[tuple[str, Callable[[], object]]] = [
+        (_CLIENT, lambda: log_filters(connection)),
+        (_SLAVE, lambda: _replica_ids(connection)),
+    ]
+    for privilege, use in tries:
+        if _allowed(use):
             yield Prerequisite(privilege, "granted", "granted", "ok")
         else:
             yield Prerequisite(privilege, "granted", "missing", "fail", f"GRANT {privilege} ON *.* TO {account};")
@@ -185,74 +160,72 @@ def quote_account(account: str) -> str:
     return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
 
 
-def _log_statement(connection: Connection) -> str:
-    return "SHOW BINARY LOG STATUS" if connection.version >= (8, 2) else "SHOW MASTER STATUS"
+def _replica_ids(connection: Connection) -> set[int]:
+    """The server ids of the replicas that are connected.
+
+    :raises AccessError: REPLICATION SLAVE is missing.
+    """
+    rows = connection.query("SHOW REPLICAS" if connection.version >= (8, 0, 22) else "SHOW SLAVE HOSTS")
+    return {int(row[0]) for row in rows}
 
 
-def _replicas_statement(connection: Connection) -> str:
-    return "SHOW REPLICAS" if connection.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
-
-
-def _allowed(connection: Connection, statement: str) -> bool:
+def _allowed(use: Callable[[], object]) -> bool:
     try:
-        connection.query(statement)
+        use()
     except AccessError:
         return False
     return True
 
 
-def _filters(connection: Connection, databases: Sequence[str]) -> Iterator[Prerequisite]:
-    """``binlog_do_db`` and ``binlog_ignore_db`` are no variables; they stand in the log's status."""
+def _filters(connection: Connection, databases: Iterable[str]) -> list[Prerequisite]:
     try:
-        rows = connection.query(_log_statement(connection))
+        return list(filter_rows(*log_filters(connection), databases))
     except AccessError:
-        yield Prerequisite(
-            "binlog_do_db", "''", "not to be seen without REPLICATION CLIENT", "fail", "grant that privilege"
-        )
-        return
-    do, ignore = (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
-    logged = _names(do)
-    yield _filter("binlog_do_db", do, [name for name in databases if logged and name not in logged])
-    yield _filter("binlog_ignore_db", ignore, [name for name in databases if name in _names(ignore)])
-
-
-def _names(text: str) -> set[str]:
-    return {name for name in text.split(",") if name}
-
-
-def _filter(name: str, actual: str, lost: Sequence[str]) -> Prerequisite:
-    status: Status = "fail" if lost else "warn" if actual else "ok"
-    remedy = f"restart the server without {name}" if status != "ok" else ""
-    if lost:
-        remedy += f": changes in {', '.join(lost)} are not logged"
-    return Prerequisite(name, "''", actual or "''", status, remedy)
+        actual = f"not to be seen without {_CLIENT}"
+        return [Prerequisite("binlog_do_db", "''", actual, "fail", "grant that privilege")]
 
 
 def _replica(connection: Connection, facts: ServerFacts) -> Iterator[Prerequisite]:
     """What only matters on a server that replicates from another one."""
-    try:
-        channels = connection.query("SHOW REPLICA STATUS" if connection.version >= (8, 0, 22) else "SHOW SLAVE STATUS")
-    except AccessError:
-        return  # the missing privilege is a row already
-    if not channels:
-        return
-    updates = "log_replica_updates" if facts.get("log_replica_updates") else "log_slave_updates"
-    yield _must(facts, updates, "ON", f"restart the server with {updates}=ON in its configuration")
-    new = bool(facts.get("replica_preserve_commit_order"))
-    order = "replica_preserve_commit_order" if new else "slave_preserve_commit_order"
-    thread = "REPLICA" if new else "SLAVE"
-    if facts.number("replica_parallel_workers", "slave_parallel_workers") > 0:
-        remedy = f"STOP {thread} SQL_THREAD; SET PERSIST {order} = ON; START {thread} SQL_THREAD;"
-        yield _must(facts, order, "ON", remedy)
+    with suppress(AccessError):  # the missing privilege is a row already
+        if replicates(connection):
+            yield from required_of_replica(facts)
 
 
-def _retention(facts: ServerFacts) -> Prerequisite:
+def _retention(connection: Connection, facts: ServerFacts) -> Prerequisite:
+    """How long the log is kept. On Amazon RDS and Aurora that is not what MySQL's own setting says."""
+    hours = _rds_retention_hours(connection)
+    if hours is not None:
+        remedy = f"CALL mysql.rds_set_configuration('binlog retention hours', {7 * _DAY_SECONDS // _HOUR_SECONDS});"
+        actual = f"{hours}" if hours else "NULL (purged as soon as possible)"
+        return _day("binlog retention hours", hours * _HOUR_SECONDS, actual, remedy)
     name = "binlog_expire_logs_seconds"
     seconds = facts.number(name) or _DAY_SECONDS * facts.number("expire_logs_days")
-    actual = "never purged" if seconds == 0 else f"{seconds} ({_span(seconds)})"
-    if 0 < seconds < _DAY_SECONDS:
-        return Prerequisite(name, "a day or more", actual, "warn", f"SET PERSIST {name} = {7 * _DAY_SECONDS};")
-    return Prerequisite(name, "a day or more", actual, "ok")
+    if not seconds or facts.get("binlog_expire_logs_auto_purge").upper() == "OFF":  # since 8.0.29
+        return Prerequisite(name, _DAY, "never purged", "ok")
+    return _day(name, seconds, f"{seconds} ({_span(seconds)})", f"SET PERSIST {name} = {7 * _DAY_SECONDS};")
+
+
+_DAY: Final = "a day or more"
+
+
+def _day(name: str, seconds: int, actual: str, remedy: str) -> Prerequisite:
+    short = seconds < _DAY_SECONDS
+    return Prerequisite(name, _DAY, actual, "warn" if short else "ok", remedy if short else "")
+
+
+def _rds_retention_hours(connection: Connection) -> int | None:
+    """``binlog retention hours``, 0 for NULL; None on other servers, and where the account may not read the table
+    (Amazon RDS User Guide, "Setting and showing binary log configuration").
+    """
+    try:
+        rows = connection.query("SELECT value FROM mysql.rds_configuration WHERE name = 'binlog retention hours'")
+    except (AccessError, DefiniteServerError):
+        return None
+    if not rows:
+        return None
+    text = str(rows[0][0] or "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _span(seconds: int) -> str:
@@ -270,10 +243,10 @@ def _packet(facts: ServerFacts) -> Prerequisite:
 
 
 def _server_ids(connection: Connection, facts: ServerFacts, wanted: Sequence[range]) -> Prerequisite:
-    """Two dumps with one id throw each other out. Bounded dumps have none, so ids matter only where they are given."""
+    """A second dump with the same server id ends the first one. Ours have none, or a random one above 2³¹."""
     used = {facts.server_id}
     try:
-        used |= {int(row[0]) for row in connection.query(_replicas_statement(connection))}
+        used |= _replica_ids(connection)
     except AccessError:
         return Prerequisite(
             "server ids in use", "known", "not to be seen without REPLICATION SLAVE", "warn", "grant it"

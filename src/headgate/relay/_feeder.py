@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from headgate._policies import Policies
-from headgate.catalog import TablePatterns, load_tables
+from headgate.catalog import load_tables
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, gtid_executed
@@ -120,7 +120,7 @@ class Feeder(Retrying):
         self._had, self._file, self._version, self._scn_column = state.gtid, file, version, scn_column
         self._befores = befores
         self._policies = policies or Policies()
-        self._patterns = TablePatterns([one.table for one in source.sources])
+        self._patterns = source.patterns
         self._saver = threading.Thread(target=self._save, name=f"headgate-relay-{source.name}-state", daemon=True)
         self._ended = threading.Event()
         self._saved: State | None = None

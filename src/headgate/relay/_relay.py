@@ -122,7 +122,7 @@ class Relay:
             followed, self.names, self.registry, buffer, scn, state=state, file=file, version=config.event_version,
             scn_column=config.scn_column, befores=config.before_images, policies=config.policies,
         )  # fmt: skip
-        log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool)
+        log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
         return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"), spool, log_feeder)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:

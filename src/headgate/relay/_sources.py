@@ -95,6 +95,11 @@ class PhysicalSource:
     shown: Mapping[str, Any] = field(default_factory=dict)
     """Its configuration in Databus's form, without the password."""
 
+    @property
+    def patterns(self) -> TablePatterns:
+        """The tables that are followed."""
+        return TablePatterns([one.table for one in self.sources])
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

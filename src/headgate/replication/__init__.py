@@ -24,6 +24,7 @@ from headgate.replication._of_relay import LogHead, LogOfRelay, relay_prerequisi
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
+from headgate.replication._settings import check_settings
 from headgate.replication._times import gtids_before
 from headgate.replication._types import (
     Ddl,
@@ -63,6 +64,7 @@ __all__ = [
     "Stopped",
     "WindowReader",
     "canonical_schema",
+    "check_settings",
     "commit_time",
     "copy_log",
     "cut_in_order",

@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from numba import njit
@@ -33,6 +34,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import dump_error, open_dump
+from headgate.replication._settings import check_settings
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._types import LogHint
 
@@ -175,14 +177,15 @@ def _behind(buf: Any, low: Any) -> Any:
 
 
 def copy_log(
-    settings: ConnectionSettings, had: GtidSet, *, hint: LogHint | None = None
+    settings: ConnectionSettings, had: GtidSet, *, tables: TablePatterns, hint: LogHint | None = None
 ) -> Iterator[CopiedFile | CopiedEvents | CopiedPlace]:
     """One dump of everything after ``had``, as it is committed; it ends with an error.
 
     A heartbeat comes each second, as a :class:`CopiedPlace`.
 
+    :param tables: those whose changes the log must have.
     :param hint: where a reader stood when its set was exactly ``had``.
-    :raises ServerSettingError: the log has no GTIDs.
+    :raises ServerSettingError: the log has no GTIDs, or does not have all changes of the tables as rows.
     :raises ServerBehindError: the server lacks part of ``had``.
     :raises BinlogPurgedError: the log no longer holds what comes after it.
     """
@@ -193,8 +196,9 @@ def copy_log(
         )  # fmt: skip
     identity = random.randrange(1 << 31, (1 << 32) - 1)
     with open_dump(
-        settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS, hint=hint
-    ) as dump:
+        settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS, hint=hint,
+        check=partial(check_settings, tables=tables, ordered=False),
+    ) as dump:  # fmt: skip
         copy, stream = LogCopy(dump.server_uuid, had), dump.stream
         while True:
             item, used = copy.next(stream.buf, stream.start, stream.end)

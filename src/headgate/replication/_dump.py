@@ -16,7 +16,7 @@ for what is not kept any more. The bytes are the same, so nothing here or behind
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -135,6 +135,7 @@ def open_dump(
     heartbeat_seconds: float | None = None,
     until: tuple[str, int] | None = None,
     falls_back: bool = False,
+    check: Callable[[Connection], object] = lambda _: None,
 ) -> Iterator[Dump]:
     """A dump of everything outside ``had``, or of ``wanted`` (and whatever was committed since it was planned).
 
@@ -143,6 +144,7 @@ def open_dump(
     :param server_id: 0 for a bounded dump, which ends at the log's end; otherwise the dump goes on for ever.
     :param until: a file and position that the server named, where the log is given by somebody else, who may be behind.
     :param falls_back: ask the server for what that one does not keep any more, whatever the settings say.
+    :param check: called with the connection to the server, before it is asked for the log.
     :raises ServerBehindError: another server, or one that lacks transactions.
     :raises BinlogPurgedError: the log no longer holds what is needed.
     """
@@ -163,10 +165,11 @@ def open_dump(
                 yield Dump(kept.stream, Framer(), wanted or GtidSet(), kept.server_uuid)
                 return
     if begin is not None:
-        with _open_place_dump(settings, begin, executed, server_uuid, server_id, heartbeat_seconds) as dump:
+        with _open_place_dump(settings, begin, executed, server_uuid, server_id, heartbeat_seconds, check) as dump:
             yield dump
         return
     with Connection.open(settings) as connection:
+        check(connection)
         row = connection.query("SELECT @@global.server_uuid, @@global.gtid_executed, @@global.gtid_purged")[0]
         uuid, now, purged = str(row[0]), GtidSet.parse(str(row[1])), GtidSet.parse(str(row[2]))
         if server_uuid is not None and uuid != server_uuid:
@@ -201,9 +204,11 @@ def _open_place_dump(
     server_uuid: str | None,
     server_id: int,
     heartbeat_seconds: float | None,
+    check: Callable[[Connection], object],
 ) -> Iterator[Dump]:
     """A dump from a place of a log without GTIDs on; from its file's beginning if the request cannot say the place."""
     with Connection.open(settings) as connection:
+        check(connection)
         now = log_position(connection)
         end = end_of(now)
         if end is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from headgate._places import LogPlace, end_of
@@ -30,6 +30,7 @@ from headgate.replication._decoder import LogDecoder
 from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
 from headgate.replication._dump import Dump, open_dump, open_file_dump
+from headgate.replication._settings import check_settings
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._types import Ddl, Idle, LogBlock, LogHint, LogItem, RangeEnd, Stopped, file_number
 from headgate.replication._xa import PreparedTransactions
@@ -278,10 +279,13 @@ def follow(
 ) -> Iterator[LogItem]:
     """Everything outside ``had`` as it is committed, for ever; ``Idle`` whenever the log's end was reached.
 
+    Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
+
     :param server_id: 1 to 2³²−1; by default a random one above 2³¹, where nobody's servers are.
     :param sleep: how to wait, so many seconds, before a lost connection is made again; an error that it raises ends the
         reading, which is how to end it at once.
     :raises BinlogPurgedError: the log no longer holds what comes after ``had``.
+    :raises ServerSettingError: the server's log does not have all changes of the tables, or not as rows.
     """
     options = DecodeOptions(tables, epoch, images, policies)
     identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
@@ -294,7 +298,12 @@ def follow(
             with (
                 log.definitions,
                 open_dump(
-                    settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS
+                    settings,
+                    had=had,
+                    executed=had,
+                    server_id=identity,
+                    heartbeat_seconds=_HEARTBEAT_SECONDS,
+                    check=partial(check_settings, tables=tables, gtids=end_of(had) is None, ordered=False),
                 ) as dump,
             ):
                 log.begin(dump.server_uuid)

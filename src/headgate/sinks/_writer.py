@@ -198,7 +198,8 @@ class BatchWriter:
         asked = self._asked()
         unseen = self.unseen(batch) if self.unseen is not None else {}
         works = []
-        for table in sorted({*batch.tables(), *unseen}):
+        alone = {table for table in unseen if table in before and not before[table].held} - {*batch.tables()}
+        for table in [*batch.tables(), *sorted(alone)]:
             known = before.get(table)
             if known is None and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on a table we do not have

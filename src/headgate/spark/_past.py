@@ -51,20 +51,23 @@ class PastTables:
         """Some rows, as :meth:`__call__` gives them; perhaps others beside them.
 
         :raises ChunkRetryError: the table was altered since ``gtid``, so nobody can tell its rows then.
+        :raises ServerSettingError: the server lacks a setting that exactness rests on.
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+        from headgate.catalog import exact_patterns
         from headgate.errors import ChunkRetryError
         from headgate.gtid import GtidSet
         from headgate.mysql import Connection
-        from headgate.replication import ImageBatch
+        from headgate.replication import ImageBatch, check_settings
         from headgate.snapshot import Chunk, Redo, read_chunks
         from headgate.spark._rows import typed_batch, typed_fields
 
         options, settings = self._parsed(table), self._parsed(table).settings()
         known = self._table(table)
         with Connection.open(settings) as connection:
-            uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
+            gtids = options.watermark != "signal-table"
+            uuid = check_settings(connection, exact_patterns([table]), gtids=gtids).server_uuid
         fields = typed_fields(known, options.policies, meta=False, tell=True)
         spark_schema = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
         schema = to_arrow_schema(spark_schema, timezone="UTC")

@@ -6,7 +6,8 @@ What a plan guarantees
 - **Monotone.** The new offset's set contains the old one's, and its epoch is greater. If there is nothing new, the old
   offset itself is given back, so Spark sees that nothing happened.
 - **A consistent cut.** E is what the server says it has executed (all of it is visible to a SELECT begun later), or a
-  prefix of that in log order. Hence ``binlog_order_commits=ON`` is checked at every planning.
+  prefix of that in log order. The settings that this rests on (``mysql/_required.py``) come with each state of the
+  server, so they are checked at every planning, and before each batch is handed out, on whatever server answers then.
 - **The same history.** The server has all that was read (else we wait: it may be catching up), has not purged what is
   still to be read, and a transaction read lately still carries the commit time it had: after RESET BINARY LOGS AND
   GTIDS or a restored image, equal numbers name other transactions.
@@ -41,7 +42,7 @@ from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
 from headgate.spark._notes import Cut, Notes
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
-from headgate.spark._server import Server, ServerState, check_variables, retried
+from headgate.spark._server import Server, ServerState, retried
 from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class _UnderWay:
 class Planner:
     """One stream's planner.
 
-    :param server: its eyes.
+    :param server: the planner's view of the server.
     :param control: where sinks and commands leave signals; None: there are none.
     :param topic: a Kafka topic with signals.
     """
@@ -164,8 +165,10 @@ class Planner:
         self._target = self._retried(lambda: self._server.state(whole=True).executed)
 
     def server_uuid(self) -> str:
-        """The server to read from now. A replayed batch may meet another server than the one it was planned on."""
-        return self._retried(lambda: str(self._server.query("SELECT @@global.server_uuid")[0][0]))
+        """The server to read from now, checked as for a planning: a batch that is replayed after a restart may meet
+        another server than the one it was planned on. Tasks read from this one or fail.
+        """
+        return self._retried(self._server.identity)
 
     def log_uuid(self, start: SourceOffset, end: SourceOffset) -> str | None:
         """The server in whose log a batch's changes are read; None: :meth:`server_uuid`."""
@@ -205,7 +208,6 @@ class Planner:
 
     def _initial(self) -> SourceOffset:
         state = self._server.state()
-        self._check(state)
         start = self._options.start or "snapshot"
         finished: frozenset[str] = frozenset()
         if start == "snapshot":
@@ -260,7 +262,6 @@ class Planner:
 
     def _between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
         state = self._server.state()
-        self._check(state)
         had = _named(start, state)
         _check_position(had, state)
         self._target = GtidSet.parse(end) if end is not None else state.executed
@@ -276,7 +277,6 @@ class Planner:
 
     def _everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
         state = self._server.state()
-        self._check(state)
         end = GtidSet.parse(as_of) if as_of is not None else state.executed
         _check_position(end, state)
         now = self._wall_us()
@@ -306,7 +306,6 @@ class Planner:
         if not asked_for and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
             return None
         state = self._server.state()
-        self._check(state)
         _check_position(had, state)
         begin = self._begin(start, state)
         self._check_history(start, state)
@@ -405,9 +404,6 @@ class Planner:
 
     def _epoch(self, previous: int, now_us: int) -> int:
         return max(previous + 1, self._options.epoch + 1, now_us // 1000)
-
-    def _check(self, state: ServerState) -> None:
-        check_variables(state.variables, gtids=self._options.watermark != "signal-table")
 
     def _begin(self, start: SourceOffset, state: ServerState) -> Hint | None:
         """Where a reader stood when it had what ``start`` says, if anybody wrote it down for this server."""
@@ -558,8 +554,6 @@ def _check_position(had: GtidSet, state: ServerState) -> None:
     :raises BinlogPurgedError: it has purged what comes after it.
     """
     places = end_of(state.executed) is not None
-    if not places and state.variables.get("gtid_mode", "ON").upper() != "ON":
-        raise ServerSettingError("gtid_mode is not ON", setting="gtid_mode", expected="ON")
     if had and places != (end_of(had) is not None):
         raise ServerSettingError(
             "the stream's position has GTIDs and the server has not, or the other way round: the tables have to be read"

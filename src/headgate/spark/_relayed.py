@@ -25,6 +25,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from headgate.catalog import TablePatterns
 from headgate.errors import ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.spark._server import MySQLServer, ServerState
@@ -42,11 +43,11 @@ _LONGEST_PAUSE_SECONDS: Final = 0.5
 
 
 def server_of(options: Options) -> MySQLServer:
-    """The planner's eyes: the server, or the server and the relay that has its log."""
-    relay = options.log_of_relay()
+    """The planner's view of the server, or of the server and the relay that has its log."""
+    relay, patterns = options.log_of_relay(), TablePatterns(options.patterns)
     if relay is not None:
-        return RelayedServer(options.settings(), relay)
-    return MySQLServer(options.settings(), without_gtids=options.watermark == "signal-table")
+        return RelayedServer(options.settings(), patterns, relay)
+    return MySQLServer(options.settings(), patterns, without_gtids=options.watermark == "signal-table")
 
 
 class RelayedServer(MySQLServer):
@@ -55,8 +56,8 @@ class RelayedServer(MySQLServer):
     :param settings: with ``relay`` as ``log``.
     """
 
-    def __init__(self, settings: ConnectionSettings, relay: LogOfRelay) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, relay: LogOfRelay) -> None:
+        super().__init__(settings, patterns)
         self._relay = relay
         self._files: list[tuple[str, int, GtidSet]] | None = None
         """Those of the part of the log that the last :meth:`reach` was about; None: they are the server's own."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate._places import LogPlace, end_of, file_number, places_before
-from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, Transient
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
 
@@ -16,27 +16,18 @@ if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, ConnectionSettings
 
-__all__ = ["MySQLServer", "Server", "ServerState", "check_variables", "retried"]
+__all__ = ["MySQLServer", "Server", "ServerState", "retried"]
 
 _T = TypeVar("_T")
-
-REQUIRED: Mapping[str, str] = {
-    "log_bin": "ON",
-    "gtid_mode": "ON",
-    "binlog_format": "ROW",
-    "binlog_order_commits": "ON",
-}
-"""Dynamic settings without which a plan would be wrong, so they are checked at every planning."""
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """What a server says of itself at one moment; ``executed`` was read last."""
+    """What a server says of itself at one moment. When ``executed`` was read, ``purged`` was part of it."""
 
     uuid: str
     executed: GtidSet
     purged: GtidSet
-    variables: Mapping[str, str] = field(default_factory=dict)
     by_relay: bool = False
     """Whether the log comes out of a relay, which may have less of it than the server."""
 
@@ -52,9 +43,16 @@ class Server(Protocol):
         """What it has executed now: one cheap query."""
 
     def state(self, *, whole: bool = False) -> ServerState:
-        """All that a planning checks.
+        """What a planning begins with.
 
         :param whole: with all that the server has executed, though its log may come from somewhere else.
+        :raises ServerSettingError: as :meth:`identity`.
+        """
+
+    def identity(self) -> str:
+        """The server's UUID, if it has all settings that exactness rests on.
+
+        :raises ServerSettingError: the first one that it lacks, with what mends it.
         """
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
@@ -100,24 +98,6 @@ class Server(Protocol):
         """Forget the connection."""
 
 
-def check_variables(variables: Mapping[str, str], *, gtids: bool = True) -> None:
-    """The settings that a plan rests on.
-
-    :param gtids: whether positions are GTID sets.
-    :raises ServerSettingError: one of them is different; unknown ones are left to the reader, who sees the log.
-    """
-    for name, expected in REQUIRED.items():
-        actual = variables.get(name)
-        if name == "gtid_mode" and not gtids:
-            continue
-        if actual is not None and actual.upper() != expected:
-            remedy = "it is set when the server starts" if name == "log_bin" else f"SET GLOBAL {name} = '{expected}'"
-            raise ServerSettingError(
-                f"{name} is {actual}, but {expected} is needed: {remedy}",
-                setting=name, expected=expected, actual=actual,
-            )  # fmt: skip
-
-
 def retried(
     work: Callable[[], _T],
     *,
@@ -144,14 +124,19 @@ def retried(
 
 
 class MySQLServer:
-    """:class:`Server` over real connections."""
+    """:class:`Server` over real connections.
 
-    def __init__(self, settings: ConnectionSettings, *, without_gtids: bool = False) -> None:
-        """:param without_gtids: a server with ``gtid_mode=OFF`` will do, too; positions are places in its log then."""
+    :param patterns: the tables that are followed: the server's log must have their changes.
+    :param without_gtids: a server with ``gtid_mode=OFF`` will do, too; positions are places in its log then.
+    """
+
+    def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, *, without_gtids: bool = False) -> None:
         self._settings = settings
+        self._patterns = patterns
         self._without_gtids = without_gtids
         self._place: LogPlace | None = None
         self._open: Connection | None = None
+        self._filters_checked = False
         self.connects = 0
 
     def _connection(self) -> Connection:
@@ -173,15 +158,23 @@ class MySQLServer:
 
     def state(self, *, whole: bool = False) -> ServerState:
         del whole
-        names = ", ".join(f"'{name}'" for name in REQUIRED)
-        rows = self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
-        variables = {str(name).lower(): str(value) for name, value in rows}
-        uuid, purged = self.query("SELECT @@global.server_uuid, @@global.gtid_purged")[0]
+        purged = str(self.query("SELECT @@global.gtid_purged")[0][0])
         executed = self.executed()
+        uuid = self.identity()  # checked last: settings that are good now were so when `executed` was read
         if self._place is None:
-            return ServerState(str(uuid), executed, GtidSet.parse(str(purged)), variables)
+            return ServerState(uuid, executed, GtidSet.parse(purged))
         oldest = self.log_files()[0][0]
-        return ServerState(str(uuid), executed, places_before(str(uuid), file_number(oldest), 4), variables)
+        return ServerState(uuid, executed, places_before(uuid, file_number(oldest), 4))
+
+    def identity(self) -> str:
+        from headgate.mysql import check_filters, check_required
+
+        connection = self._connection()
+        facts = check_required(connection, gtids=not self._without_gtids)
+        if not self._filters_checked:
+            check_filters(connection, lambda: {name.partition(".")[0] for name in self.tables(self._patterns)})
+            self._filters_checked = True
+        return facts.server_uuid
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
         from headgate.catalog import load_stats
@@ -252,5 +245,6 @@ class MySQLServer:
 
     def drop(self) -> None:
         opened, self._open = self._open, None
+        self._filters_checked = False
         if opened is not None:
             opened.close()

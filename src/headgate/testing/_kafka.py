@@ -76,7 +76,8 @@ class KafkaBroker:
     Topics are made by :meth:`create_topic` only. ``bootstrap`` is what clients ask for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str | int]) -> None:
+        self._settings = settings
         template, self._classpath = _prepared()
         self.folder = new_folder(FOLDER_PREFIX)
         self._creator = os.getpid()
@@ -92,13 +93,14 @@ class KafkaBroker:
         _running.add(self)
 
     @classmethod
-    def start(cls) -> KafkaBroker:
+    def start(cls, settings: Mapping[str, str | int] | None = None) -> KafkaBroker:
         """Start a broker with nothing in it.
 
+        :param settings: of the broker, laid over :data:`SETTINGS`.
         :raises ConfigError: there is no Java, or Kafka's archives cannot be had.
         :raises ConnectError: it did not start; the message ends with its own last words.
         """
-        return cls()
+        return cls(settings or {})
 
     @property
     def bootstrap(self) -> str:
@@ -236,6 +238,7 @@ class KafkaBroker:
         listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
         settings = {
             **SETTINGS,
+            **self._settings,
             "listeners": listeners,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": self.folder / "data",

@@ -26,7 +26,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import SnapshotProgress
 from headgate.relay._sources import LogicalSource
-from headgate.replication import META_FIELDS, ImageBatch, LogHint
+from headgate.replication import META_FIELDS, ImageBatch, LogHint, check_settings
 from headgate.snapshot import Chunk, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 
 __all__ = [
@@ -102,6 +102,7 @@ class Supplier(Protocol):
 
         :param executed: as of this set.
         :param hint: where a reader of the log that has it may begin.
+        :raises HeadgateError: the rows cannot be read, or would not be exact.
         :raises PartGoneError: that cannot be; PlanGoneError: at no other one either.
         """
 
@@ -155,7 +156,8 @@ class ChunkSupplier:
         """The chunk as of ``executed``, by key: the order is part of what a place in it means."""
         del token
         with Connection.open(self._settings) as connection:
-            uuid = _await_executed(connection, executed)
+            _await_executed(connection, executed)
+            uuid = check_settings(connection, exact_patterns([source.table])).server_uuid
         found = list(
             read_chunks(
                 self._settings, [Chunk.from_dict(part["chunk"])], executed=executed, server_uuid=uuid, epoch=0,
@@ -203,11 +205,10 @@ def keyed_table(connection: Connection, source: LogicalSource) -> TableDef:
     return found.table
 
 
-def _await_executed(connection: Connection, executed: GtidSet) -> str:
-    """Wait until the set is visible, which the log is ahead of; the server's UUID."""
+def _await_executed(connection: Connection, executed: GtidSet) -> None:
+    """Wait until the set is visible, which the log is ahead of."""
     text = str(executed)
     if text:
         late = connection.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (text, _EXECUTED_SECONDS))[0][0]
         if late is None or int(late):
             raise ServerBehindError("the server lacks transactions that the relay has: wait for it", missing=text)
-    return str(connection.query("SELECT @@global.server_uuid")[0][0])

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
+from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError
 from headgate.mysql import ConnectionSettings
 from headgate.relay._retrying import Retrying
@@ -26,11 +27,14 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class LogFeeder(Retrying):
-    """Reads the log of a server into ``spool``."""
+    """Reads the log of a server into ``spool``.
 
-    def __init__(self, name: str, settings: ConnectionSettings, spool: LogSpool) -> None:
+    :param tables: those whose changes the log must have.
+    """
+
+    def __init__(self, name: str, settings: ConnectionSettings, spool: LogSpool, tables: TablePatterns) -> None:
         super().__init__(f"headgate-log-{name}", f"{name}: the log is not kept", _RETRY_SECONDS)
-        self._settings, self._spool = settings, spool
+        self._settings, self._spool, self._tables = settings, spool, tables
 
     def start(self) -> None:
         """Begin to read."""
@@ -44,7 +48,8 @@ class LogFeeder(Retrying):
     def _work(self) -> None:
         self._check_history()
         try:
-            with closing(copy_log(self._settings, self._spool.gtid, hint=self._spool.hint())) as items:  # type: ignore[type-var]
+            begun = copy_log(self._settings, self._spool.gtid, tables=self._tables, hint=self._spool.hint())
+            with closing(begun) as items:  # type: ignore[type-var]
                 for item in items:
                     self._spool.take(item)
                     self._goes_on()

@@ -1,0 +1,108 @@
+"""One rule: what ``headgate check`` fails is what planners and readers refuse, with the same remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from headgate.errors import AccessError, ServerSettingError
+from headgate.mysql import Connection, check_filters, check_required
+from tests.mysql.test_prerequisites import GOOD, REPLICA, FakeConnection, bad, report
+
+OF_REPLICAS = ("log_replica_updates", "replica_preserve_commit_order")
+EACH = {
+    "log_bin": "OFF", "gtid_mode": "OFF", "binlog_format": "MIXED", "binlog_order_commits": "OFF",
+    "log_replica_updates": "OFF", "replica_preserve_commit_order": "OFF",
+}  # fmt: skip
+
+
+def fake(variables: Mapping[str, str] = {}, answers: Mapping[str, Any] = {}) -> FakeConnection:
+    return FakeConnection({**GOOD, **variables}, answers)
+
+
+def refusal(connection: FakeConnection, **given: Any) -> ServerSettingError | None:
+    try:
+        check_required(cast("Connection", connection), **given)
+    except ServerSettingError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("answers", [{}, REPLICA], ids=["primary", "replica"])
+@pytest.mark.parametrize(("name", "value"), EACH.items())
+def test_what_the_report_fails_is_refused(name: str, value: str, answers: Mapping[str, Any]) -> None:
+    failed = bad(report({name: value}, answers))
+    error = refusal(fake({name: value}, answers))
+    assert (error is None) == (failed == {}) == (name in OF_REPLICAS and answers is not REPLICA)
+    if error is not None:
+        expected = report({name: value}, answers)[name].expected
+        assert error.message == f"{name} is {value} on mysql://u@h:3306, but {expected} is needed: {failed[name]}"
+        assert (error.setting, error.expected, error.actual) == (name, expected, value)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_who_only_follows_the_log_takes_it_in_any_order_of_commits(name: str) -> None:
+    error = refusal(fake({name: EACH[name]}, REPLICA), ordered=False)
+    assert (error is None) == (name in ("binlog_order_commits", "replica_preserve_commit_order"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "good"), [("ON", True), ("ON_PERMISSIVE", False), ("OFF_PERMISSIVE", False), ("OFF", True)]
+)
+def test_where_positions_are_places_in_the_log(mode: str, good: bool) -> None:
+    assert (refusal(fake({"gtid_mode": mode}), gtids=False) is None) == good
+    rows = report({"gtid_mode": mode, "enforce_gtid_consistency": mode.partition("_")[0]}, gtids=False)
+    assert (bad(rows) == {}) == good
+    assert "enforce_gtid_consistency" not in rows
+
+
+def test_a_setting_that_the_server_does_not_know_is_missing() -> None:
+    known = {name: value for name, value in GOOD.items() if name != "binlog_order_commits"}
+    error = refusal(FakeConnection(known))
+    assert error is not None
+    assert error.setting == "binlog_order_commits"
+
+
+def test_a_good_server_is_asked_one_thing() -> None:
+    """Planning must stay cheap, and SHOW REPLICA STATUS waits while somebody stops a channel."""
+    for variables, count in (({}, 1), ({"replica_preserve_commit_order": "OFF"}, 2)):
+        connection = fake(variables)
+        assert refusal(connection) is None
+        assert len(connection.asked) == count
+
+
+def test_a_replica_that_may_not_be_asked_for_its_channels() -> None:
+    denied = {"SHOW REPLICA STATUS": AccessError("denied", code=1227)}
+    assert refusal(fake({}, denied)) is None
+    with pytest.raises(AccessError):
+        refusal(fake({"log_replica_updates": "OFF"}, denied))
+
+
+@pytest.mark.parametrize(
+    ("do", "ignore", "lost"),
+    [("", "", set()), ("a,b", "", {"c"}), ("a,b,c", "", set()), ("", "b,c", {"b", "c"}), ("", "x", set()),
+     ("a,b", "a", {"a", "c"})],
+)  # fmt: skip
+def test_filters_that_keep_changes_out_of_the_log(do: str, ignore: str, lost: set[str]) -> None:
+    asked, told = [], []
+
+    def refused(database: str) -> bool:
+        def databases() -> list[str]:
+            asked.append(database)
+            return [database]
+
+        connection = fake({}, {"SHOW BINARY LOG STATUS": [("f", 4, do, ignore, "")]})
+        try:
+            check_filters(cast("Connection", connection), databases)
+        except ServerSettingError as error:
+            told.append((database, error.message))
+            return True
+        return False
+
+    assert {database for database in "abc" if refused(database)} == lost
+    for database, message in told:
+        assert f"or leave the tables of {database} out: " in message
+        assert message.endswith("read those tables again")
+    assert asked == (["a", "b", "c"] if do or ignore else []), "which tables there are is asked only if it matters"
