@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 import subprocess
 import threading
@@ -521,7 +522,7 @@ def source_options(
     return options
 
 
-def read_source(spark: SparkSession, config: PipelineConfig) -> PastTables:
+def read_source(config: PipelineConfig) -> PastTables:
     """The source's tables as of GTID sets that the server has executed."""
     from headgate.spark import PastTables
 
@@ -530,8 +531,8 @@ def read_source(spark: SparkSession, config: PipelineConfig) -> PastTables:
     if config.source.watermark != "gtid":  # its positions may be no GTIDs; tables without a key may be written for ever
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     lake = Lake.at(config.target.path or "")
-    given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
-    return PastTables(spark, {name: given[name] for name in keep if name in given})
+    given = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
+    return PastTables({name: given[name] for name in keep if name in given})
 
 
 def _relay_options(config: PipelineConfig) -> dict[str, str]:
