@@ -524,7 +524,7 @@ def source_options(
 
 def read_source(config: PipelineConfig) -> PastTables:
     """The source's tables as of GTID sets that the server has executed."""
-    from headgate.spark import PastTables
+    from headgate.spark import ControlFolder, PastTables
 
     policies = (name for name in POLICY_VALUES if name not in ("json", "window"))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
@@ -532,7 +532,8 @@ def read_source(config: PipelineConfig) -> PastTables:
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     lake = Lake.at(config.target.path or "")
     given = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
-    return PastTables({name: given[name] for name in keep if name in given})
+    control = ControlFolder(lake.inbox) if lake.is_local else None
+    return PastTables({name: given[name] for name in keep if name in given}, control)
 
 
 def _relay_options(config: PipelineConfig) -> dict[str, str]:

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.spark._control import ControlFolder
 from headgate.spark._options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.catalog import TableDef, TableStats
+    from headgate.offsets import Hint
     from headgate.spark._server import MySQLServer
     from headgate.spark._tasks import Task
 
@@ -39,10 +41,13 @@ class PastTables:
     """Reads tables of one source.
 
     :param options: those of the Spark source, but ``table``, ``as_of``, ``meta``, ``window`` and ``partial_rows``.
+    :param control: where a pipeline writes down how far it has read the log; its position saves the server the search
+        for a GTID set in its log, once for each part.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], control: ControlFolder | None = None) -> None:
         self._options = {**options, "meta": "false", "partial_rows": "tell"}
+        self._control = control
         self._stats: dict[str, TableStats] = {}
 
     def estimates(self, tables: Sequence[str]) -> dict[str, int]:
@@ -77,8 +82,23 @@ class PastTables:
         with self._server(options) as server:
             known = existing(server.definition(table), table)
             offset, chunks = Planner(options, server, None).everything(gtid)
+            tasks = pack(offset, chunks, options.chunk_rows)
+            hint = self._hint(server, tasks[0].server_uuid, gtid) if tasks else None
         schema = pa.schema(typed_fields(known, options.policies, meta=False, tell=True))
-        return schema, [partial(_rows, options, task, schema) for task in pack(offset, chunks, options.chunk_rows)]
+        return schema, [partial(_rows, options, replace(task, hint=hint), schema) for task in tasks]
+
+    def _hint(self, server: MySQLServer, server_uuid: str, gtid: str) -> Hint | None:
+        """Where the pipeline stood in this server's log when it had this set or less, as long as the file is there."""
+        from headgate.gtid import GtidSet
+        from headgate.offsets import Hint
+
+        found = self._control.hint() if self._control is not None else None
+        if found is None or found["server_uuid"] != server_uuid:
+            return None
+        hint = Hint(server_uuid, str(found["file"]), int(found["pos"]))
+        if not GtidSet.parse(str(found["gtid"])) <= GtidSet.parse(gtid):
+            return None
+        return hint if hint.pos <= dict(server.log_files()).get(hint.file, 0) else None
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
         """Keys out of rows in the form that :meth:`rows` and :meth:`moves` speak of."""
