@@ -26,12 +26,12 @@ def digests(values: list[int]) -> Digests:
 
 
 def bucket(*parts: list[int], number: int = 64) -> Buckets:
-    found = []
+    found = Buckets(number)
     for part in parts:
-        one = Buckets(number)
+        one = found.empty()
         one.add(digests(part), digests(part))
-        found.append(one)
-    return Buckets.sum(number, found)
+        found.merge(one)
+    return found
 
 
 @given(source=rows_of, target=rows_of, cut=st.integers(0, 40))
@@ -61,7 +61,9 @@ def test_sums_carry() -> None:
     nothing, one, two = (np.full(1, n, np.uint64) for n in range(3))
     carried = of((most, nothing), (one, nothing))
     assert not carried.odd(of((nothing, one), (nothing, nothing))).any()
-    assert not Buckets.sum(64, [of((most, nothing)), of((one, nothing))]).odd(carried).any()
+    merged = of((most, nothing))
+    merged.merge(of((one, nothing)))
+    assert not merged.odd(carried).any()
     assert of((most, nothing), (one, nothing)).odd(of((nothing, nothing), (nothing, nothing))).any()
     assert not of((most, most), (two, nothing)).odd(of((one, nothing), (nothing, nothing))).any()
 
@@ -72,7 +74,9 @@ def test_marked_buckets_are_odd() -> None:
     ours.add(rows, rows, np.array([False, True, False, False]))
     theirs.add(rows, rows)
     marked = ours.of(take(rows, np.array([1])))
-    for odd in (ours.odd(theirs), theirs.odd(ours), Buckets.sum(64, [Buckets(64), ours]).odd(theirs)):
+    merged = ours.empty()
+    merged.merge(ours)
+    for odd in (ours.odd(theirs), theirs.odd(ours), merged.odd(theirs)):
         assert np.flatnonzero(odd).tolist() == marked.tolist()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections import Counter
@@ -30,6 +31,7 @@ from headgate.lake import (
     Workers,
     verify_table,
 )
+from headgate.lake._buckets import Buckets
 from headgate.lake._ledger import TableState
 from tests.lake.tables import make_table
 
@@ -229,6 +231,23 @@ def test_a_large_table_with_one_row_that_differs(tmp_path: Path) -> None:
     assert counts(result) == Counter(equal=59_999, different=1)
     assert result.samples == (Difference("different", {"id": 31}, {"v": ("row 31", "other")}),)
     assert told == {"s.t": 120_000}
+
+
+def test_memory_does_not_grow_with_the_parts(tmp_path: Path) -> None:
+    """Sums of parts are added up as they come: of each side's there is one, and one for each thread."""
+    most, alone = 0, threading.Lock()
+
+    class Counting(Source):
+        def _read(self, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+            nonlocal most
+            with alone:  # who counts keeps what there is from going away meanwhile
+                most = max(most, sum(isinstance(one, Buckets) for one in gc.get_objects()))
+            yield from super()._read(rows)
+
+    rows = [(n, "a", None) for n in range(20)]
+    lake = copy(tmp_path, [rows], ["id"])
+    assert counts(compared(Counting([[row] for row in rows]), lake)) == Counter(equal=20)
+    assert 0 < most <= 2 + 2
 
 
 def test_more_differences_than_fit_are_left_to_spark(tmp_path: Path) -> None:

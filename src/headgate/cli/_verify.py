@@ -43,9 +43,8 @@ def verify(
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. Exit code 1 tells that
     something differs, or that a table is stopped or waits to be read again.
 
-    Tables in a folder of this machine are compared at some hundred thousand rows a second for each processor, in memory
-    that does not grow with them. Spark is started for tables that need it (with VARIANT columns, for example; the
-    reason is printed) and for lakes elsewhere.
+    Tables in a folder of this machine are compared in threads, in memory that does not grow with them. Spark is started
+    for tables that need it (with VARIANT columns, for example; the reason is printed) and for lakes elsewhere.
 
     Beside sessions with partial row images (binlog_row_image MINIMAL or NOBLOB) some rows cannot be compared as of that
     set, because they have changed since and nothing tells what they were. They are compared as of the batches that the

@@ -18,7 +18,6 @@ when that has to be done whatever its sum says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -61,13 +60,9 @@ class Buckets:
         if mark is not None:
             self.marked[self.of(keys)[mark]] = True
 
-    @classmethod
-    def sum(cls, number: int, parts: Iterable[Buckets]) -> Buckets:
-        """What parts of a side, each with so many buckets, come to."""
-        found = cls(number)
-        for part in parts:
-            found.merge(part)
-        return found
+    def empty(self) -> Buckets:
+        """As many without rows, for a part."""
+        return Buckets(len(self.counts))
 
     def merge(self, other: Buckets) -> None:
         """Take in what another one of the same number has."""

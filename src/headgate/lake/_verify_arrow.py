@@ -9,9 +9,9 @@ both sides, and their rows compared one with one (:mod:`headgate.lake._pairs`). 
 the source, the first or the second, so it does no harm if fewer rows are known by then.
 
 **Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.PastTables`` says, or all of a
-table that has no key), or what a row group takes in its file and some thousand rows of it. The buckets take at most
-13 MB a table. The second pass holds the rows of the buckets that it is about, of all tables together at most 512 MB,
-and some numbers for each; a table that needs more is left to Spark, which sorts on disk.
+table that has no key), or what a row group takes in its file and some thousand rows of it. The sums take at most 7 MB
+for each thread, and 13 MB for each table. The second pass holds the rows of the buckets that it is about, of all tables
+together at most 512 MB, and some numbers for each; a table that needs more is left to Spark, which sorts on disk.
 
 **What else is left to Spark**: tables whose files cannot be read without knowing more than
 :mod:`headgate.lake._version` does, or that hold other types than the source.
@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,6 @@ _TRIES: Final = 4
 _PAUSE_SECONDS: Final = 0.1
 """Before the second try of a part, and twice as long before each next one."""
 
-_R = TypeVar("_R")
 Read = Callable[[], Iterable[pa.RecordBatch]]
 """Reads a part of one side, whenever it is called."""
 Choose = Callable[[Digests], npt.NDArray[np.bool_]]
@@ -95,16 +94,18 @@ class ArrowComparer:
         schema, source = self.source.parts(state.table, row.gtid)
         sides = Sides(schema, version)
         target = _reads(version, sides)
-        number = buckets_for(version.rows)
+        ours, theirs = both = [Buckets(buckets_for(version.rows)) for _ in range(2)]
+        lock = threading.Lock()
 
-        def sums(read: Read) -> Buckets:
-            found = Buckets(number)
+        def add(side: int, read: Read) -> None:
+            found = ours.empty()
             for batch in self._batches(read):
                 found.add(*sides.digests(batch), partly_known(batch))
                 self._on_rows(state.table, batch.num_rows)
-            return found
+            with lock:
+                both[side].merge(found)
 
-        ours, theirs = (Buckets.sum(number, parts) for parts in self._map(sums, source, target))
+        self._each(add, source, target)
         odd = ours.odd(theirs)
         equal = int(theirs.counts[~odd].sum())
         if not odd.any():
@@ -139,28 +140,25 @@ class ArrowComparer:
 
     # --- reading
 
-    def _map(self, work: Callable[[Read], _R], *sides: Sequence[Read]) -> list[list[_R]]:
-        """``work`` for each part of each side; the sides' parts take turns, so that both are busy to the end."""
+    def _each(self, work: Callable[[int, Read], None], *sides: Sequence[Read]) -> None:
+        """``work`` for each part of each side, with the side's number; the sides' parts take turns, so that both are
+        busy to the end.
+        """
         order = sorted((i / len(parts), side, i) for side, parts in enumerate(sides) for i in range(len(parts)))
-        found: list[list[_R]] = [[] for _ in sides]
-        for (_, side, _), result in zip(
-            order, self._workers.map(lambda at: self._tried(work, sides[at[1]][at[2]]), order), strict=True
-        ):
-            found[side].append(result)
-        return found
+        self._workers.each(lambda at: self._tried(partial(work, at[1], sides[at[1]][at[2]])), order)
 
-    def _tried(self, work: Callable[[Read], _R], read: Read) -> _R:
+    def _tried(self, work: Callable[[], None]) -> None:
         """``work``, again after a failure that may pass."""
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(_TRIES):
             try:
-                return work(read)
+                return work()
             except UnknownTypeError as error:
                 raise NeedsSparkError(f"a column holds {error}") from None
             except HeadgateError as error:
                 passing = isinstance(error, Transient) and not isinstance(error, ChunkRetryError)
-                if not passing or attempt == _TRIES:
+                if not passing or attempt == _TRIES - 1:
                     raise
-                self._workers.stopped.wait(_PAUSE_SECONDS * 2 ** (attempt - 1))
+                self._workers.stopped.wait(_PAUSE_SECONDS * 2**attempt)
         raise AssertionError
 
     def _batches(self, read: Read) -> Iterator[pa.RecordBatch]:
@@ -178,8 +176,9 @@ class ArrowComparer:
 
         :param schema: the source's.
         """
+        both: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
 
-        def gather(read: Read) -> list[pa.RecordBatch]:
+        def gather(side: int, read: Read) -> None:
             found = []
             for batch in self._batches(read):
                 chosen = choose(sides.key_digests(batch))
@@ -187,10 +186,10 @@ class ArrowComparer:
                     rows = batch.filter(pa.array(chosen))
                     held.add(rows.nbytes)
                     found.append(rows)
-            return found
+            both[side].extend(found)  # as one step: no lock is needed
 
-        ours, theirs = ([batch for part in parts for batch in part] for parts in self._map(gather, source, target))
-        return sides.hold(ours, schema), sides.hold(theirs, sides.target)
+        self._each(gather, source, target)
+        return sides.hold(both[0], schema), sides.hold(both[1], sides.target)
 
     # --- comparing
 

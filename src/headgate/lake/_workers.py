@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -63,27 +64,26 @@ class Workers:
         self._tasks.put(run)
         return future
 
-    def map(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-        """``work`` for each item, in the order of the items. After an error what has not begun is not done.
+    def each(self, work: Callable[[_T], None], items: Iterable[_T]) -> None:
+        """``work`` for each item, in any order; after an error what has not begun is not done.
 
-        :raises BaseException: the first error, in this order.
+        :raises BaseException: the first error, in the order of the items.
         """
         failed = threading.Event()
 
-        def one(item: _T) -> _R:
+        def one(item: _T) -> None:
             if failed.is_set():
                 raise StoppedError
             try:
-                return work(item)
+                work(item)
             except BaseException:
                 failed.set()
                 raise
 
-        futures = [self.submit(lambda item=item: one(item)) for item in items]  # type: ignore[misc]
+        futures = [self.submit(partial(one, item)) for item in items]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise next((error for error in errors if not isinstance(error, StoppedError)), errors[0])
-        return [future.result() for future in futures]
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
