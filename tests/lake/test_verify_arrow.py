@@ -281,6 +281,13 @@ def test_tables_for_spark(tmp_path: Path, schema: pa.Schema, protocol: dict[str,
         compared(Source([]), lake)
 
 
+def test_a_list_that_holds_null_is_for_spark(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int32()), ("v", pa.list_(pa.float32()))])
+    lake = copy(tmp_path, [[(1, [1.0, None])]], ["id"], schema)
+    with pytest.raises(NeedsSparkError, match="a list that holds NULL"):
+        compared(Source([], schema), lake)
+
+
 def test_column_mapping_without_named_features(tmp_path: Path) -> None:
     lake = Lake.at(tmp_path)
     properties = {"headgate.key": '["id"]', "delta.columnMapping.mode": "name"}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -66,9 +67,10 @@ def verify(
     Connection.open(connection_settings(config)).close()  # a wrong password, too
     session = _Session(config)
     try:
-        with verify_view() as view:
+        with verify_view() as view, closing(_Verification(config, session, view, samples).results()) as found:
             results = []
-            for result, row in _Verification(config, session, view, samples).results():
+            for result, row in found:
+                view.done(result.table)
                 _print(result, row.gtid)
                 results.append(result)
     finally:
@@ -105,7 +107,7 @@ class _Verification:
         self._source = read_source(config)
         self._session, self._view, self._samples = session, view, samples
 
-    def results(self) -> Iterator[tuple[TableResult, LedgerRow]]:
+    def results(self) -> Generator[tuple[TableResult, LedgerRow], None, None]:
         """Each table's result, and the ledger row it holds for, in the order of their names."""
         from headgate.lake import ArrowComparer, NeedsSparkError, Workers
 
@@ -126,7 +128,6 @@ class _Verification:
                 except NeedsSparkError as reason:
                     self._view.tell(f"{table} is compared by Spark: {reason}")
                     yield self._by_spark(table)
-                self._view.done(table)
 
     def _by_spark(self, table: str) -> tuple[TableResult, LedgerRow]:
         from headgate.lake import SparkComparer

@@ -64,8 +64,14 @@ class Sides:
             yield pa.RecordBatch.from_arrays(fitted, schema=self.target)
 
     def digests(self, batch: pa.RecordBatch) -> tuple[Digests, Digests]:
-        """Digests of the keys, or without one of the rows, and of the rows."""
-        rows = self._of_rows([_column(batch, name) for name in self.types], batch.num_rows)
+        """Digests of the keys, or without one of the rows, and of the rows.
+
+        :raises NeedsSparkError: a list holds NULL.
+        """
+        try:
+            rows = self._of_rows([_column(batch, name) for name in self.types], batch.num_rows)
+        except UnknownTypeError as error:
+            raise NeedsSparkError(f"a column holds {error}") from None
         return (self.key_digests(batch) if self.key else rows), rows
 
     def key_digests(self, batch: pa.RecordBatch) -> Digests:

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from headgate.errors import ChunkRetryError, HeadgateError, TargetError, Transient
 from headgate.lake._buckets import Buckets, buckets_for
-from headgate.lake._digests import Digests, UnknownTypeError
+from headgate.lake._digests import Digests
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._pairs import Places, contents, pair, take
@@ -152,8 +152,6 @@ class ArrowComparer:
         for attempt in range(_TRIES):
             try:
                 return work()
-            except UnknownTypeError as error:
-                raise NeedsSparkError(f"a column holds {error}") from None
             except HeadgateError as error:
                 passing = isinstance(error, Transient) and not isinstance(error, ChunkRetryError)
                 if not passing or attempt == _TRIES - 1:
