@@ -75,7 +75,7 @@ def test_the_conclusion(
     ],
 )  # fmt: skip
 def test_a_table(result: TableResult, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    _verify._print(result, "u:1-5")
+    VerifyView().print(_verify._lines(result, "u:1-5"))
     assert capsys.readouterr().out.splitlines() == lines
 
 
@@ -194,7 +194,9 @@ def test_how_far_it_is_on_a_terminal() -> None:
         view.add("s.a", 2000)
         view.done("s.a")
         view.tell("s.b is compared by Spark: [a] reason")
+        view.print([f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}"])
         view._progress.refresh()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     assert "s.b is compared by Spark: [a] reason\n" in text
+    assert f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}\n" in text, "on one line, whatever the terminal makes of it"
     assert re.search(r"1 of 2 tables .* 1,000 rows", text)

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -116,6 +116,11 @@ class VerifyView:
             self._estimates[table] = self._read.get(table, 0) // 2
             self._moved()
 
+    def print(self, lines: Iterable[str]) -> None:
+        """Print lines of the result."""
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
     def tell(self, text: str) -> None:
         """Something else to know."""
         log.info(text)
@@ -163,8 +168,12 @@ class _VerifyBar(VerifyView):
         )  # fmt: skip
         self._bar = self._progress.add_task("", total=None)
 
+    def print(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.tell(line)
+
     def tell(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _moved(self) -> None:
         self._progress.update(self._bar, description=self.tables, completed=self.rows, total=max(1, self.rows_estimate))

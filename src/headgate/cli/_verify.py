@@ -71,7 +71,7 @@ def verify(
             results = []
             for result, row in found:
                 view.done(result.table)
-                _print(result, row.gtid)
+                view.print(_lines(result, row.gtid))
                 results.append(result)
     finally:
         session.stop()
@@ -180,11 +180,6 @@ class _Verification:
         from headgate.lake import find_row, newest_row
 
         return newest_row(self._lake) if self._lake.is_local else find_row(self._session(), self._lake)
-
-
-def _print(result: TableResult, gtid: str) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(result, gtid)))
-    sys.stdout.flush()
 
 
 def _lines(result: TableResult, gtid: str) -> Iterator[str]:
