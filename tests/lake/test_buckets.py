@@ -89,6 +89,7 @@ def test_the_number_of_buckets(rows: int, number: int) -> None:
 def test_pairs(source: list[int], target: list[int]) -> None:
     found = pair(digests(source), digests(target))
     ours, theirs = np.array(source, np.int64), np.array(target, np.int64)
+    assert found.source.tolist() == sorted(found.source.tolist())
     assert ours[found.source].tolist() == theirs[found.target].tolist()
     assert Counter(ours[found.source].tolist()) == Counter(source) & Counter(target)
     assert Counter(ours[found.only_source].tolist()) == Counter(source) - Counter(target)

@@ -98,6 +98,8 @@ def test_rows_that_a_deletion_vector_takes_away(tmp_path: Path, length: int) -> 
     assert version.rows == 7
     found = [_read(version, number, ROWS.schema)["id"].to_pylist() for number in range(3)]
     assert found == [[1], [4, 5, 6, 7], [8, 9]]
+    few = [batch["id"].to_pylist() for batch in version.batches(parts, ["id"], rows=2)]
+    assert few == [[1], [], [4, 5], [6, 7], [8, 9]]
 
 
 @pytest.mark.parametrize("uris", [["/t/two.parquet"], ["/t/one.parquet", "/t/other/one.parquet"]])

@@ -19,9 +19,10 @@ NULL                   those of 0, or of no bytes
 Before all of them are words with a bit for each column and each field of a struct: whether it is NULL.
 
 **The digest** is SipHash-2-4 with 128 bits (:mod:`headgate.lake._siphash`) under a key that is drawn at random for each
-comparison. SipHash is a pseudo-random function: whoever does not know the key cannot tell it from one that gives each
-message a number of 128 bits by chance. So nothing in the data, and nobody who writes it, makes two different rows meet
-with a chance above 2⁻¹²⁸; and sums of digests behave as sums of such numbers do (:mod:`headgate.lake._buckets`).
+comparison. SipHash is made to be a pseudo-random function: who does not know the key is not known to have any way of
+telling it from one that gives each message a number of 128 bits by chance. So nothing in the data, and nobody who
+writes it, makes two different rows meet with a chance above 2⁻¹²⁸; and sums of digests behave as sums of such numbers
+do (:mod:`headgate.lake._buckets`).
 """
 
 from __future__ import annotations

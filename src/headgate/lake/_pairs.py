@@ -22,7 +22,7 @@ Places: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pairs:
-    """What belongs together."""
+    """What belongs together, in the order of the source's rows."""
 
     source: Places
     target: Places
@@ -54,9 +54,9 @@ def pair(source: Digests, target: Digests) -> Pairs:
     left_order, right_order = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
     left_has = _fewer(left[left_order], right)
     right_has = _fewer(right[right_order], left)
-    return Pairs(
-        left_order[left_has], right_order[right_has], np.sort(left_order[~left_has]), np.sort(right_order[~right_has])
-    )
+    ours, theirs = left_order[left_has], right_order[right_has]
+    order = np.argsort(ours)
+    return Pairs(ours[order], theirs[order], np.sort(left_order[~left_has]), np.sort(right_order[~right_has]))
 
 
 def _fewer(numbers: Places, others: Places) -> npt.NDArray[np.bool_]:
