@@ -137,10 +137,10 @@ def main() -> int:
     with MySQLServer.start(flags=flags) as mysql, tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         spark = build_session("benchmark", {"spark.driver.memory": "3g"}, quiet=True)
-        shapes = {"empty": (1, 0), "small": (40, 10_000), "medium": (4, 20_000), "large": (1, args.rows)}
+        shapes = {"no_rows": (1, 0), "small": (40, 10_000), "medium": (4, 20_000), "large": (1, args.rows)}
         files = {name: make(mysql, spark, scratch, name, *shape) for name, shape in shapes.items()}
-        verify(files["empty"])  # loads what later ones find loaded
-        starts = sorted((verify(files["empty"]) for _ in range(args.rounds)), key=lambda run: run.seconds)
+        verify(files["no_rows"])  # loads what later ones find loaded
+        starts = sorted((verify(files["no_rows"]) for _ in range(args.rounds)), key=lambda run: run.seconds)
         start = starts[len(starts) // 2]
         rows = [
             measure(spark, name, files[name], *shapes[name], start, args.rounds)
