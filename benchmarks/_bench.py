@@ -57,7 +57,8 @@ class Workloads:
         self.settings = ConnectionSettings.from_url(f"{mysql.url}/?tls=disabled")
         mysql.execute(f"CREATE DATABASE {DB}", f"CREATE TABLE {DB}.orders ({SCHEMA})")
         start = self.executed()
-        self._bulk(rows)
+        progress(f"loading {rows:,} rows")
+        fill(mysql, f"{DB}.orders", rows, halfway="FLUSH BINARY LOGS")  # so that a batch can be read in two ranges
         middle = self.executed()
         self._oltp(rows, transactions)
         self.end = self.executed()
@@ -66,17 +67,6 @@ class Workloads:
     def executed(self) -> GtidSet:
         with Connection.open(self.settings) as connection:
             return gtid_executed(connection)
-
-    def _bulk(self, rows: int) -> None:
-        progress(f"loading {rows:,} rows")
-        choice = random.Random(1)
-        with self.mysql.connect(database=DB) as connection, connection.cursor() as cursor:
-            for first in range(0, rows, ROWS_PER_TRANSACTION):
-                values = ",".join(_row(choice, n) for n in range(first, min(rows, first + ROWS_PER_TRANSACTION)))
-                cursor.execute(f"INSERT INTO orders VALUES {values}")
-                connection.commit()
-                if first == rows // 2:  # so that a batch can be read in two ranges
-                    cursor.execute("FLUSH BINARY LOGS")
 
     def _oltp(self, rows: int, transactions: int) -> None:
         progress(f"committing {transactions:,} transactions of one row")
@@ -92,6 +82,18 @@ class Workloads:
                 else:
                     cursor.execute(f"DELETE FROM orders WHERE id = {key}")
                 connection.commit()
+
+
+def fill(mysql: MySQLServer, table: str, rows: int, *, halfway: str | None = None) -> None:
+    """Insert rows in transactions of 1,000, the same ones each time; a statement after about half of them."""
+    choice = random.Random(1)
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        for first in range(0, rows, ROWS_PER_TRANSACTION):
+            values = ",".join(_row(choice, n) for n in range(first, min(rows, first + ROWS_PER_TRANSACTION)))
+            cursor.execute(f"INSERT INTO {table} VALUES {values}")
+            connection.commit()
+            if halfway is not None and first == rows // 2:
+                cursor.execute(halfway)
 
 
 def _row(choice: random.Random, number: int) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import re
 import subprocess
 import threading
@@ -521,17 +522,18 @@ def source_options(
     return options
 
 
-def read_source(spark: SparkSession, config: PipelineConfig) -> PastTables:
+def read_source(config: PipelineConfig) -> PastTables:
     """The source's tables as of GTID sets that the server has executed."""
-    from headgate.spark import PastTables
+    from headgate.spark import ControlFolder, PastTables
 
     policies = (name for name in POLICY_VALUES if name not in ("json", "window"))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # its positions may be no GTIDs; tables without a key may be written for ever
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     lake = Lake.at(config.target.path or "")
-    given = source_options(config, lake, slots=spark.sparkContext.defaultParallelism, epoch=0)
-    return PastTables(spark, {name: given[name] for name in keep if name in given})
+    given = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
+    control = ControlFolder(lake.inbox) if lake.is_local else None
+    return PastTables({name: given[name] for name in keep if name in given}, control)
 
 
 def _relay_options(config: PipelineConfig) -> dict[str, str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import re
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import headgate.lake
 import headgate.pipeline
 from headgate.cli import _verify
+from headgate.cli._progress import VerifyView, _VerifyBar
 from headgate.errors import ChunkRetryError, HeadgateError, UnsupportedError
-from headgate.lake import Difference, Lake, LedgerRow, TableResult
+from headgate.lake import Difference, LedgerRow, NeedsSparkError, TableResult
 
 EQUAL = TableResult("s.a", "live", equal=1200)
 LATER = TableResult("s.b", "live", equal=10, later=3, later_gtid="u:1-9")
@@ -71,7 +75,7 @@ def test_the_conclusion(
     ],
 )  # fmt: skip
 def test_a_table(result: TableResult, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    _verify._print(result, "u:1-5")
+    VerifyView().print(_verify._lines(result, "u:1-5"))
     assert capsys.readouterr().out.splitlines() == lines
 
 
@@ -88,10 +92,12 @@ class Ledger:
     def __init__(self, patch: pytest.MonkeyPatch, *, alive: bool, epochs: list[int]) -> None:
         self.looks, self.epochs, self.now = 0, epochs, 0.0
         status = SimpleNamespace(is_alive=lambda: alive)
-        patch.setattr(headgate.lake, "find_row", self.find)
+        patch.setattr(headgate.lake, "newest_row", self.find)
         patch.setattr(headgate.lake, "read_status", lambda _: status)
         patch.setattr(headgate.pipeline, "read_source", lambda *_: None)
         patch.setattr(_verify, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+        self.verification = _verify._Verification(CONFIG, SESSION, VerifyView(), 20)
+        self.verification._row = row(1)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -101,21 +107,21 @@ class Ledger:
         return row(self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0])
 
 
-SPARK: Any = None
-LAKE = Lake.at("/nowhere")
+COMPARER: Any = None
+SESSION: Any = None
 CONFIG: Any = SimpleNamespace(target=SimpleNamespace(path="/nowhere"))
 
 
 def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(monkeypatch, alive=True, epochs=[1, 1, 2])
-    found = _verify._newer_row(SPARK, LAKE, row(1))
+    found = ledger.verification._newer_row(row(1))
     assert (found and found.epoch, ledger.looks) == (2, 3)
-    Ledger(monkeypatch, alive=False, epochs=[1, 2])
-    assert _verify._newer_row(SPARK, LAKE, row(1)) is None
-    Ledger(monkeypatch, alive=True, epochs=[1, 2])
-    assert _verify._newer_row(SPARK, LAKE, row(1), wait=False) is None
+    ledger = Ledger(monkeypatch, alive=False, epochs=[1, 2])
+    assert ledger.verification._newer_row(row(1)) is None
+    ledger = Ledger(monkeypatch, alive=True, epochs=[1, 2])
+    assert ledger.verification._newer_row(row(1), wait=False) is None
     ledger = Ledger(monkeypatch, alive=True, epochs=[1])
-    assert _verify._newer_row(SPARK, LAKE, row(1)) is None
+    assert ledger.verification._newer_row(row(1)) is None
     assert _verify._NEXT_BATCH_SECONDS <= ledger.now < _verify._NEXT_BATCH_SECONDS + 2
 
 
@@ -123,7 +129,7 @@ def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
     """``verify_table`` fails; the epochs as of which it was asked."""
     asked: list[int] = []
 
-    def verify(_: Any, __: Any, at: LedgerRow, *___: Any, **____: Any) -> TableResult:
+    def verify(_: Any, at: LedgerRow, *__: Any, **___: Any) -> TableResult:
         asked.append(at.epoch)
         raise error
 
@@ -134,16 +140,63 @@ def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
 def test_a_table_that_is_disturbed_is_tried_as_of_newer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """And told as undecided in the end, so that the others are compared; an error that stays is raised."""
     asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
-    Ledger(monkeypatch, alive=False, epochs=[2, 3, 3])
-    result, at = _verify._verified(SPARK, CONFIG, row(1), "s.t", 20)
+    ledger = Ledger(monkeypatch, alive=False, epochs=[2, 3, 3])
+    result, at = ledger.verification._verified(COMPARER, "s.t")
     assert (asked, at.epoch) == ([1, 2, 3], 3)
     assert (result.state, result.remark) == ("undecided", "it was written")
+    assert ledger.verification._row.epoch == 3, "the next table begins with the newer row"
     asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
-    Ledger(monkeypatch, alive=True, epochs=list(range(2, 100)))
-    result, _ = _verify._verified(SPARK, CONFIG, row(1), "s.t", 20)
+    ledger = Ledger(monkeypatch, alive=True, epochs=list(range(2, 100)))
+    result, _ = ledger.verification._verified(COMPARER, "s.t")
     assert (len(asked), result.state) == (_verify._TRIES, "undecided")
     asked = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
-    Ledger(monkeypatch, alive=True, epochs=[2, 2])
+    ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
     with pytest.raises(HeadgateError, match="a column"):
-        _verify._verified(SPARK, CONFIG, row(1), "s.t", 20)
+        ledger.verification._verified(COMPARER, "s.t")
     assert asked == [1, 2]
+    asked = failing(NeedsSparkError("a VARIANT"), monkeypatch)
+    ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
+    with pytest.raises(NeedsSparkError):
+        ledger.verification._verified(COMPARER, "s.t")
+    assert (asked, ledger.looks) == ([1], 0)
+
+
+# --- how far it is
+
+
+def test_how_far_it_is_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    view = VerifyView(clock=lambda: now)
+    with caplog.at_level("INFO", "headgate"), view:
+        view.begins({"s.a": 1000, "s.b": 3000, "s.c": 0})
+        view.add("s.a", 1500)
+        now = 109.0
+        view.add("s.a", 500)
+        view.done("s.a")
+        assert caplog.messages == []
+        now = 110.0
+        view.add("s.b", 1000)
+        assert caplog.messages == ["1 of 3 tables, 1,500 of about 4,000 rows, 150 rows/s, 17 s left"]
+        view.add("s.b", 7000)
+        view.add("s.c", 4000)
+        view.done("s.c")
+        now = 120.0
+        view.done("s.b")
+        assert caplog.messages[1:] == ["3 of 3 tables, 7,000 of about 7,000 rows, 350 rows/s, 0.0 s left"]
+
+
+def test_how_far_it_is_on_a_terminal() -> None:
+    """A bar below what is printed, and nothing of it in the end."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+    with _VerifyBar(console) as view:
+        view.begins({"s.a": 1000, "s.b": 3000})
+        view.add("s.a", 2000)
+        view.done("s.a")
+        view.tell("s.b is compared by Spark: [a] reason")
+        view.print([f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}"])
+        view._progress.refresh()
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    assert "s.b is compared by Spark: [a] reason\n" in text
+    assert f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}\n" in text, "on one line, whatever the terminal makes of it"
+    assert re.search(r"1 of 2 tables .* 1,000 rows", text)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.config import PipelineConfig, parse_config
-from headgate.lake import Lake, TableResult, find_row, verify_table
-from headgate.pipeline import Pipeline, read_source
+from headgate.lake import Lake, TableResult
+from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
+from tests.integration.verifying import newest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,10 +49,9 @@ class Copy:
 
     def verify(self) -> dict[str, TableResult]:
         """The comparison behind ``headgate verify``, by table."""
-        row = find_row(self.spark, self.lake)
-        read = read_source(self.spark, self.config)
+        row = newest(self.spark, self.lake)
         return {
-            table.removeprefix(f"{self.db}."): verify_table(self.spark, self.lake, row, table, read)
+            table.removeprefix(f"{self.db}."): verify(self.spark, self.config, row, table)
             for table in sorted(row.tables)
         }
 

@@ -162,19 +162,19 @@ def test_a_server_whose_log_leaves_the_tables_out(tmp_path: Path) -> None:
             refused(lambda: check_settings(connection, TablePatterns(["*.*"])), "binlog_ignore_db")
 
 
-def test_readers_that_no_planner_stands_behind(tmp_path: Path, spark: SparkSession) -> None:
+def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
     """Chunks of a relay's bootstrap and of ``headgate snapshot``, single rows for ``verify``; the log alone is fine."""
     with pair(UNORDERED) as servers:
         make_tables(servers.primary, "d")
         servers.fail_over()
         gtid, url = servers.replica.gtid_executed, servers.proxy.url
         (tmp_path / "secret").write_text("")
-        past = PastTables(spark, {"url": url, "secret_file": str(tmp_path / "secret")})
+        past = PastTables({"url": url, "secret_file": str(tmp_path / "secret")})
         source = LogicalSource(1, "s", "d.changes")
         part = {"chunk": Chunk("d.changes", 0, None, None).to_dict()}
         reads: list[Callable[[], Any]] = [
             lambda: ChunkSupplier(servers.settings, Policies()).read(source, {}, part, GtidSet.parse(gtid), None),
-            lambda: past.rows("d.changes", gtid, [(1,)]).count(),
+            lambda: past.rows("d.changes", gtid, [(1,)]).num_rows,
         ]
         remedies = {refused(read, "replica_preserve_commit_order") for read in reads}
         command = ["snapshot", url, "--tables", "d.*"]

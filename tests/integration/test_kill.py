@@ -26,12 +26,13 @@ import pytest
 from headgate.catalog import TablePatterns
 from headgate.config import load_config
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, find_row, verify_table
+from headgate.lake import Lake
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.pipeline import Pipeline, read_source
+from headgate.pipeline import Pipeline
 from headgate.replication import LogBlock, read_range
 from headgate.testing import MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
+from tests.integration.verifying import newest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,9 +179,9 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
         spark = request.getfixturevalue("spark")
         copy = load_config(config)
         Pipeline(copy, spark).run(once=True)
-        row, read = find_row(spark, Lake.at(lake)), read_source(spark, copy)
+        row = newest(spark, Lake.at(lake))
         for table in ("k.numbers", "k.names"):
-            result = verify_table(spark, Lake.at(lake), row, table, read)
+            result = verify(spark, copy, row, table)
             assert (result.state, result.differences) == ("live", 0), result
         with Connection.open(settings) as connection:
             end = gtid_executed(connection)

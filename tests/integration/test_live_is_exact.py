@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.config import parse_config
-from headgate.lake import Lake, find_row, read_as_of, verify_table
-from headgate.pipeline import Pipeline, read_source
+from headgate.lake import Lake, find_row, read_as_of
+from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer
 from tests.integration.beside import beside
+from tests.integration.verifying import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,11 +85,10 @@ class Scene:
     def check(self) -> int:
         """Compare all tables that the newest ledger row calls live; how many there were."""
         row = find_row(self.spark, self.lake)
-        source = read_source(self.spark, self.config)
         live = sorted(table for table, state in row.tables.items() if state.state == "live")
         assert sorted(read_as_of(self.spark, self.lake.path, batch=row.epoch)) == live
         for table in live:
-            result = verify_table(self.spark, self.lake, row, table, source)
+            result = verify(self.spark, self.config, row, table)
             assert not result.differences, (table, result)
             assert not result.undecided
         return len(live)
@@ -146,8 +146,7 @@ def test_a_table_is_not_live_in_the_batch_that_brings_its_last_rows(
         settling = {table: state for table, state in row.tables.items() if state.state == "settling"}
         assert all(str(state.settles_at) in str(state.reason) for state in settling.values())
         assert not settling.keys() & read_as_of(spark, scene.lake.path, batch=row.epoch).keys()
-        source = read_source(spark, scene.config)
-        told = [verify_table(spark, scene.lake, row, table, source) for table in settling]
+        told = [verify(spark, scene.config, row, table) for table in settling]
         assert [(result.state, result.equal) for result in told] == [("settling", 0)] * len(settling)
         scene.check()
         scene.run([])

@@ -15,9 +15,10 @@ import pytest
 
 from headgate.config import parse_config
 from headgate.lake import Lake, LedgerRow, TableResult, find_row, verify_table
-from headgate.pipeline import Pipeline, read_source
+from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
 from tests.integration.beside import beside
+from tests.integration.verifying import comparer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,10 +94,6 @@ class Scene:
                 rows[row["id"]] = {**(old or {}), **{name: row[name] for name in COLUMNS if name not in absent}}
         return sorted(tuple(row.values()) for row in rows.values())
 
-    def verify(self, row: LedgerRow, newer: Any = lambda _: None) -> TableResult:
-        source = read_source(self.spark, self.config)
-        return verify_table(self.spark, self.lake, row, self.table, source, newer=newer)
-
 
 def _statement(choice: random.Random) -> str:
     one, n = choice.randrange(900), choice.randrange(1000)
@@ -128,9 +125,9 @@ def test_kept_rows_through_a_pipeline_beside_writers(
     assert scene.folded() == scene.source()
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
 def test_verify_beside_partial_images(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     """Rows that changed since with partial images are compared at later moments, wherever their keys have gone; no
     difference is missed, none is made up, and what cannot be decided is said.
@@ -149,7 +146,8 @@ def test_verify_beside_partial_images(
     scene.do("UPDATE t SET b = 'new' WHERE id IN (10, 18)", image="NOBLOB")
     scene.do("UPDATE t SET a = a + 1 WHERE id = 20", "INSERT INTO t (id) VALUES (1005)")
 
-    result = scene.verify(first)
+    with comparer(kind, spark, scene.config) as one:
+        result = verify_table(one, first, scene.table)
     assert differences(result) == {("different", 10), ("different", 20), ("only in target", 14), ("only in source", 15)}
     assert {key["id"] for key in result.undecided_keys} == {2, 4, 6, 8, 12, 16, 18, 26}
     assert (result.undecided, result.equal + result.undecided + 3) == (8, 400)
@@ -170,7 +168,8 @@ def test_verify_beside_partial_images(
             scene.do(*moves, image="MINIMAL")
         return rows[-1]
 
-    result = scene.verify(first, newer)
+    with comparer(kind, spark, scene.config) as one:
+        result = verify_table(one, first, scene.table, newer=newer)
     assert differences(result) == {
         ("different", 10), ("different", 20), ("only in target", 14), ("only in source", 15),
         ("different", 2), ("different", 1001),

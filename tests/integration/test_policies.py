@@ -11,9 +11,10 @@ from pyspark.sql.functions import expr
 from headgate import register
 from headgate.config import parse_config
 from headgate.errors import UnsupportedError
-from headgate.lake import Lake, find_row, verify_table
-from headgate.pipeline import Pipeline, read_source
+from headgate.lake import Lake
+from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
+from tests.integration.verifying import newest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +61,9 @@ def test_each_table_has_its_policies_on_both_roads_and_in_verify(
     Pipeline(config, spark).run(once=True)
 
     lake = Lake.at(str(tmp_path / "lake"))
-    row = find_row(spark, lake)
+    row = newest(spark, lake)
     for table in tables:
-        result = verify_table(spark, lake, row, table, read_source(spark, config))
+        result = verify(spark, config, row, table, without_spark=False)  # a VARIANT
         assert (result.equal, result.differences) == (6, 0), result
     own, plain = (
         spark.read.format("delta").load(lake.current(table)).withColumn("j", expr("to_json(j)")).orderBy("id").collect()

@@ -111,6 +111,8 @@ def test_verify_of_nothing_and_with_a_wrong_password(server: MySQLServer, runs: 
     (runs.lake / "_headgate" / "ledger").mkdir(parents=True)
     code, line = runs.run(url_of(server), command="verify", password="wrong-1")
     assert (code, "reader" in line) == (3, True)
+    code, line = runs.run(url_of(server), command="verify")
+    assert (code, "no pipeline has written there" in line) == (2, True)
 
 
 def test_no_such_host_or_port(runs: Runs) -> None:
@@ -317,8 +319,7 @@ def jvm_of(process: subprocess.Popen[str]) -> int | None:
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_jvm(server: MySQLServer, runs: Runs) -> None:
-    runs.config.write_text(CONFIG.format(url=url_of(server), tables="e.*", more="", lake=runs.lake))
-    (runs.lake / "_headgate" / "ledger").mkdir(parents=True)
+    runs.config.write_text(CONFIG.format(url=url_of(server), tables="e.*", more="", lake="hdfs://127.0.0.1:1/lake"))
     environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": PASSWORD}
     words = [sys.executable, "-m", "headgate.cli", "verify", str(runs.config)]
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:

@@ -42,6 +42,15 @@ def test_composite_keys_and_the_number_of_samples(spark: SparkSession) -> None:
     assert (result.only_source, len(result.samples)) == (30, 3)
 
 
+def test_a_key_that_the_target_has_twice(spark: SparkSession) -> None:
+    """Even if both rows are the source's."""
+    left = spark.createDataFrame([(1, "a"), (2, "b")], "id int, v string")
+    right = spark.createDataFrame([(1, "a"), (1, "a"), (2, "b"), (3, "c"), (3, "c")], "id int, v string")
+    result = compare("shop.t", left, right, ["id"])
+    assert (result.equal, result.only_source, result.only_target, result.different) == (2, 0, 3, 0)
+    assert sorted(sample.key["id"] for sample in result.samples) == [1, 3, 3]
+
+
 def test_rows_without_a_key_are_counted(spark: SparkSession) -> None:
     ddl, extra = "a int, b string", "a int, b string, added int"
     left = spark.createDataFrame([(1, "x", None)] * 3 + [(2, None, None)] * 2 + [(3, "z", None)], extra)

@@ -15,7 +15,8 @@ from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError
 from headgate.lake import Lake, LakeSupplier
-from headgate.lake._supplier import _kept, _opened, _Version
+from headgate.lake._supplier import _lacking, _opened, _read
+from headgate.lake._version import Part, TableVersion, rows_kept
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PlanGoneError
 
@@ -33,7 +34,7 @@ def test_a_table_of_any_name(tmp_path: Path, table: str) -> None:
     made.rename(path)
     old, new = _opened(str(path), 0), _opened(str(path), 1)
     assert len(old.parts) == 1
-    assert old.read(0, pa.schema([ROWS.schema.field("v"), ROWS.schema.field("id")])).equals(ROWS.select(["v", "id"]))
+    assert _read(old, 0, pa.schema([ROWS.schema.field("v"), ROWS.schema.field("id")])).equals(ROWS.select(["v", "id"]))
     assert len(new.parts) == 2
     with pytest.raises(TargetError, match="cannot be read"):
         _opened(str(path), 2)
@@ -46,12 +47,12 @@ def test_a_column_that_was_added(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), ROWS[:2].append_column("more", more), mode="append", schema_mode="merge")
     old, new = _opened(str(tmp_path), 0), _opened(str(tmp_path), 1)
     schema = ROWS.schema.append(pa.field("more", pa.int16()))
-    assert (old.lacks(schema), new.lacks(schema)) == (["more"], [])
-    found = [new.read(number, schema) for number in range(2)]
+    assert (_lacking(old, schema), _lacking(new, schema)) == (["more"], [])
+    found = [_read(new, number, schema) for number in range(2)]
     assert all(one.schema == schema for one in found)
     assert sorted((one["more"].to_pylist() for one in found), key=len) == [[4, None], [None] * 10]
     with pytest.raises(ValueError, match="more"):
-        new.read(min(range(2), key=lambda number: found[number].num_rows), _strict(schema))
+        _read(new, min(range(2), key=lambda number: found[number].num_rows), _strict(schema))
 
 
 def _strict(schema: pa.Schema) -> pa.Schema:
@@ -71,10 +72,10 @@ def test_a_column_of_another_type_is_lacking(tmp_path: Path) -> None:
     schema = pa.schema(fields)
     write_deltalake(str(tmp_path), schema.empty_table())
     version = _opened(str(tmp_path), 0)
-    assert version.lacks(schema) == []
+    assert _lacking(version, schema) == []
     others = fields[1:] + fields[:1]
     wrong = pa.schema([pa.field(field.name, other.type) for field, other in zip(fields, others, strict=True)])
-    assert version.lacks(wrong) == schema.names
+    assert _lacking(version, wrong) == schema.names
 
 
 def test_partitions_are_not_a_pipelines(tmp_path: Path) -> None:
@@ -91,17 +92,21 @@ def test_rows_that_a_deletion_vector_takes_away(tmp_path: Path, length: int) -> 
     vectors = pa.table(
         {"filepath": ["file:///x%20y/one.parquet"], "selection_vector": [[n not in (0, 2, 3) for n in range(length)]]}
     )
-    kept = _kept("t", frozenset({"one.parquet", "two.parquet"}), vectors)
-    version = _Version(str(tmp_path), {}, [("one.parquet", number, 4 * number) for number in range(3)], kept)
-    found = [version.read(number, ROWS.schema)["id"].to_pylist() for number in range(3)]
+    kept = rows_kept("t", frozenset({"one.parquet", "two.parquet"}), vectors)
+    parts = [Part("one.parquet", number, 4 * number, min(4, 10 - 4 * number)) for number in range(3)]
+    version = TableVersion(str(tmp_path), {}, ROWS.schema, {}, parts, kept)
+    assert version.rows == 7
+    found = [_read(version, number, ROWS.schema)["id"].to_pylist() for number in range(3)]
     assert found == [[1], [4, 5, 6, 7], [8, 9]]
+    few = [batch["id"].to_pylist() for batch in version.batches(parts, ["id"], rows=2)]
+    assert few == [[1], [], [4, 5], [6, 7], [8, 9]]
 
 
 @pytest.mark.parametrize("uris", [["/t/two.parquet"], ["/t/one.parquet", "/t/other/one.parquet"]])
 def test_a_deletion_vector_of_an_unknown_file_is_refused(uris: list[str]) -> None:
     vectors = pa.table({"filepath": uris, "selection_vector": [[True, False]] * len(uris)})
     with pytest.raises(TargetError, match="not among its own"):
-        _kept("t", frozenset({"one.parquet"}), vectors)
+        rows_kept("t", frozenset({"one.parquet"}), vectors)
 
 
 # --- the definition that a copy was written under

@@ -1,8 +1,12 @@
-"""How far a snapshot is, for a person at a terminal: a bar a table, on stderr."""
+"""How far a command is: a snapshot with a bar a table, on stderr; a comparison with one bar, or a line now and then."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -10,10 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-__all__ = ["SnapshotProgress"]
+from headgate.lake import duration
+
+__all__ = ["SnapshotProgress", "VerifyView", "verify_view"]
+
+log = logging.getLogger("headgate")
 
 _MOST_BARS = 20
 """Tables with a bar of their own; the others share one."""
+_LINE_SECONDS = 10.0
+"""Between two lines about one thing."""
 
 
 class SnapshotProgress:
@@ -62,3 +72,118 @@ class _Rows(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = f"  {task.speed:,.0f}/s" if task.speed else ""
         return Text(f"{task.completed:,.0f} rows{speed}", style="progress.data.speed")
+
+
+def verify_view() -> VerifyView:
+    """On a terminal a bar below the results, elsewhere plain lines in the log."""
+    if sys.stdout.isatty():
+        return _VerifyBar(Console())
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    log.setLevel(logging.INFO)
+    return VerifyView()
+
+
+class VerifyView:
+    """How far a comparison of tables is: a line in the log now and then. :meth:`add` may be called from any thread.
+
+    A table's rows are those of both sides, which have about as many.
+
+    :param clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._estimates: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._done = 0
+        self._begun = self._told = clock()
+
+    def begins(self, estimates: Mapping[str, int]) -> None:
+        """The tables, and about how many rows they have."""
+        self._estimates = dict(estimates)
+        self._begun = self._told = self._clock()
+        self._moved()
+
+    def add(self, table: str, rows: int) -> None:
+        """So many more rows of a table were read, on either side."""
+        with self._lock:
+            self._read[table] = self._read.get(table, 0) + rows
+            self._moved()
+
+    def done(self, table: str) -> None:
+        """A table has been compared."""
+        with self._lock:
+            self._done += 1
+            self._estimates[table] = self._read.get(table, 0) // 2
+            self._moved()
+
+    def print(self, lines: Iterable[str]) -> None:
+        """Print lines of the result."""
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
+    def tell(self, text: str) -> None:
+        """Something else to know."""
+        log.info(text)
+
+    def _moved(self) -> None:
+        now = self._clock()
+        if now - self._told >= _LINE_SECONDS:
+            self._told = now
+            rate = self.rows / (now - self._begun)
+            left = f", {duration((self.rows_estimate - self.rows) / rate)} left" if rate else ""
+            self.tell(f"{self.tables}, {self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s{left}")
+
+    @property
+    def tables(self) -> str:
+        """``3 of 40 tables``"""
+        return f"{self._done} of {len(self._estimates)} tables"
+
+    @property
+    def rows(self) -> int:
+        """Rows compared so far."""
+        return sum(self._read.values()) // 2
+
+    @property
+    def rows_estimate(self) -> int:
+        """About how many rows there are: of tables that are done exactly, of others no fewer than were read."""
+        return sum(max(rows, self._read.get(table, 0) // 2) for table, rows in self._estimates.items())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+
+class _VerifyBar(VerifyView):
+    """The same as a bar, which stays below everything that is printed and is gone at the end."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(), _Rows(), TimeRemainingColumn(),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._bar = self._progress.add_task("", total=None)
+
+    def print(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.tell(line)
+
+    def tell(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _moved(self) -> None:
+        self._progress.update(self._bar, description=self.tables, completed=self.rows, total=max(1, self.rows_estimate))
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

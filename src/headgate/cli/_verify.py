@@ -1,9 +1,18 @@
-"""``headgate verify``: prove that the lake holds what the source holds, while writers run."""
+"""``headgate verify``: prove that the lake holds what the source holds, while writers run.
+
+The tables of a local lake are compared in threads, several at a time and the large ones in parts, and their results
+are printed in the order of their names. Spark, whose start alone takes longer than most lakes take to compare, is
+started for what needs it: tables that say so, and lakes elsewhere.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,8 +23,9 @@ from headgate.cli._common import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headgate.cli._progress import VerifyView
     from headgate.config import PipelineConfig
-    from headgate.lake import Lake, LedgerRow, TableResult
+    from headgate.lake import Comparer, LedgerRow, TableResult
 
 __all__ = ["verify"]
 
@@ -34,13 +44,17 @@ def verify(
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. Exit code 1 tells that
     something differs, or that a table is stopped or waits to be read again.
 
+    Tables in a folder of this machine are compared in threads, in memory that does not grow with them. Spark is started
+    for tables that need it (with VARIANT columns, for example; the reason is printed) and for lakes elsewhere.
+
     Beside sessions with partial row images (binlog_row_image MINIMAL or NOBLOB) some rows cannot be compared as of that
     set, because they have changed since and nothing tells what they were. They are compared as of the batches that the
     pipeline commits meanwhile, so let it run. Rows that change too often for that are named, and end with exit code 1.
     """
+    from headgate.cli._progress import verify_view
     from headgate.config import load_config
     from headgate.errors import ConfigError
-    from headgate.lake import Lake, find_row
+    from headgate.lake import Lake
     from headgate.mysql import Connection
     from headgate.pipeline import connection_settings
 
@@ -48,94 +62,149 @@ def verify(
     if "current" not in config.target.mode:
         raise ConfigError("verify compares current tables, and target.mode has none")
     lake = Lake.at(config.target.path or "")
-    if lake.is_local and not Path(lake.ledger).is_dir():  # told before Spark starts
+    if lake.is_local and not Path(lake.ledger).is_dir():  # told before the server is asked for anything
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     Connection.open(connection_settings(config)).close()  # a wrong password, too
-    spark = start_spark(f"verify {config.name}", config.spark, quiet="spark.log.level" not in config.spark)
+    session = _Session(config)
     try:
-        row = find_row(spark, lake)
-        results = []
-        for table in sorted(row.tables):
-            result, row = _verified(spark, config, row, table, samples)
-            _print(result, row.gtid)
-            results.append(result)
+        with verify_view() as view, closing(_Verification(config, session, view, samples).results()) as found:
+            results = []
+            for result, row in found:
+                view.done(result.table)
+                view.print(_lines(result, row.gtid))
+                results.append(result)
     finally:
-        spark.stop()
+        session.stop()
     return _conclude(results)
 
 
-def _verified(
-    spark: SparkSession, config: PipelineConfig, row: LedgerRow, table: str, samples: int
-) -> tuple[TableResult, LedgerRow]:
-    """The result for a table, and the ledger row it holds for; a newer one where ``row`` is too old to be read."""
-    from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
-    from headgate.lake import Lake, TableResult, verify_table
-    from headgate.pipeline import find_error, read_source
+class _Session:
+    """A Spark session, started when it is first asked for."""
 
-    lake = Lake.at(config.target.path or "")
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+        self._spark: SparkSession | None = None
 
-    def newer(row: LedgerRow) -> LedgerRow | None:
-        return _newer_row(spark, lake, row)
+    def __call__(self) -> SparkSession:
+        if self._spark is None:
+            settings = self._config.spark
+            self._spark = start_spark(f"verify {self._config.name}", settings, quiet="spark.log.level" not in settings)
+        return self._spark
 
-    for _ in range(_TRIES):
-        try:
-            return verify_table(spark, lake, row, table, read_source(spark, config), samples=samples, newer=newer), row
-        except Exception as error:
-            cause = error if isinstance(error, HeadgateError) else find_error(str(error))
-            passing = isinstance(cause, (ChunkRetryError, SchemaChangedError))
-            found = _newer_row(spark, lake, row, wait=passing)
-            if found is not None:
-                row = found
-                continue
-            if cause is None:
+    def stop(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+
+class _Verification:
+    """All tables of a lake."""
+
+    def __init__(self, config: PipelineConfig, session: _Session, view: VerifyView, samples: int) -> None:
+        from headgate.lake import Lake
+        from headgate.pipeline import read_source
+
+        self._lake = Lake.at(config.target.path or "")
+        self._source = read_source(config)
+        self._session, self._view, self._samples = session, view, samples
+
+    def results(self) -> Generator[tuple[TableResult, LedgerRow], None, None]:
+        """Each table's result, and the ledger row it holds for, in the order of their names."""
+        from headgate.lake import ArrowComparer, NeedsSparkError, Workers
+
+        self._row = self._newest()  # perhaps too old to be read, when a table's turn comes; then it is replaced
+        tables = sorted(self._row.tables)
+        self._view.begins({**dict.fromkeys(tables, 0), **self._source.estimates(tables)})
+        if not self._lake.is_local:
+            for table in tables:
+                yield self._by_spark(table)
+            return
+        threads = os.cpu_count() or 1
+        with Workers(threads) as flows, Workers(threads) as readers:
+            arrow = ArrowComparer(self._lake, self._source, readers, samples=self._samples, on_rows=self._view.add)
+            found = [(table, flows.submit(partial(self._verified, arrow, table))) for table in tables]
+            for table, result in found:
+                try:
+                    yield result.result()
+                except NeedsSparkError as reason:
+                    self._view.tell(f"{table} is compared by Spark: {reason}")
+                    yield self._by_spark(table)
+
+    def _by_spark(self, table: str) -> tuple[TableResult, LedgerRow]:
+        from headgate.lake import SparkComparer
+
+        comparer = SparkComparer(self._session(), self._lake, self._source, samples=self._samples)
+        return self._verified(comparer, table)
+
+    def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
+        """The result for a table, and the ledger row it holds for; a newer one where the known one is too old."""
+        from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
+        from headgate.lake import NeedsSparkError, TableResult, verify_table
+        from headgate.pipeline import find_error
+
+        row = self._row
+        for _ in range(_TRIES):
+            try:
+                return verify_table(comparer, row, table, newer=self._newer_row), row
+            except NeedsSparkError:
                 raise
-            if isinstance(cause, ChunkRetryError):
-                return TableResult(table, "undecided", remark=cause.message), row
-            raise cause from error
-    return TableResult(table, "undecided", remark=f"it was disturbed at each of {_TRIES} tries"), row
+            except Exception as error:
+                cause = error if isinstance(error, HeadgateError) else find_error(str(error))
+                passing = isinstance(cause, (ChunkRetryError, SchemaChangedError))
+                found = self._newer_row(row, wait=passing)
+                if found is not None:
+                    self._row = row = found
+                    continue
+                if cause is None:
+                    raise
+                if isinstance(cause, ChunkRetryError):
+                    return TableResult(table, "undecided", remark=cause.message), row
+                raise cause from error
+        return TableResult(table, "undecided", remark=f"it was disturbed at each of {_TRIES} tries"), row
+
+    def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
+        """The newest ledger row, if it is newer than this one; may wait for it while the pipeline runs."""
+        from headgate.lake import Inbox, read_status
+
+        deadline = time.monotonic() + _NEXT_BATCH_SECONDS
+        while True:
+            status = read_status(Inbox(self._lake.inbox))
+            alive = wait and status is not None and status.is_alive()
+            found = self._newest()
+            if found.epoch > row.epoch:
+                return found
+            if not alive or time.monotonic() > deadline:
+                return None
+            time.sleep(1)
+
+    def _newest(self) -> LedgerRow:
+        from headgate.lake import find_row, newest_row
+
+        return newest_row(self._lake) if self._lake.is_local else find_row(self._session(), self._lake)
 
 
-def _newer_row(spark: SparkSession, lake: Lake, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
-    """The newest ledger row, if it is newer than this one; may wait for it while the pipeline runs."""
-    from headgate.lake import Inbox, find_row, read_status
-
-    deadline = time.monotonic() + _NEXT_BATCH_SECONDS
-    while True:
-        status = read_status(Inbox(lake.inbox))
-        alive = wait and status is not None and status.is_alive()
-        found = find_row(spark, lake)
-        if found.epoch > row.epoch:
-            return found
-        if not alive or time.monotonic() > deadline:
-            return None
-        time.sleep(1)
-
-
-def _print(result: TableResult, gtid: str) -> None:
-    write = sys.stdout.write
+def _lines(result: TableResult, gtid: str) -> Iterator[str]:
     if result.state != "live":
-        write(f"{result.table}: {result.state}: {result.remark}\n")
+        yield f"{result.table}: {result.state}: {result.remark}"
         return
     total = result.equal + result.different + result.only_source
     later = f" ({result.later:,} of them as of {result.later_gtid} or before)" if result.later else ""
     if not result.differences:
-        write(f"{result.table}: {total:,} rows, equal as of {gtid}{later}\n")
+        yield f"{result.table}: {total:,} rows, equal as of {gtid}{later}"
     else:
-        write(
+        yield (
             f"{result.table}: {total:,} rows as of {gtid}{later}: {result.only_source:,} only in source, "
-            f"{result.only_target:,} only in target, {result.different:,} different\n"
+            f"{result.only_target:,} only in target, {result.different:,} different"
         )
     for sample in result.samples:
         values = "; ".join(f"{name}: source {a!r}, target {b!r}" for name, (a, b) in sample.columns.items())
         copies = (
             "" if sample.copies is None else f" ({sample.copies[0]} in the source, {sample.copies[1]} in the target)"
         )
-        write(f"  {sample.kind}: {_text(sample.key)}{': ' if values else ''}{values}{copies}\n")
+        yield f"  {sample.kind}: {_text(sample.key)}{': ' if values else ''}{values}{copies}"
     if result.undecided:
         reason = result.remark or "they changed, with partial row images, each time they were compared"
-        write(f"  {result.undecided:,} more rows could not be compared: {reason}\n")
-        for key in result.undecided_keys:
-            write(f"  undecided: {_text(key)}\n")
+        yield f"  {result.undecided:,} more rows could not be compared: {reason}"
+        yield from (f"  undecided: {_text(key)}" for key in result.undecided_keys)
 
 
 def _text(key: dict[str, Any]) -> str:

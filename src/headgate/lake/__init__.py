@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, spark_schema
@@ -15,6 +17,7 @@ from headgate.lake._ledger import (
     find_row,
     ledger_notifications,
     ledger_rows,
+    newest_row,
     read_as_of,
 )
 from headgate.lake._notifications import TableChannel
@@ -33,7 +36,12 @@ from headgate.lake._status import (
     read_status,
 )
 from headgate.lake._supplier import LakeSupplier
-from headgate.lake._verify import Difference, TableResult, compare, verify_table
+from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
+from headgate.lake._verify_spark import SparkComparer, compare
+from headgate.lake._workers import StoppedError, Workers
+
+if TYPE_CHECKING:
+    from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
     "KEY",
@@ -41,8 +49,10 @@ __all__ = [
     "STATUS_FILE",
     "TABLE",
     "TABLE_STATES",
+    "ArrowComparer",
     "BatchStatus",
     "CheckpointTable",
+    "Comparer",
     "DeltaPath",
     "Difference",
     "Inbox",
@@ -52,14 +62,19 @@ __all__ = [
     "Ledger",
     "LedgerRow",
     "Marker",
+    "NeedsSparkError",
     "RecentBatch",
+    "SourceTables",
+    "SparkComparer",
     "Status",
+    "StoppedError",
     "TableChannel",
     "TableCheckpoint",
     "TableResult",
     "TableState",
     "TableStatus",
     "WarningStatus",
+    "Workers",
     "append",
     "append_frame",
     "append_rows",
@@ -73,6 +88,7 @@ __all__ = [
     "forget_position",
     "ledger_notifications",
     "ledger_rows",
+    "newest_row",
     "pid_namespace",
     "read_as_of",
     "read_status",
@@ -80,3 +96,12 @@ __all__ = [
     "split_table",
     "verify_table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs numba is loaded when it is asked for: most users of this room do not compare tables."""
+    if name != "ArrowComparer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headgate.lake import _verify_arrow
+
+    return _verify_arrow.ArrowComparer

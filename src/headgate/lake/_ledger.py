@@ -21,7 +21,9 @@ exist exactly if the batch does; whoever delivers them finds here what is still 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.control import Notification, OpenSnapshots
@@ -29,6 +31,7 @@ from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
 from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, spark_schema
 from headgate.lake._layout import Lake
+from headgate.lake._version import newest_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,6 +47,7 @@ __all__ = [
     "find_row",
     "ledger_notifications",
     "ledger_rows",
+    "newest_row",
     "read_as_of",
 ]
 
@@ -193,22 +197,34 @@ class Ledger:
 
 def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
     """The newest ``limit`` rows of a ledger, newest first."""
-    return [_row(value) for value in frame.orderBy(frame["epoch"].desc()).limit(limit).collect()]
+    values = frame.orderBy(frame["epoch"].desc()).limit(limit).collect()
+    return [_row(value.asDict(recursive=True)) for value in values]
 
 
-def _row(value: Any) -> LedgerRow:
-    states = [TableState(**{**item.asDict(), "images": item["images"] or 0}) for item in value["tables"]]
-    by_name = {state.table: state for state in states}
-    more = value.asDict()
-    opened = more.get("snapshots")
+def newest_row(lake: Lake) -> LedgerRow:
+    """The newest ledger row of a local lake, without Spark.
+
+    :raises ConfigError: there is none.
+    """
+    if not (Path(lake.ledger) / "_delta_log").is_dir():
+        raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
+    rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
+    if not rows.num_rows:
+        raise ConfigError(f"the ledger at {lake.path} has no batch yet")
+    return _row(rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0])
+
+
+def _row(value: Mapping[str, Any]) -> LedgerRow:
+    states = [TableState(**{**item, "images": item["images"] or 0}) for item in value["tables"]]
+    opened = value.get("snapshots")
     return LedgerRow(
         value["batch_id"],
         value["epoch"],
         value["gtid"],
         value["committed_at"],
-        by_name,
+        {state.table: state for state in states},
         OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
-        _told(more.get("notifications")),
+        _told(value.get("notifications")),
     )
 
 

@@ -13,8 +13,7 @@ what an ALTER did to them. So a bootstrap waits until the pipeline has come to t
 the row names none (of an earlier headgate; of a table to which columns were added and that was not written since) only
 the types of the copy's columns are compared.
 
-No Spark is needed: delta-rs reads the tables' logs and deletion vectors, pyarrow their files. Tables whose readers have
-to know more than that (column mapping) are refused.
+No Spark is needed (``_version``); tables whose readers have to know more than that module does are refused.
 
 The relay and its kernels are loaded where they are needed: other users of this room have no use for them.
 """
@@ -22,35 +21,24 @@ The relay and its kernels are loaded where they are needed: other users of this 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import lru_cache
-from itertools import accumulate
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, LocalFileSystem
 
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.lake._layout import Lake
+from headgate.lake._version import TableVersion, newest_rows, open_version
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from deltalake.schema import DataType
-
     from headgate._policies import Policies
     from headgate.catalog import TableDef
     from headgate.mysql import ConnectionSettings
     from headgate.relay import Beginning, LogicalSource, Rows
 
 __all__ = ["LakeSupplier"]
-
-_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz"})
-"""What readers of a table may have to know."""
 
 
 class LakeSupplier:
@@ -82,14 +70,10 @@ class LakeSupplier:
 
     def _newest(self) -> dict[str, Any]:
         """The ledger's newest row, by the statistics of its files: each holds a row or a few."""
-        with _table(self._lake.ledger) as table:
-            files = pa.table(table.get_add_actions(flatten=True))
-        if not files.num_rows:
+        rows = newest_rows(self._lake.ledger, "epoch", ("epoch", "gtid", "tables")).to_pylist()
+        if not rows:
             raise TargetError(f"the ledger at {self._lake.path} has no batch yet")
-        last = files.sort_by([("max.epoch", "descending")])["path"][0].as_py()
-        with _parquet(f"{self._lake.ledger}/{last}") as file:
-            rows = file.read(columns=["epoch", "gtid", "tables"])
-        return max(rows.to_pylist(), key=lambda row: int(row["epoch"]))
+        return max(rows, key=lambda row: int(row["epoch"]))
 
     def plan(
         self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
@@ -129,7 +113,7 @@ class LakeSupplier:
         if self._misfit(source, token, table, schema):
             self._wait(source, table, schema)
         try:
-            columns = self._version(source, token).read(part["part"], schema)
+            columns = _read(self._version(source, token), part["part"], schema)
         except ValueError as error:
             raise UnsupportedError(f"the copy cannot be read as the table: {error}", table=source.table) from None
         return Rows(table, columns) if columns.num_rows else None
@@ -139,7 +123,7 @@ class LakeSupplier:
 
         :param schema: the definition's columns.
         """
-        lacking = self._version(source, token).lacks(schema)
+        lacking = _lacking(self._version(source, token), schema)
         if lacking:
             return (
                 f"does not have the table's columns {', '.join(lacking)}: either its pipeline has not come to an ALTER "
@@ -164,7 +148,7 @@ class LakeSupplier:
             raise PlanGoneError(f"the copy of {source.table} has got the table's definition since its bootstrap began")
         raise ChunkRetryError(f"the copy in the lake {misfit}", table=source.table)
 
-    def _version(self, source: LogicalSource, token: Mapping[str, Any]) -> _Version:
+    def _version(self, source: LogicalSource, token: Mapping[str, Any]) -> TableVersion:
         version = token["versions"].get(source.table)
         if version is None:
             raise SnapshotRefusedError(
@@ -174,125 +158,48 @@ class LakeSupplier:
         return _opened(self._lake.current(source.table), int(version))
 
 
-@dataclass(frozen=True)
-class _Version:
-    """A version of a table."""
-
-    path: str
-    columns: Mapping[str, DataType]
-    parts: list[tuple[str, int, int]]
-    """Row groups: the file's name, the group's number, the file's rows before it."""
-    kept: Mapping[str, pa.BooleanArray]
-    """Of files with deletion vectors, by name: which of their rows are there."""
-
-    def lacks(self, schema: pa.Schema) -> list[str]:
-        """Names of columns that are not here, or are of another type."""
-        from deltalake import Schema
-
-        wanted = Schema.from_arrow(schema).fields
-        return [field.name for field in wanted if self.columns.get(field.name) != field.type]
-
-    def read(self, number: int, schema: pa.Schema) -> pa.Table:
-        """The rows of a part.
-
-        :param schema: columns that the version does not lack; its files may.
-        :raises PlanGoneError: its file is gone.
-        :raises ValueError: a column holds NULL and must not.
-        """
-        from headgate.relay import PlanGoneError
-
-        if number >= len(self.parts):
-            raise PlanGoneError("the copy has not the parts that it had")
-        name, group, before = self.parts[number]
-        with _parquet(f"{self.path}/{name}") as file:
-            there = {*file.schema_arrow.names}
-            found = file.read_row_group(group, columns=[one for one in schema.names if one in there])
-        columns = [found[one.name] if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]
-        rows = pa.table(columns, names=schema.names).cast(schema)
-        kept = self.kept.get(name)
-        if kept is None:
-            return rows
-        chosen = kept.slice(before, rows.num_rows)
-        rest = pa.repeat(True, rows.num_rows - len(chosen))  # a vector may end with the last row that it takes away
-        return rows.filter(pa.concat_arrays([chosen, rest]))
-
-
-@contextmanager
-def _parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """:raises PlanGoneError: the file is gone."""
-    from headgate.relay import PlanGoneError
-
-    try:
-        system, path = (LocalFileSystem(), uri) if uri.startswith("/") else FileSystem.from_uri(uri)
-        with pq.ParquetFile(path, filesystem=system, coerce_int96_timestamp_unit="us") as file:
-            yield file
-    except FileNotFoundError as error:
-        raise PlanGoneError(f"the copy was vacuumed: {error}") from None
-
-
-@contextmanager
-def _table(path: str, version: int | None = None) -> Iterator[DeltaTable]:
-    """A version of the table at a path, or the newest one.
-
-    delta-rs takes ``%2E`` in a local path for a dot, and tables lie in folders with such names: it gets a folder of
-    links to the log and the deletion vectors.
-
-    :raises TargetError: it cannot be read.
-    """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    with ExitStack() as stack:
-        there = path
-        try:
-            if path.startswith("/"):
-                there = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
-                _link(Path(path), Path(there))
-            yield DeltaTable(there, version=version)
-        except (DeltaError, OSError) as error:
-            raise TargetError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
-
-
-def _link(table: Path, to: Path) -> None:
-    """All that the table has but its rows."""
-    for entry in table.iterdir() if table.is_dir() else ():
-        if entry.suffix != ".parquet":
-            (to / entry.name).symlink_to(entry, target_is_directory=entry.is_dir())
-
-
 @lru_cache(maxsize=64)
-def _opened(path: str, version: int) -> _Version:
+def _opened(path: str, version: int) -> TableVersion:
     """A version of the table at a path.
 
     :raises TargetError: it cannot be read; PlanGoneError: it is gone.
     """
-    with _table(path, version) as table:
-        unknown = {*(table.protocol().reader_features or ())} - _FEATURES
-        if unknown:
-            raise TargetError(f"{path} asks its readers for {', '.join(sorted(unknown))}")
-        names = sorted(pa.table(table.get_add_actions())["path"].to_pylist())
-        vectors = pa.table(table.deletion_vectors())
-        columns = {field.name: field.type for field in table.schema().fields}
-    if any("/" in name or "%" in name for name in names):
-        raise TargetError(f"{path} has files elsewhere than in its folder, as no table of a pipeline has")
-    kept = _kept(path, frozenset(names), vectors)
-    parts = []
-    for name in names:
-        with _parquet(f"{path}/{name}") as file:
-            counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-        befores = accumulate(counts, initial=0)
-        parts += [(name, number, before) for number, before in zip(range(len(counts)), befores, strict=False)]
-    return _Version(path, columns, parts, kept)
+    with _vacuumed():
+        return open_version(path, version)
 
 
-def _kept(path: str, names: frozenset[str], vectors: pa.Table) -> dict[str, pa.BooleanArray]:
-    """The deletion vectors by the names of their files.
+@contextmanager
+def _vacuumed() -> Iterator[None]:
+    """:raises PlanGoneError: a file is gone."""
+    from headgate.relay import PlanGoneError
 
-    :param vectors: ``filepath`` (string, a URI or a path), ``selection_vector`` (list<bool>), as delta-rs has them.
-    :raises TargetError: one is of a file that the table has not: its rows would come back.
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise PlanGoneError(f"the copy was vacuumed: {error}") from None
+
+
+def _lacking(version: TableVersion, schema: pa.Schema) -> list[str]:
+    """Names of columns that a version does not have, or has of another type."""
+    from deltalake import Schema
+
+    wanted = Schema.from_arrow(schema).fields
+    return [field.name for field in wanted if version.columns.get(field.name) != field.type]
+
+
+def _read(version: TableVersion, number: int, schema: pa.Schema) -> pa.Table:
+    """The rows of a part.
+
+    :param schema: columns that the version does not lack; its files may.
+    :raises PlanGoneError: its file is gone.
+    :raises ValueError: a column holds NULL and must not.
     """
-    uris, rows = vectors["filepath"].to_pylist(), vectors["selection_vector"]
-    kept = {uri.rpartition("/")[2]: rows[number].values for number, uri in enumerate(uris)}
-    if len(kept) < len(uris) or not kept.keys() <= names:
-        raise TargetError(f"{path} has deletion vectors of files that are not among its own: {', '.join(uris)}")
-    return kept
+    from headgate.relay import PlanGoneError
+
+    if number >= len(version.parts):
+        raise PlanGoneError("the copy has not the parts that it had")
+    with _vacuumed():
+        found = version.group(version.parts[number], schema.names)
+    there = {*found.column_names}
+    columns = [found[one.name] if one.name in there else pa.nulls(found.num_rows, one.type) for one in schema]
+    return pa.table(columns, names=schema.names).cast(schema)

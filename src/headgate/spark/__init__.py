@@ -1,9 +1,21 @@
-"""Spark's side: the ``mysql-cdc`` data source. Needs PySpark; import it only where Spark is meant."""
+"""Spark's side: the ``mysql-cdc`` data source. PySpark is loaded when a name that needs it is asked for."""
+
+from typing import TYPE_CHECKING, Any
 
 from headgate.spark._control import ControlFolder
 from headgate.spark._options import OPTION_NAMES, Options
 from headgate.spark._past import PastTables
 from headgate.spark._planner import Planner
-from headgate.spark._source import MySQLCDCDataSource, register
+
+if TYPE_CHECKING:
+    from headgate.spark._source import MySQLCDCDataSource, register
 
 __all__ = ["OPTION_NAMES", "ControlFolder", "MySQLCDCDataSource", "Options", "PastTables", "Planner", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in {"MySQLCDCDataSource", "register"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headgate.spark import _source
+
+    return getattr(_source, name)

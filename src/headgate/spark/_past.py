@@ -1,4 +1,5 @@
-"""Source tables as they were at a GTID set: whole, as Spark frames; some rows of one; which keys became which.
+"""Source tables as they were at a GTID set: whole, in parts that can be read at the same time or as Spark frames; some
+rows of one; which keys became which.
 
 For who compares a copy with its source (``headgate.lake``). Rows are turned back to the set, whatever the pipeline does
 with rows that change while it reads them. Where partial row images (``binlog_row_image`` MINIMAL or NOBLOB) leave
@@ -8,53 +9,114 @@ something out that nobody knows, a column ``_absent`` says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.spark._control import ControlFolder
 from headgate.spark._options import Options
-from headgate.spark._source import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.catalog import TableDef
+    from headgate.catalog import TableDef, TableStats
+    from headgate.offsets import Hint
+    from headgate.spark._server import MySQLServer
+    from headgate.spark._tasks import Task
 
 __all__ = ["PastTables"]
 
 Key = tuple[Any, ...]
+Read = Callable[[], Iterator[pa.RecordBatch]]
+
+_PART_BYTES = 64 << 20
+"""Bytes of a chunk, as the server stores its rows: whoever reads a chunk has all of it in memory for a moment."""
 
 
 class PastTables:
     """Reads tables of one source.
 
     :param options: those of the Spark source, but ``table``, ``as_of``, ``meta``, ``window`` and ``partial_rows``.
+    :param control: where a pipeline writes down how far it has read the log; its position saves the server the search
+        for a GTID set in its log, once for each part.
     """
 
-    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
-        register(spark)
-        self._spark = spark
+    def __init__(self, options: Mapping[str, str], control: ControlFolder | None = None) -> None:
         self._options = {**options, "meta": "false", "partial_rows": "tell"}
+        self._control = control
+        self._stats: dict[str, TableStats] = {}
 
-    def __call__(self, table: str, gtid: str) -> DataFrame:
+    def estimates(self, tables: Sequence[str]) -> dict[str, int]:
+        """About how many rows tables have, by the server's estimate; without those that are not there."""
+        from headgate.catalog import exact_patterns
+
+        if tables:
+            with self._server(self._parsed(tables[0])) as server:
+                self._stats |= server.tables(exact_patterns(tables))
+        return {name: self._stats[name].rows for name in tables if name in self._stats}
+
+    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
         """A table's own columns as of ``gtid``, which the server has executed, and ``_absent``."""
-        reader = self._spark.read.format("mysql-cdc").options(**self._options)
+        from headgate.spark._source import register
+
+        register(spark)
+        reader = spark.read.format("mysql-cdc").options(**self._options)
         return reader.option("table", table).option("as_of", gtid).load()
 
+    def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Read]]:
+        """The same in Arrow: the columns, and what reads the rows, each a part of them. Parts may be read at the same
+        time, and again; each holds a chunk of the table in memory.
+        """
+        from headgate.spark._planner import Planner
+        from headgate.spark._rows import existing, typed_fields
+        from headgate.spark._tasks import pack
+
+        options = self._parsed(table)
+        if table not in self._stats:
+            self.estimates([table])
+        options = replace(options, chunk_rows=_chunk_rows(options.chunk_rows, self._stats.get(table)))
+        with self._server(options) as server:
+            known = existing(server.definition(table), table)
+            offset, chunks = Planner(options, server, None).everything(gtid)
+            tasks = pack(offset, chunks, options.chunk_rows)
+            hint = self._hint(server, tasks[0].server_uuid, gtid) if tasks else None
+        schema = pa.schema(typed_fields(known, options.policies, meta=False, tell=True))
+        return schema, [partial(_rows, options, replace(task, hint=hint), schema) for task in tasks]
+
+    def _hint(self, server: MySQLServer, server_uuid: str, gtid: str) -> Hint | None:
+        """Where the pipeline stood in this server's log when it had this set or less, as long as the file is there."""
+        from headgate.gtid import GtidSet
+        from headgate.offsets import Hint
+
+        found = self._control.hint() if self._control is not None else None
+        if found is None or found["server_uuid"] != server_uuid:
+            return None
+        hint = Hint(server_uuid, str(found["file"]), int(found["pos"]))
+        if not GtidSet.parse(str(found["gtid"])) <= GtidSet.parse(gtid):
+            return None
+        return hint if hint.pos <= dict(server.log_files()).get(hint.file, 0) else None
+
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
-        """Keys out of Spark in the form that :meth:`rows` and :meth:`moves` speak of."""
+        """Keys out of rows in the form that :meth:`rows` and :meth:`moves` speak of."""
         schema = self._key_schema(self._table(table))
         return _tuples(keys.select(schema.names).cast(schema))
 
-    def rows(self, table: str, gtid: str, keys: list[Key]) -> DataFrame:
-        """Some rows, as :meth:`__call__` gives them; perhaps others beside them.
+    def key_table(self, table: str, keys: list[Key]) -> pa.Table:
+        """And back."""
+        schema = self._key_schema(self._table(table))
+        columns = zip(*keys, strict=True) if keys else [()] * len(schema)
+        return pa.table([pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)], schema)
+
+    def rows(self, table: str, gtid: str, keys: list[Key]) -> pa.Table:
+        """Some rows, with the columns that :meth:`parts` names; perhaps others beside them.
 
         :raises ChunkRetryError: the table was altered since ``gtid``, so nobody can tell its rows then.
         :raises ServerSettingError: the server lacks a setting that exactness rests on.
         """
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
         from headgate.catalog import exact_patterns
         from headgate.errors import ChunkRetryError
         from headgate.gtid import GtidSet
@@ -68,28 +130,18 @@ class PastTables:
         with Connection.open(settings) as connection:
             gtids = options.watermark != "signal-table"
             uuid = check_settings(connection, exact_patterns([table]), gtids=gtids).server_uuid
-        fields = typed_fields(known, options.policies, meta=False, tell=True)
-        spark_schema = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
-        schema = to_arrow_schema(spark_schema, timezone="UTC")
+        schema = pa.schema(typed_fields(known, options.policies, meta=False, tell=True))
         found = []
         for item in read_chunks(
             settings, [Chunk(table, 0, None, None)], executed=GtidSet.parse(gtid), server_uuid=uuid, epoch=0,
             planned_us=time.time_ns() // 1000, policies=options.policies, partial="tell",
-            only=self._key_table(known, keys),
+            only=self.key_table(table, keys),
         ):  # fmt: skip
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
             if isinstance(item, ImageBatch):
                 found.append(typed_batch(item, schema, options.images, tell=True))
-        return self._spark.createDataFrame(pa.Table.from_batches(found, schema), spark_schema)
-
-    def key_frame(self, table: str, keys: list[Key]) -> DataFrame:
-        """The keys as a frame."""
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-        found = self._key_table(self._table(table), keys)
-        schema = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
-        return self._spark.createDataFrame(found.cast(to_arrow_schema(schema, timezone="UTC")), schema)
+        return pa.Table.from_batches(found, schema)
 
     def moves(self, table: str, start: str, end: str) -> Iterator[tuple[Key, Key]]:
         """The changes of keys in the transactions of ``end`` that are not in ``start``, in the order of the log.
@@ -126,10 +178,32 @@ class PastTables:
         fields = {field.name: field for field in TableCodec(table, self._parsed(table.full_name).policies).fields}
         return pa.schema([fields[name].remove_metadata() for name in table.key_names])
 
-    def _key_table(self, table: TableDef, keys: list[Key]) -> pa.Table:
-        schema = self._key_schema(table)
-        columns = zip(*keys, strict=True) if keys else [()] * len(schema)
-        return pa.table([pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)], schema)
+    @contextmanager
+    def _server(self, options: Options) -> Iterator[MySQLServer]:
+        """The server as a planner sees it; its connection is closed at the end."""
+        from headgate.spark._relayed import server_of
+
+        server = server_of(options)
+        try:
+            yield server
+        finally:
+            server.drop()
+
+
+def _chunk_rows(wanted: int, stats: TableStats | None) -> int:
+    """Rows of a chunk: fewer than wanted where they are so wide that they would be more than ``_PART_BYTES``."""
+    if stats is None or not stats.rows:
+        return wanted
+    return max(1, min(wanted, _PART_BYTES * stats.rows // max(1, stats.data_bytes)))
+
+
+def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from headgate.spark._rows import typed_rows
+
+    yield from typed_rows(
+        options.settings(), task, str(options.table), schema, images=options.images, policies=options.policies,
+        locks=options.locks(initial=task.initial), partial_rows="tell",
+    )  # fmt: skip
 
 
 def _moves(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[Key, Key]]:

@@ -45,6 +45,7 @@ __all__ = [
     "CARRIER",
     "META",
     "carrier_rows",
+    "existing",
     "find_table",
     "read_task",
     "schema_json",
@@ -521,7 +522,14 @@ def find_table(settings: ConnectionSettings, name: str) -> TableDef:
 
     :raises ConfigError: it does not exist, or cannot be seen.
     """
-    table = _table_now(settings, name)
+    return existing(_table_now(settings, name), name)
+
+
+def existing(table: TableDef | None, name: str) -> TableDef:
+    """The table, if there is one.
+
+    :raises ConfigError: there is none.
+    """
     if table is not None:
         return table
     raise ConfigError(f"no table {name}: check the name (letter case counts) and that the user may SELECT from it")

@@ -1,0 +1,253 @@
+"""The comparison by Spark: any lake that a session can read, any type, however many rows differ.
+
+The source is read by the batch source, the target as of its version. Rows meet in one full outer join by key. If the
+target has a key twice, its rows are numbered, and the second one meets nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from headgate._names import quote_name
+from headgate.lake._delta import DeltaPath
+from headgate.lake._layout import Lake
+from headgate.lake._ledger import LedgerRow, TableState
+from headgate.lake._verify import (
+    ABSENT,
+    MOST_UNDECIDED,
+    Compared,
+    Difference,
+    Key,
+    SourceTables,
+    TableResult,
+    difference,
+    own_columns,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["SparkComparer", "compare"]
+
+_KINDS = ("only in source", "only in target", "different")
+_UNDECIDED = "undecided"
+_COPY = "copy".ljust(65, "_")
+"""A column: longer than any name of MySQL's."""
+_IN_PARTITION = (1 << 33) - 1
+"""The bits of ``monotonically_increasing_id`` that count inside a partition."""
+
+
+class SparkComparer:
+    """A :class:`headgate.lake._verify.Comparer` by a session."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, source: SourceTables, *, samples: int = 20) -> None:
+        self.source, self.samples = source, samples
+        self._spark, self._lake = spark, lake
+
+    def whole(self, row: LedgerRow, state: TableState) -> Compared:
+        """A whole table."""
+        key, target = self._target(state)
+        return _compare(state.table, self.source.frame(self._spark, state.table, row.gtid), target, key, self.samples)
+
+    def some(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
+        """The rows of a table that have one of these keys."""
+        key, target = self._target(state)
+        rows = self._frame(self.source.rows(state.table, row.gtid, keys))
+        wanted = self._frame(self.source.key_table(state.table, keys))
+        return _compare(state.table, _among(rows, wanted, key), _among(target, wanted, key), key, self.samples)
+
+    def _target(self, state: TableState) -> tuple[list[str], DataFrame]:
+        """The key, and the rows."""
+        delta = DeltaPath(self._spark, self._lake.current(state.table))
+        key: list[str] = json.loads(delta.property("headgate.key") or "[]")
+        return key, delta.read(state.version).drop(*own_columns(key))
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+        schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+        return self._spark.createDataFrame(rows.cast(to_arrow_schema(schema, timezone="UTC")), schema)
+
+
+def _among(frame: DataFrame, wanted: DataFrame, key: list[str]) -> DataFrame:
+    on: list[Column] = [frame[quote_name(name)] == wanted[quote_name(name)] for name in key]
+    return frame.join(wanted, on, "left_semi")
+
+
+def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *, samples: int = 20) -> TableResult:
+    """Compare two frames by key, or as multisets if ``key`` is empty.
+
+    :param source: may have a column ``_absent``: a JSON list of columns that nobody knows of a row.
+    """
+    return _compare(table, source, target, key, samples)[0]
+
+
+def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], samples: int) -> Compared:
+    """The result, and the keys of the undecided rows if there are any and they are not too many.
+
+    The source is read once: it must be the same reading that counts rows and names them.
+    """
+    from pyspark.sql import functions
+
+    source, target = _variants_as_text(source, target)
+    if not key:
+        return _compare_counts(table, source.drop(ABSENT), target, samples), None
+    rows, target = _numbered(target, key)
+    odd = _odd_rows(_join(source, target, key), samples).persist()
+    try:
+        lines = odd.groupBy("kind").agg(functions.count("kind").alias("rows"), functions.sum("held").alias("held"))
+        counts = {line["kind"]: (line["rows"], line["held"]) for line in lines.collect()}
+        differing = odd.where("kind <> 'undecided' AND (s IS NOT NULL OR t IS NOT NULL)").limit(samples)
+        found = tuple(_difference(line.asDict(), key) for line in differing.collect()) if counts else ()
+        undecided = counts.get(_UNDECIDED, (0, 0))[0]
+        names = [functions.col(f"k{i}").alias(name) for i, name in enumerate(key)]
+        held = odd.where("kind = 'undecided'").select(*names)
+        few = held.limit(samples).collect() if undecided else []
+        keys = held.toArrow() if 0 < undecided <= MOST_UNDECIDED else None
+    finally:
+        odd.unpersist()
+    only_source, only_target, different = (counts.get(kind, (0, 0))[0] for kind in _KINDS)
+    equal = rows - sum(in_target for _, in_target in counts.values())
+    result = TableResult(
+        table, "live", equal, only_source, only_target, different, found,
+        undecided=undecided, undecided_keys=tuple(line.asDict() for line in few),
+    )  # fmt: skip
+    return result, keys
+
+
+def _variants_as_text(source: DataFrame, target: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """VARIANTs have no equality. The source's are text that the sinks parsed: both sides become what is kept of it."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType, VariantType
+
+    variants = {field.name for field in target.schema if isinstance(field.dataType, VariantType)}
+    if not variants:
+        return source, target
+
+    def as_text(frame: DataFrame) -> DataFrame:
+        columns = []
+        for one in frame.schema:
+            value = functions.col(quote_name(one.name))
+            if one.name in variants:
+                parsed = functions.parse_json(value) if isinstance(one.dataType, StringType) else value
+                value = functions.to_json(parsed).alias(one.name)
+            columns.append(value)
+        return frame.select(*columns)
+
+    return as_text(source), as_text(target)
+
+
+def _compare_counts(table: str, source: DataFrame, target: DataFrame, samples: int) -> TableResult:
+    from pyspark.sql import functions
+
+    names = _names(source, target)
+    left = _columns(source, names, target).withColumn("s", functions.lit(1)).withColumn("t", functions.lit(0))
+    right = _columns(target, names, source).withColumn("s", functions.lit(0)).withColumn("t", functions.lit(1))
+    counted = left.union(right).groupBy("row").agg(functions.sum("s").alias("s"), functions.sum("t").alias("t"))
+    total = counted.selectExpr("sum(least(s, t))", "sum(greatest(s - t, 0))", "sum(greatest(t - s, 0))").collect()[0]
+    equal, only_source, only_target = (count or 0 for count in total)
+    found: tuple[Difference, ...] = ()
+    if only_source or only_target:
+        lines = counted.where("s <> t").limit(samples).collect()
+        kinds = (_KINDS[0 if line["s"] > line["t"] else 1] for line in lines)
+        found = tuple(
+            Difference(kind, line["row"].asDict(), copies=(line["s"], line["t"]))
+            for kind, line in zip(kinds, lines, strict=True)
+        )
+    return TableResult(table, "live", equal, only_source, only_target, 0, found)
+
+
+def _odd_rows(joined: DataFrame, samples: int) -> DataFrame:
+    """The rows that are not equal: ``kind``, the key, ``held`` (1 where the target has a row); of each partition's
+    first rows also ``s`` and ``t``, enough for samples.
+    """
+    from pyspark.sql import functions
+
+    odd = joined.where("kind <> 'equal'")
+    first = functions.monotonically_increasing_id().bitwiseAND(functions.lit(_IN_PARTITION)) < samples
+    return (
+        odd.withColumn("held", functions.col("t").isNotNull().cast("int"))
+        .withColumn("first", first)
+        .withColumns({side: functions.when(functions.col("first"), functions.col(side)) for side in ("s", "t")})
+    )
+
+
+def _numbered(target: DataFrame, key: list[str]) -> tuple[int, DataFrame]:
+    """How many rows there are; and they, with the number of each among those of its key, from 0, as ``_COPY``."""
+    from pyspark.sql import Window, functions
+
+    keys = [functions.col(quote_name(name)) for name in key]
+    counts = target.groupBy(*keys).agg(functions.count(functions.lit(1)).alias("n"))
+    rows, most = counts.agg(functions.sum("n"), functions.max("n")).collect()[0]
+    copy: Column = functions.lit(0)
+    if most is not None and most > 1:
+        copy = functions.row_number().over(Window.partitionBy(*keys).orderBy(*keys)) - 1
+    return rows or 0, target.withColumn(_COPY, copy)
+
+
+def _join(source: DataFrame, target: DataFrame, key: list[str]) -> DataFrame:
+    """For every key ``k0`` … of either side: ``kind``, the source's row as struct ``s``, the target's as struct ``t``,
+    and ``absent``: what is not known of ``s``.
+    """
+    from pyspark.sql import functions
+
+    absent = functions.lit(None).cast("array<string>")
+    if ABSENT in source.columns:
+        absent = functions.from_json(functions.col(ABSENT), "array<string>")
+    names = _names(source.drop(ABSENT), target.drop(_COPY))
+    left = _side(source, names, target, "s", key, absent.alias("absent"), functions.lit(0).alias("copy"))
+    right = _side(target, names, source, "t", key, functions.col(_COPY).alias("copy"))
+    on: list[Column] = [left[name] == right[name] for name in (*(f"k{i}" for i in range(len(key))), "copy")]
+    both = left.join(right, on, "full_outer")
+    same = functions.lit(True)
+    for name in names:
+        unknown = functions.coalesce(functions.array_contains("absent", name), functions.lit(False))
+        equal = functions.col(f"s.{quote_name(name)}").eqNullSafe(functions.col(f"t.{quote_name(name)}"))
+        same = same & (unknown | equal)
+    kind = (
+        functions.when(functions.col("t").isNull(), "only in source")
+        .when(functions.col("s").isNull(), "only in target")
+        .when(~same, "different")
+        .when(functions.col("absent").isNotNull(), _UNDECIDED)
+        .otherwise("equal")
+    )
+    keys = [functions.coalesce(left[f"k{i}"], right[f"k{i}"]).alias(f"k{i}") for i in range(len(key))]
+    return both.select(kind.alias("kind"), *keys, "s", "t", "absent")
+
+
+def _names(source: DataFrame, target: DataFrame) -> list[str]:
+    return [*source.columns, *(name for name in target.columns if name not in source.columns)]
+
+
+def _side(frame: DataFrame, names: list[str], other: DataFrame, alias: str, key: list[str], *more: Column) -> DataFrame:
+    from pyspark.sql import functions
+
+    keys = [functions.col(quote_name(name)).alias(f"k{i}") for i, name in enumerate(key)]
+    return frame.select(*keys, _row(frame, names, other).alias(alias), *more)
+
+
+def _columns(frame: DataFrame, names: list[str], other: DataFrame) -> DataFrame:
+    return frame.select(_row(frame, names, other).alias("row"))
+
+
+def _row(frame: DataFrame, names: list[str], other: DataFrame) -> Column:
+    """All columns of either side as one struct."""
+    from pyspark.sql import functions
+
+    columns = []
+    for name in names:
+        if name in frame.columns:
+            columns.append(functions.col(quote_name(name)))
+        else:
+            columns.append(functions.lit(None).cast(other.schema[name].dataType).alias(name))
+    return functions.struct(*columns)
+
+
+def _difference(line: dict[str, Any], key: list[str]) -> Difference:
+    source, target = line["s"], line["t"]
+    if source is not None and target is not None:
+        return difference(line["kind"], key, source.asDict(), target.asDict(), line["absent"] or ())
+    known = source if source is not None else target
+    return Difference(line["kind"], {name: known[name] for name in key})

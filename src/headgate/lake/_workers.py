@@ -1,0 +1,90 @@
+"""A few threads for work that is done in compiled code, outside of Python's lock."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+__all__ = ["StoppedError", "Workers"]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+_END_SECONDS = 2.0
+"""How long the end waits for threads: those that compute look at ``stopped`` more often than that, and one that waits
+for a server's answer must not hold a process that is asked to end."""
+
+
+class StoppedError(Exception):
+    """The work was not done, because its results are not wanted any more."""
+
+
+class Workers:
+    """So many threads, while the block runs. They do not keep the process from ending."""
+
+    def __init__(self, threads: int) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(threads)]
+        self.stopped = threading.Event()
+        """Set when the block has ended."""
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopped.set()
+        for _ in self._threads:
+            self._tasks.put(None)
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def submit(self, work: Callable[[], _R]) -> Future[_R]:
+        """Do ``work`` in one of the threads; after the block's end its result is a :class:`StoppedError`."""
+        future: Future[_R] = Future()
+
+        def run() -> None:
+            try:
+                if self.stopped.is_set():
+                    raise StoppedError
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - it goes to who asks for the result
+                future.set_exception(error)
+
+        self._tasks.put(run)
+        return future
+
+    def each(self, work: Callable[[_T], None], items: Iterable[_T]) -> None:
+        """``work`` for each item, in any order; after an error what has not begun is not done.
+
+        :raises BaseException: the first error, in the order of the items.
+        """
+        failed = threading.Event()
+
+        def one(item: _T) -> None:
+            if failed.is_set():
+                raise StoppedError
+            try:
+                work(item)
+            except BaseException:
+                failed.set()
+                raise
+
+        futures = [self.submit(partial(one, item)) for item in items]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise next((error for error in errors if not isinstance(error, StoppedError)), errors[0])
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()

@@ -1,0 +1,94 @@
+"""Versions of tables that Spark has written, read without it: the same rows as Spark reads, at each version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import TargetError
+from headgate.lake import DeltaPath, spark_schema
+from headgate.lake._version import TableVersion, open_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "id INT, d DATE, at TIMESTAMP, n TIMESTAMP_NTZ, x DECIMAL(20,2), b BINARY, l ARRAY<FLOAT>"
+PROPERTIES = "'delta.enableDeletionVectors' = 'true', 'delta.checkpointInterval' = '3'"
+
+
+def rows(version: TableVersion, batch_rows: int) -> list[str]:
+    """All rows, read file by file."""
+    found: list[str] = []
+    for file in dict.fromkeys(part.file for part in version.parts):
+        parts = [part for part in version.parts if part.file == file]
+        for batch in version.batches(parts, version.schema.names, rows=batch_rows):
+            found += lines(pa.Table.from_batches([batch]), version.schema.names)
+    assert len(found) == version.rows
+    groups = (version.group(part, version.schema.names) for part in version.parts)
+    assert sorted(line for group in groups for line in lines(group, version.schema.names)) == sorted(found)
+    return sorted(found)
+
+
+def lines(table: pa.Table, names: list[str]) -> list[str]:
+    """Rows as text, timestamps as microseconds; columns that are not there are null."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            assert field.type.unit == "us"
+            table = table.set_column(i, field.name, table.column(i).cast(pa.timestamp("us")).cast(pa.int64()))
+    return [repr({name: line.get(name) for name in names}) for line in table.to_pylist()]
+
+
+def test_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Deletion vectors of DELETE, UPDATE and MERGE, again and again on the same files and across row groups; days and
+    times that nanoseconds cannot hold; a column that came later; checkpoints of the log; OPTIMIZE.
+    """
+    path = str(tmp_path / "t%20a.b")
+    table = f"delta.`{path}`"
+    first = (
+        "SELECT CAST(id AS INT) AS id, date_add(DATE'1000-01-01', CAST(id * 300 AS INT)) AS d,"
+        " timestamp_micros(id * 20000000000000 - 30000000000000000) AS at,"
+        " CAST(timestamp_micros(id * 100000000000000 - 62135596800000000) AS TIMESTAMP_NTZ) AS n,"
+        " CAST(id AS DECIMAL(20,2)) / 3 AS x, CAST(CAST(id AS STRING) AS BINARY) AS b,"
+        " IF(id % 7 = 0, NULL, array(CAST(id AS FLOAT))) AS l FROM range(0, 3000, 1, 2)"
+    )
+    merge = (
+        f"MERGE INTO {table} t USING (SELECT CAST(id AS INT) AS id FROM range(2500, 3500, 5)) s ON t.id = s.id"
+        " WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET added = 'merged'"
+        " WHEN NOT MATCHED THEN INSERT (id, added) VALUES (s.id, 'new')"
+    )
+    spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta TBLPROPERTIES ({PROPERTIES})")
+    spark.conf.set("parquet.block.size", "16384")  # several row groups
+    try:
+        for statement in [
+            f"INSERT INTO {table} {first}",
+            f"DELETE FROM {table} WHERE id % 10 = 3",
+            f"DELETE FROM {table} WHERE id % 10 = 4 OR id > 2900",
+            f"UPDATE {table} SET x = -1 WHERE id % 100 = 5",
+            f"ALTER TABLE {table} ADD COLUMNS (added STRING)",
+            merge,
+            f"DELETE FROM {table} WHERE id < 1000",
+            f"OPTIMIZE {table}",
+        ]:
+            spark.sql(statement)
+    finally:
+        spark.conf.unset("parquet.block.size")
+    delta = DeltaPath(spark, path)
+    versions = [open_version(path, number) for number in range(delta.version() + 1)]
+    for number, version in enumerate(versions):
+        expected = sorted(lines(delta.read(number).toArrow(), version.schema.names))
+        for batch_rows in (100, 1 << 14):
+            assert rows(version, batch_rows) == expected
+    assert [version.rows for version in versions[:3]] == [0, 3000, 2700]
+    assert max(part.group for part in versions[1].parts) > 0, "there are several row groups in a file"
+    assert all(version.kept for version in versions[2:-1]), "there are deletion vectors"
+    assert not versions[-1].kept, "OPTIMIZE has done away with them"
+
+
+def test_other_names_in_the_files_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    delta = DeltaPath(spark, str(tmp_path / "t"))
+    delta.create(spark_schema("id int, `a b` string"), {})
+    with pytest.raises(TargetError, match="other names for its columns"):
+        open_version(delta.path, 0)

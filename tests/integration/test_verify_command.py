@@ -1,0 +1,236 @@
+"""``headgate verify`` of a lake in a folder: without a JVM where that can be, beside writers, ended in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.config import parse_config
+from headgate.lake import ArrowComparer, Lake, Workers, newest_row, verify_table
+from headgate.lake._ledger import TableState
+from headgate.pipeline import read_source
+from headgate.testing import MySQLServer
+from tests.integration.beside import beside
+from tests.lake.tables import make_table
+
+CONFIG = """\
+name = "verify"
+[source]
+url = "{url}"
+tables = ["{db}.*"]
+chunk_rows = 300
+[target]
+path = "{lake}"
+[spark]
+master = "local[1]"
+"""
+KINDS = {int: pa.int64(), str: pa.string()}
+STATE = pa.struct([(one.name, KINDS[str if one.type in ("str", "str | None") else int]) for one in fields(TableState)])
+LEDGER = pa.schema(
+    [
+        ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),
+        ("committed_at", pa.timestamp("us", "UTC")), ("tables", pa.list_(STATE)), ("snapshots", pa.string()),
+        ("notifications", pa.string()),
+    ]
+)  # fmt: skip
+STAMPS = pa.schema([("_gtid", pa.string()), ("_ts", pa.timestamp("us", "UTC"))])
+
+
+class Lakes:
+    """A lake that is made of what the tables hold, without a pipeline."""
+
+    def __init__(self, server: MySQLServer, db: str, folder: Path) -> None:
+        self.server, self.db, self.config = server, db, folder / "pipeline.toml"
+        self.lake = Lake.at(folder / "lake")
+        self.config.write_text(CONFIG.format(url=server.url, db=db, lake=self.lake.path))
+        self.states: list[TableState] = []
+
+    def copy(self, table: str, schema: pa.Schema, key: list[str], rows: list[tuple[Any, ...]] | None = None) -> None:
+        """A copy of a table as it is now, or of other rows."""
+        held = self.server.query(f"SELECT * FROM {self.db}.{table}") if rows is None else rows
+        own = STAMPS if key else pa.schema([*STAMPS, ("_row_hash", pa.string()), ("_row_copy", pa.int32())])
+        columns = [pa.array([row[i] for row in held], one.type) for i, one in enumerate(schema)]
+        everything = pa.schema([*schema, *own])
+        whole = pa.table([*columns, *(pa.nulls(len(held), one.type) for one in own)], schema=everything)
+        name = f"{self.db}.{table}"
+        properties = {"headgate.key": json.dumps(key)}
+        make_table(
+            self.lake.current(name), [whole.slice(at, 400) for at in range(0, len(held), 400)], everything, properties
+        )
+        self.states.append(TableState(name, "live", 0))
+
+    def commit(self) -> str:
+        """The ledger's row, as of what the server has executed."""
+        gtid = self.server.gtid_executed
+        line = {
+            "batch_id": 0, "epoch": 7, "gtid": gtid, "committed_at": datetime.now(UTC),
+            "tables": [asdict(state) for state in self.states],
+        }  # fmt: skip
+        make_table(self.lake.ledger, [pa.Table.from_pylist([line], LEDGER)], LEDGER, {})
+        return gtid
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "headgate.cli", "verify", str(self.config)]
+
+
+@pytest.fixture
+def lakes(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Lakes:
+    return Lakes(mysql_server, mysql_db, tmp_path)
+
+
+ROWS = pa.schema([("id", pa.int32()), ("v", pa.string())])
+
+
+def without_java(folder: Path) -> dict[str, str]:
+    return {**os.environ, "JAVA_HOME": str(folder), "PYTHONWARNINGS": "error"}
+
+
+def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes, tmp_path: Path) -> None:
+    """Tables that are equal, differ, have no key, or are not compared; in the order of their names."""
+    values = ", ".join(f"({n}, 'row {n}')" for n in range(1000))
+    for table in ("a", "b", "c", "d"):
+        key = "" if table == "c" else " PRIMARY KEY"
+        lakes.server.execute(f"CREATE TABLE {lakes.db}.{table} (id INT{key}, v VARCHAR(20))")
+        lakes.server.execute(f"INSERT INTO {lakes.db}.{table} VALUES {values}")
+    lakes.server.execute(f"INSERT INTO {lakes.db}.c VALUES (1, 'row 1'), (7, NULL)")
+    lakes.copy("a", ROWS, ["id"])
+    changed = [(n, "other" if n == 500 else f"row {n}") for n in range(1, 1001)]
+    lakes.copy("b", ROWS, ["id"], changed)
+    lakes.copy("c", ROWS, [])
+    lakes.states.append(TableState(f"{lakes.db}.d", "stale", reason="an ALTER"))
+    gtid = lakes.commit()
+    done = subprocess.run(
+        lakes.command(), env=without_java(tmp_path), capture_output=True, text=True, timeout=300, check=False
+    )
+    db = lakes.db
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines() == [
+        f"{db}.a: 1,000 rows, equal as of {gtid}",
+        f"{db}.b: 1,000 rows as of {gtid}: 1 only in source, 1 only in target, 1 different",
+        "  different: id=500: v: source 'row 500', target 'other'",
+        "  only in source: id=0",
+        "  only in target: id=1000",
+        f"{db}.c: 1,002 rows, equal as of {gtid}",
+        f"{db}.d: stale: an ALTER",
+        "1 of 3 tables differ, 1 are stopped or stale",
+    ]
+
+
+def test_a_table_that_needs_spark_gets_it(lakes: Lakes) -> None:
+    """And says why; the others do not wait for it, but their results do."""
+    for table in ("a", "b", "c"):
+        lakes.server.execute(
+            f"CREATE TABLE {lakes.db}.{table} (id INT PRIMARY KEY, v VARCHAR(20))",
+            f"INSERT INTO {lakes.db}.{table} VALUES (1, '2'), (3, NULL)",
+        )
+        kind = pa.int64() if table == "b" else pa.string()
+        rows = [(1, 2 if table == "b" else "2"), (3, None)]
+        lakes.copy(table, pa.schema([("id", pa.int32()), ("v", kind)]), ["id"], rows)
+    gtid = lakes.commit()
+    done = subprocess.run(lakes.command(), capture_output=True, text=True, timeout=540, check=False)
+    db = lakes.db
+    assert done.stdout.splitlines() == [
+        *(f"{db}.{table}: 2 rows, equal as of {gtid}" for table in ("a", "b", "c")), "all 3 tables are equal: 6 rows"
+    ]  # fmt: skip
+    assert done.returncode == 0
+    line, *progress = done.stderr.splitlines()
+    assert all(" of 3 tables, " in other for other in progress), "it takes long enough to be told how far it is"
+    assert line.endswith(f"INFO {db}.b is compared by Spark: column v is string in the source and int64 in the lake")
+
+
+def test_rows_are_those_of_the_set_while_writers_go_on(lakes: Lakes) -> None:
+    """Whatever they have done since: several chunks, each read from a view of its own, are all as of the copy."""
+    lakes.server.execute(
+        f"CREATE TABLE {lakes.db}.t (id INT PRIMARY KEY, v VARCHAR(20))",
+        f"INSERT INTO {lakes.db}.t VALUES {', '.join(f'({n}, {n})' for n in range(0, 4000, 2))}",
+    )
+    lakes.copy("t", ROWS, ["id"])
+    gtid = lakes.commit()
+    written = threading.Semaphore(0)
+
+    def write(choice: random.Random, stop: threading.Event) -> None:
+        with lakes.server.connect(database=lakes.db) as one, one.cursor() as cursor:
+            while not stop.is_set():
+                n, m = choice.randrange(4000), choice.randrange(4000)
+                cursor.execute(
+                    choice.choice([
+                        f"REPLACE INTO t VALUES ({n}, 'new')", f"DELETE FROM t WHERE id = {n}",
+                        f"UPDATE t SET v = 'changed' WHERE id BETWEEN {n} AND {n + 9}",
+                        f"UPDATE IGNORE t SET id = {m} WHERE id = {n}",
+                    ])
+                )  # fmt: skip
+                written.release()
+
+    source, row = read_source(parse_config(lakes.config.read_text())), newest_row(lakes.lake)
+    with beside(write, 2), Workers(2) as workers:
+        for _ in range(5):
+            for _ in range(200):
+                assert written.acquire(timeout=60)
+            result = verify_table(ArrowComparer(lakes.lake, source, workers), row, f"{lakes.db}.t")
+            assert (result.equal, result.differences, result.undecided) == (2000, 0, 0), result
+    assert row.gtid == gtid
+
+
+def test_it_begins_where_the_pipeline_stood_in_the_log(lakes: Lakes) -> None:
+    """Where that is known of this server and not of later transactions; a note that means nothing does no harm."""
+    lakes.server.execute(
+        f"CREATE TABLE {lakes.db}.t (id INT PRIMARY KEY, v VARCHAR(20))", f"INSERT INTO {lakes.db}.t VALUES (1, 'a')"
+    )
+    lakes.copy("t", ROWS, ["id"])
+    gtid = lakes.commit()
+    file, pos, *_ = lakes.server.query("SHOW BINARY LOG STATUS")[0]
+    lakes.server.execute(f"UPDATE {lakes.db}.t SET v = 'b'", f"INSERT INTO {lakes.db}.t VALUES (2, 'a')")
+    note = {"gtid": gtid, "server_uuid": lakes.server.server_uuid, "file": file, "pos": pos}
+    others = [
+        {**note, "gtid": lakes.server.gtid_executed}, {**note, "server_uuid": "none"},
+        {**note, "file": "binlog.999999"}, {**note, "pos": 1 << 60}, {},
+    ]  # fmt: skip
+    source, row = read_source(parse_config(lakes.config.read_text())), newest_row(lakes.lake)
+    hints = []
+    for known in [note, *others]:
+        inbox = Path(lakes.lake.inbox)
+        inbox.mkdir(parents=True, exist_ok=True)
+        (inbox / "hint.json").write_text(json.dumps(known))
+        parts: list[Any] = [*source.parts(f"{lakes.db}.t", gtid)[1]]
+        hints += [(part.args[1].hint.file, part.args[1].hint.pos) for part in parts if part.args[1].hint is not None]
+        with Workers(2) as workers:
+            result = verify_table(ArrowComparer(lakes.lake, source, workers), row, f"{lakes.db}.t")
+        assert (result.equal, result.differences) == (1, 0)
+    assert hints == [(file, pos)]
+
+
+def test_ctrl_c_while_the_server_does_not_answer(lakes: Lakes) -> None:
+    """It ends at once and in order, though a SELECT waits for a lock."""
+    lakes.server.execute(f"CREATE TABLE {lakes.db}.t (id INT PRIMARY KEY, v VARCHAR(20))")
+    lakes.copy("t", ROWS, ["id"])
+    lakes.commit()
+    waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata lock'"
+    with lakes.server.connect(database=lakes.db) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES t WRITE")
+        with subprocess.Popen(
+            lakes.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            try:
+                deadline = time.monotonic() + 240
+                while not lakes.server.query(waiting)[0][0]:
+                    assert process.poll() is None
+                    assert time.monotonic() < deadline
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=120)
+            finally:
+                process.kill()
+        cursor.execute("UNLOCK TABLES")
+    assert (process.returncode, out, err) == (0, "", "")
