@@ -4,16 +4,18 @@ next run knows by it."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.cli._live import LogView
 from headgate.config import parse_config
 from headgate.errors import ConfigError
 from headgate.lake import Inbox, Lake, Status, ledger_rows, read_status
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer
+from headgate.testing import MySQLServer, Proxy
+from tests.integration.runs import TEXT, Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +65,94 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
     assert status.error is not None
     assert "there is no table" in status.error
     assert status.recent
+
+
+def test_the_reading_of_a_large_table_is_seen_while_it_is_read(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Over a slow line, until the status file has said how far the first batch is."""
+    caplog.set_level("INFO", "headgate")
+    runs = Runs(spark, mysql_server, mysql_db, tmp_path)
+    rows = 150_000
+    table = f"{mysql_db}.large"
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})"
+    mysql_server.execute(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, pad CHAR(100))",
+        f"SET SESSION cte_max_recursion_depth = {rows}",
+        f"INSERT INTO {table} {numbers} SELECT i, REPEAT('x', 100) FROM n",
+        f"ANALYZE TABLE {table}",
+    )
+    seen: list[Status] = []
+    files: list[dict[str, Any]] = []
+    view = LogView()
+    with Proxy(mysql_server.host, mysql_server.port) as proxy:
+        text = (
+            f'name = "large"\n[source]\nurl = "mysql://{mysql_server.user}@{proxy.host}:{proxy.port}"\n'
+            f'password_file = "{tmp_path / "secret"}"\nchunk_rows = 50000\ntables = ["{mysql_db}.*"]\n'
+            f'[target]\npath = "{runs.lake.path}"\n'
+        )
+
+        def tell(status: Status) -> None:
+            view.tell(status)
+            seen.append(status)
+            doing = status.activity
+            if doing is not None and doing.phase == "planning" and not files:
+                proxy.limit(400_000)
+            if doing is not None and doing.phase == "reading" and not files:
+                file = runs.inbox.read("status.json") or {}
+                if (file["activity"] or {}).get("rows") and any("reading" in line for line in caplog.messages):
+                    files.append(file)
+                    proxy.restore()
+
+        Pipeline(parse_config(text), spark).run(once=True, on_status=tell)
+    (file,) = files
+    doing = file["activity"]
+    assert (file["state"], file["batches"], doing["phase"], doing["batch_id"]) == ("running", 0, "reading", 0)
+    part = doing["tables"][table]
+    assert (part["first"], part["last"], part["chunks_estimate"]) == (1, 3, 4)
+    assert 0 < doing["rows"] == part["rows"] <= doing["rows_estimate"] == part["rows_estimate"] <= 100_000
+    assert doing["rows_per_second"] > 0
+    assert file["rows_per_second"] > 0
+    assert file["lag"] == {"seconds": None, "transactions": None}, "nobody knows yet"
+    first = [status for status in seen if status.activity is not None and not status.batches]
+    phases = [status.activity.phase for status in first if status.activity is not None]
+    assert phases[0] == "starting"
+    long = [phase for phase in dict.fromkeys(phases) if phase in ("planning", "reading")]
+    assert long == ["planning", "reading"]
+    assert {status.state for status in first} == {"running"}, "there was always something to do"
+    read = [status.activity.rows for status in first if status.activity is not None and status.activity.rows]
+    assert read == sorted(read), "what was read stays read"
+    assert any(f"reading {table} (chunks 1–3 of 4): " in line for line in caplog.messages)  # noqa: RUF001
+    status = read_status(runs.inbox)
+    assert status is not None
+    assert (status.tables[table].rows, status.activity, status.snapshot) == (rows, None, None)
+    assert not list((Path(runs.lake.inbox) / "progress").iterdir()), "nothing is left of it"
+
+
+def test_an_update_is_one_change_also_with_a_changelog(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    runs = Runs(spark, mysql_server, mysql_db, tmp_path)
+    table = runs.table("orders", 10)
+    text = TEXT.format(**runs._given, reads="", more="").replace('["current"]', '["current", "changelog"]')
+    reports: list[BatchReport] = []
+
+    def run() -> Status:
+        Pipeline(parse_config(text), spark).run(once=True, on_progress=reports.append)
+        found = read_status(runs.inbox)
+        assert found is not None
+        return found
+
+    assert (run().tables[table].changes, run().tables[table].rows) == (0, 0), "the second run had nothing to do"
+    runs.do(
+        "UPDATE orders SET v = v + 1 WHERE id <= 4",
+        "INSERT INTO orders VALUES (11, 1, 1)",
+        "DELETE FROM orders LIMIT 1",
+    )
+    status = run()
+    assert status.tables[table].changes == status.recent[0].changes == 6
+    assert reports[-1].images == {table: 10}, "each update has two images"
+    assert reports[-1].changes == {table: 6}
 
 
 def test_tables_that_were_dropped_while_nobody_looked(

@@ -72,7 +72,7 @@ is exactly what the view has and E has not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -81,6 +81,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._cells import RowBlock
 from headgate._names import quote_name
 from headgate._places import end_of
 from headgate._policies import DEFAULT, Policies
@@ -173,6 +174,7 @@ def read_chunks(
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     only: pa.Table | None = None,
+    on_rows: Callable[[str, int], object] = lambda _table, _rows: None,
 ) -> Iterator[ImageBatch | Redo]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -188,6 +190,7 @@ def read_chunks(
         nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.
     :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
         puts back may be more. For chunks of one table, with a key and without a filter.
+    :param on_rows: told ``(db.table, rows)`` while rows come.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
@@ -206,8 +209,9 @@ def read_chunks(
         if locks is not None and tables:
             view = stack.enter_context(open_view(settings, tables, locks, check))
         log = _TaskLog(settings, chunks, executed, server_uuid, hint, policies)
-        task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=partial == "tell", only=only)
-        stamp = _Stamp(epoch, planned_us, first_ordinal, tell=partial == "tell")
+        tell = partial == "tell"
+        task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=tell, only=only, on_rows=on_rows)
+        stamp = _Stamp(epoch, planned_us, first_ordinal, tell=tell)
         for chunk in chunks:
             try:
                 table, rows = task.read(chunk)
@@ -381,7 +385,9 @@ class _Task:
         *,
         tell: bool,
         only: pa.Table | None,
+        on_rows: Callable[[str, int], object],
     ) -> None:
+        self._on_rows = on_rows
         self._tell = tell
         self._only = only
         self._connection = connection
@@ -455,12 +461,17 @@ class _Task:
             batches = [
                 pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema)
                 for condition in ([where] if self._only is None else among(table, self._only))
-                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS)
+                for block in self._blocks(chunk, f"{select} {condition}")
             ]
         except HeadgateError as error:
             self._explain(chunk, table, error)
             raise
         return pa.Table.from_batches(batches, schema)
+
+    def _blocks(self, chunk: ChunkSpec, sql: str) -> Iterator[RowBlock]:
+        for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS):
+            yield block
+            self._on_rows(chunk.table, block.rows)
 
     def _explain(self, chunk: ChunkSpec, table: TableDef, error: HeadgateError) -> None:
         """Raises what an error of the chunk's SELECT means, where it means something else."""
