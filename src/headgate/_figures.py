@@ -5,7 +5,7 @@ Times are seconds of one monotonic clock, which the caller reads.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,36 +54,51 @@ class _Work:
 class Rates:
     """Changes and rows per second over the last minute.
 
+    What was done within it is kept as a sum, so that a look costs little, however many batches and tables there are.
+
     :param begun: when the run began.
     """
 
     def __init__(self, begun: float) -> None:
         self._begun = begun
-        self._works: deque[_Work] = deque()
+        self._end = begun
+        self._whole: deque[_Work] = deque()  # begun within the last minute, as of the last look; in order of time
+        self._partly: deque[_Work] = deque()  # begun before that
+        self._changes: Counter[str] = Counter()  # of the former
+        self._rows = 0
 
     def add(self, end: float, seconds: float, changes: Mapping[str, int], rows: int) -> None:
-        """A batch that took so long has ended."""
-        self._works.append(_Work(end - max(0.0, seconds), end, dict(changes), rows))
+        """A batch that took so long has ended; one begins after the other."""
+        work = _Work(min(max(end - seconds, self._end), end), end, dict(changes), rows)
+        self._end = end
+        self._whole.append(work)
+        self._changes.update(work.changes)
+        self._rows += rows
 
     def at(self, now: float, under_way: BatchUnderWay | None = None) -> RatesNow:
         """The rates at a moment, with what the batch under way has done so far."""
         since = max(now - _RATE_SECONDS, self._begun)
-        while self._works and self._works[0].end < now - _RATE_SECONDS:
-            self._works.popleft()
-        span = max(1.0, now - since)
-        tables: dict[str, float] = {}
-        rows = 0.0
-        for work in self._works:
+        while self._whole and self._whole[0].begin < since:
+            work = self._whole.popleft()
+            self._changes.subtract(work.changes)
+            self._rows -= work.rows
+            self._partly.append(work)
+        while self._partly and self._partly[0].end < since:
+            self._partly.popleft()
+        tables: dict[str, float] = dict(self._changes)
+        rows = float(self._rows)
+        for work in self._partly:
             share = work.share(since, now)
             rows += work.rows * share
             for table, count in work.changes.items():
                 tables[table] = tables.get(table, 0.0) + count * share
-        each = {table: round(count / span, 1) for table, count in tables.items()}
+        span = max(1.0, now - since)
         changes = sum(tables.values())
         if under_way is not None:
             work = under_way.work(now)
             share = work.share(since, now)
             changes, rows = changes + sum(work.changes.values()) * share, rows + work.rows * share
+        each = {table: round(count / span, 1) for table, count in tables.items() if count}
         return RatesNow(round(changes / span, 1), round(rows / span, 1), each)
 
 

@@ -14,8 +14,8 @@ neither speaks of the newest batch, the next one is being planned.
 
 Lag. ``as_of_us`` is the moment as of which the lake has everything: the planning of the newest batch (the newest change
 in it, if its size was limited and there is more), and now, while the planner waits. The lag is the time since then, so
-the lake is never further behind. Transactions are those that the server had executed at the newest planning and that
-are not in the lake.
+the lake is never further behind. Transactions are those that are known to be missing: what the server had executed at
+the newest planning and the lake does not have. There may be more, unless the planner waits.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ class StatusWriter(Progress):
     ) -> None:
         self._ending.set()
         self._thread.join()
+        if self._progress is not None:
+            self._progress.clear()
         self._end(error if isinstance(error, Exception) else None)
 
     def _end(self, error: BaseException | None) -> None:
@@ -126,7 +128,7 @@ class StatusWriter(Progress):
             if error is not None:
                 self._warn("error", _line(error))
             state = {"state": "failed", "error": _line(error)} if error else {"state": "stopped", "error": None}
-            self._status = self._status.model_copy(update={**state, "activity": None})
+            self._status = self._status.model_copy(update=state)
         self._write()
 
     # --- what the run tells
@@ -226,7 +228,7 @@ class StatusWriter(Progress):
         changes, rows = (0, 0) if report.replayed else (sum(report.changes.values()), sum(report.rows.values()))
         self._epoch = report.epoch
         new = count_transactions(report.start, report.gtid)
-        self._behind = None if new is None else report.behind
+        self._behind = report.behind if new is not None and report.behind else None
         if not report.replayed:
             self._rates.add(self._clock(), report.seconds, report.changes, rows)
         for text in report.warnings:
@@ -260,25 +262,21 @@ class StatusWriter(Progress):
     def _now(self) -> Status:
         """The status with what changes by itself."""
         now_us = self._wall_us()
+        if self._status.state not in ("running", "idle"):
+            return self._status.at_rest().model_copy(update={"updated_us": now_us})
         rates = self._rates.at(self._clock(), self._under_way)
         tables = {name: _at_rate(table, rates.tables.get(name, 0.0)) for name, table in self._status.tables.items()}
+        waits = self._phase == "waiting"
+        as_of = now_us if waits else self._status.as_of_us
+        lag = None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
         update: dict[str, Any] = {
-            "updated_us": now_us, "changes_per_second": rates.changes, "rows_per_second": rates.rows,
+            "updated_us": now_us, "state": "idle" if waits else "running",
+            "error": self._error or (self._trouble and self._trouble[0]),
+            "activity": self._activity(tables), "as_of_us": as_of,
+            "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
+            "changes_per_second": rates.changes, "rows_per_second": rates.rows,
             "tables": tables, "snapshot": snapshot_status(tables, rates.rows),
         }  # fmt: skip
-        if self._status.state in ("running", "idle"):
-            waits = self._phase == "waiting"
-            as_of = now_us if waits else self._status.as_of_us
-            update |= {
-                "state": "idle" if waits else "running",
-                "error": self._error or (self._trouble and self._trouble[0]),
-                "activity": self._activity(tables),
-                "as_of_us": as_of,
-                "lag": LagStatus(
-                    seconds=None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3),
-                    transactions=self._transactions_behind(),
-                ),
-            }
         return self._status.model_copy(update=update)
 
     def _activity(self, tables: dict[str, TableStatus]) -> Activity:

@@ -87,10 +87,10 @@ def test_after_that_how_far_it_is_behind() -> None:
     view.tell(status(activity=doing, lag=lag, **known))
     assert f"{NAME} │ live  │ 4,000 changes, 20.5 changes/s, 10 rows read" in drawn(view)
     assert "applying 1 row and 5 changes: 1 of 3 tables written, 2 s so far\n" in drawn(view)
-    assert f"lag 2.5 s, 1 transaction behind, 20.5 changes/s\nup to {GTID}\n" in drawn(view)
+    assert f"lag 2.5 s, at least 1 transaction behind, 20.5 changes/s\nup to {GTID}\n" in drawn(view)
     waiting = status("idle", activity=activity("waiting", 9), lag=LagStatus(seconds=0, transactions=0), **known)
     view.tell(waiting)
-    assert "\nwaiting for changes\nlag 0.0 s, 0 transactions behind, " in drawn(view)
+    assert "\nwaiting for changes\nlag 0.0 s, 20.5 changes/s\n" in drawn(view)
     view.tell(status(error="cannot connect", activity=activity("retrying"), **known))
     assert "cannot connect; trying again" in drawn(view)
     snapshot = SnapshotStatus(tables=2, rows=900, rows_estimate=4000, seconds_left=65)
@@ -177,10 +177,10 @@ def logged(caplog: pytest.LogCaptureFixture, found: BatchReport, known: Status |
 
 
 def test_the_rows_of_a_snapshot_are_no_changes(caplog: pytest.LogCaptureFixture) -> None:
-    known = status(lag=LagStatus(seconds=124.2, transactions=0))
+    known = status(lag=LagStatus(seconds=124.2))
     assert logged(caplog, report("live", rows=1_000_000, seconds=4.0), known) == [
         f"{NAME} live: 1,000,000 rows read",
-        f"batch 1: 4.0 s, 1,000,000 rows read, 250,000.0 rows/s, lag 2 min 4 s, 0 transactions behind, up to {GTID}",
+        f"batch 1: 4.0 s, 1,000,000 rows read, 250,000.0 rows/s, lag 2 min 4 s, up to {GTID}",
     ]
 
 
@@ -226,18 +226,18 @@ def test_what_takes_long_has_a_line_now_and_then(caplog: pytest.LogCaptureFixtur
     """One a second is told; the log has few."""
     caplog.set_level("INFO", "headgate")
     view = LogView()
-    for second in range(40):
+    for second in range(3000):
         view.tell(reading(0, 1000 * second).model_copy(update={"updated_us": second * 1_000_000}))
     for second in range(4):
         view.tell(status(activity=activity("applying", rows=9)).model_copy(update={"updated_us": second * 1_000_000}))
     for _ in range(50):
         view.tell(status("idle", activity=activity("waiting", 60)))
     lines = [record.getMessage() for record in logged_here(caplog)]
-    assert [line.rpartition(", ")[2] for line in lines] == [
-        "3 s so far", "13 s so far", "23 s so far", "33 s so far", "3 s so far",
-    ]  # fmt: skip
+    times = [line.rpartition(", ")[2].removesuffix(" so far") for line in lines]
+    assert times[:8] == ["3 s", "13 s", "23 s", "33 s", "43 s", "54 s", "1 min 8 s", "1 min 25 s"]
+    assert 15 < len(lines) < 30, "the longer it takes, the fewer"
     assert lines[1].startswith(f"reading {NAME} (chunks 1–3 of 7): 13,000 of about 500,000 rows (2 %)")  # noqa: RUF001
-    assert lines[4] == "applying 9 rows, 3 s so far"
+    assert lines[-1] == "applying 9 rows, 3 s so far"
 
 
 def test_the_log_ends_with_what_was_done(caplog: pytest.LogCaptureFixture) -> None:

@@ -69,7 +69,7 @@ def test_plain_lines(pipeline: Path) -> None:
     put(pipeline, status())
     code, out, _ = run(str(pipeline))
     assert code == 0
-    assert out.startswith("shop: idle, lag 1.2 s, 12 transactions behind, 1,234.5 changes/s, written ")
+    assert out.startswith("shop: idle, lag 1.2 s, at least 12 transactions behind, 1,234.5 changes/s, written ")
     assert "  shop.orders live: 4,000 changes, 10 rows read\n" in out
     assert "  shop.items snapshotting: 750,000 of about 2,000,000 rows (37 %), 3 of 8 chunks\n" in out
     assert "shop.old is stopped: [b]DROP" in out
@@ -112,7 +112,7 @@ def test_the_reading_of_a_batch_is_seen_before_it_is_done(pipeline: Path) -> Non
     assert code == 0
     assert out.startswith("shop: running, lag not known yet, 1,234.5 changes/s, written ")
     told = "131,072 of about 500,000 rows (26 %), 52,429 rows/s, 4 s so far, about 7 s left"
-    assert f"now: reading shop.big (chunks 1–2 of 5): {told}\n" in out  # noqa: RUF001 - a range's dash
+    assert f"\n  reading shop.big (chunks 1–2 of 5)\n  {told}\n" in out  # noqa: RUF001 - a range's dash
     assert "  shop.big snapshotting: 131,072 of about 1,000,000 rows (13 %)\n" in out
     code, out, _ = run(str(pipeline), "--json")
     doing = json.loads(out)["activity"]
@@ -125,7 +125,7 @@ def test_a_run_that_is_gone_does_nothing(pipeline: Path) -> None:
     put(pipeline, status(**{**reading(), "updated_us": 1}))
     code, out, _ = run(str(pipeline))
     assert code == 1
-    assert "now:" not in out
+    assert "reading" not in out
     assert "shop.big" not in out
     assert json.loads(run(str(pipeline), "--json")[1])["activity"] is None
 

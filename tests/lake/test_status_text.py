@@ -57,8 +57,9 @@ def test_progress() -> None:
 
 def test_lag() -> None:
     assert lag_text(LagStatus()) == "lag not known yet"
-    assert lag_text(LagStatus(seconds=1.25, transactions=1)) == "lag 1.2 s, 1 transaction behind"
+    assert lag_text(LagStatus(seconds=1.25, transactions=1)) == "lag 1.2 s, at least 1 transaction behind"
     assert lag_text(LagStatus(seconds=90.0)) == "lag 1 min 30 s", "without GTIDs nobody counts transactions"
+    assert lag_text(LagStatus(seconds=0.0, transactions=0)) == "lag 0.0 s"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 Everything comes from the run's status and the batches' reports; nothing asks Spark or the server. The picture is drawn
 from the status alone: each table with its state and how far it is, what the run does now, and how far it is behind. The
-log has a line for each table that a batch brought something of, one for the batch, and one every ten seconds while
-something takes longer than that.
+log has a line for each table that a batch brought something of, one for the batch, and one now and then while something
+takes long.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ __all__ = ["LiveView", "LogView"]
 log = logging.getLogger("headgate")
 
 _FIRST_SECONDS = 3.0
-_AGAIN_SECONDS = 10.0
-"""What takes so long has a line in the log, and another one each time it has taken so much longer."""
+_AGAIN_SECONDS = (10.0, 300.0)
+"""What takes so long has a line in the log, and another one when it has taken so much, or a quarter, longer."""
 _COLOURS = {"live": "green", "filtered": "green", "snapshotting": "cyan", "stale": "yellow", "stopped": "red"}
 _CARE = {"stopped": 0, "stale": 1, "snapshotting": 2}
 
@@ -82,7 +82,8 @@ class LogView(_View):
             self._doing, self._due = (activity.phase, activity.since_us), _FIRST_SECONDS
         seconds = (status.updated_us - activity.since_us) / 1e6
         if seconds >= self._due:
-            self._due = seconds + _AGAIN_SECONDS
+            least, most = _AGAIN_SECONDS
+            self._due = seconds + min(max(least, seconds / 4), most)
             log.info("%s", activity_text(activity, status.updated_us))
 
     def take(self, report: BatchReport) -> None:

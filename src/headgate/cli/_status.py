@@ -101,10 +101,10 @@ def _head(status: Status) -> str:
 
 def _now(status: Status) -> Iterator[str]:
     """What the run does now."""
-    from headgate.lake import activity_text, snapshot_text
+    from headgate.lake import activity_lines, snapshot_text
 
     if status.activity is not None:
-        yield activity_text(status.activity, status.updated_us)
+        yield from activity_lines(status.activity, status.updated_us)
         if status.snapshot is not None:
             yield snapshot_text(status.snapshot)
 
@@ -127,7 +127,7 @@ def _lines(status: Status | None, name: str) -> Iterator[str]:
     if status.error:
         yield f"error: {status.error}"
     for text in _now(status):
-        yield f"now: {text}"
+        yield f"  {text}"
     for table, state in status.tables_now().items():
         yield f"  {table} {state.state}: {table_text(state, status.reading(table))}"
     for warning in status.warnings:
@@ -154,7 +154,7 @@ def _picture(status: Status | None, name: str) -> Group:
     ]
     if status.error:
         parts.append(Text(status.error, style="red"))
-    parts += [Text(text, no_wrap=True, overflow="ellipsis") for text in _now(status)]
+    parts += map(Text, _now(status))
     tables = Table("table", "state", "progress", header_style="bold")
     for known, state in status.tables_now().items():
         style = _STYLES.get(state.state, "")

@@ -100,7 +100,7 @@ class RecentBatch(_Model):
 
 
 class LagStatus(_Model):
-    """How far the lake is behind the source; None: not known, or, without GTIDs, not counted."""
+    """How far the lake is behind the source; None: not known. ``transactions`` are the least that it lacks."""
 
     seconds: float | None = None
     transactions: int | None = None
@@ -217,6 +217,13 @@ class Status(_Model):
         """What the batch that is being read has of a table."""
         return self.activity.tables.get(table) if self.activity is not None else None
 
+    def at_rest(self) -> Status:
+        """The same of a run that is over: it does nothing, at no rate."""
+        tables = {name: table.model_copy(update={"changes_per_second": 0.0}) for name, table in self.tables.items()}
+        snapshot = None if self.snapshot is None else self.snapshot.model_copy(update={"seconds_left": None})
+        update = {"activity": None, "changes_per_second": 0.0, "rows_per_second": 0.0}
+        return self.model_copy(update={**update, "tables": tables, "snapshot": snapshot})
+
     def needs_care(self, now_us: int | None = None) -> bool:
         """Whether somebody should look: the run failed or is gone, or a table takes no changes."""
         held = any(table.state in ("stale", "stopped") for table in self.tables.values())
@@ -228,7 +235,7 @@ class Status(_Model):
 
 
 def read_status(inbox: Inbox, now_us: int | None = None) -> Status | None:
-    """What the pipeline last said; None if it never said anything. A run that is gone does nothing: no ``activity``.
+    """What the pipeline last said; None if it never said anything. A run that is gone is :meth:`~Status.at_rest`.
 
     :raises TargetError: the file is damaged, or of a newer headgate.
     """
@@ -245,9 +252,7 @@ def read_status(inbox: Inbox, now_us: int | None = None) -> Status | None:
         raise TargetError(
             f"{inbox.path}/{STATUS_FILE} is damaged at {place}; remove it, the pipeline writes it again"
         ) from None
-    if status.activity is not None and not status.is_alive(now_us):
-        return status.model_copy(update={"activity": None})
-    return status
+    return status if status.activity is None or status.is_alive(now_us) else status.at_rest()
 
 
 def pid_namespace() -> str:

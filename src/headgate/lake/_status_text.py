@@ -52,11 +52,11 @@ def percent(done: int, estimate: int | None) -> int | None:
 
 
 def lag_text(lag: LagStatus) -> str:
-    """``lag 1.2 s, 12 transactions behind``"""
+    """``lag 1.2 s, at least 12 transactions behind``"""
     if lag.seconds is None:
         return "lag not known yet"
     text = f"lag {duration(lag.seconds)}"
-    return text if lag.transactions is None else f"{text}, {counted(lag.transactions, 'transaction')} behind"
+    return f"{text}, at least {counted(lag.transactions, 'transaction')} behind" if lag.transactions else text
 
 
 def rates_text(status: Status) -> str:

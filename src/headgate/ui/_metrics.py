@@ -28,7 +28,7 @@ METRICS: Final[dict[str, str]] = {
     "headgate_phase": "1 for what the pipeline does now, 0 for the other phases, while it runs",
     "headgate_phase_seconds": "how long it has been doing that",
     "headgate_lag_seconds": "how old the state is that the lake has, while the pipeline runs",
-    "headgate_lag_transactions": "transactions that were executed at the last planning and are not in the lake",
+    "headgate_lag_transactions": "transactions that the lake lacks, at least, where that is known",
     "headgate_changes_per_second": "changes read and applied per second, over the last minute",
     "headgate_rows_per_second": "snapshot rows read and applied per second, over the last minute",
     "headgate_batch_rows": "snapshot rows of the batch under way that are read so far, or being applied",
