@@ -164,9 +164,12 @@ def test_what_a_run_does_is_said_from_the_beginning(run: Run) -> None:
         assert phase() == ("idle", "waiting", 3)
         writer.tries_again(ConnectionLostError("lost"))
         assert phase() == ("running", "retrying", 3)
+        writer.starts()
+        writer.reads(1)
         writer.enters("stopping")
         run.waits(1000)
-        assert phase() == ("running", "stopping", 3)
+        writer.applies(batch(1, 2))
+        assert phase() == ("running", "stopping", 3), "the batch was dropped, whatever it does"
 
 
 def test_waiting_is_what_the_planner_says_of_the_newest_batch(run: Run) -> None:

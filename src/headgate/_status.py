@@ -134,8 +134,9 @@ class StatusWriter(Progress):
     # --- what the run tells
 
     def enters(self, phase: Phase) -> None:
-        """The run does something else now."""
+        """The run does something else now; a batch that was under way is none any more."""
         with self._lock:
+            self._under_way = None
             self._enter(phase)
 
     def starts(self) -> None:

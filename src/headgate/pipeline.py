@@ -360,6 +360,8 @@ class _Run:
             self._idle.release()
         else:
             log.warning("the batch under way takes long; it is dropped and will be done again by the next run")
+        if stop.is_set():
+            self._status.enters("stopping")
         try:
             query.stop()
         except Exception as error:
