@@ -228,6 +228,10 @@ def test_totals_rates_and_history(run: Run) -> None:
         assert len({row.epoch for row in status.recent}) == 50, "a replayed batch is no new one"
         assert status.tables["shop.orders"].changes == 120
         assert status.batches == 60, "it was committed before"
+        writer.ends(report(77, 160, changes={"shop.orders": 5}, replayed=True))
+        status = run.read()
+        assert status.recent[0].changes == 5, "the run before was killed before it could say what it had done"
+        assert (status.tables["shop.orders"].changes, status.batches) == (120, 60)
 
 
 def test_the_rows_of_one_snapshot_of_a_table(run: Run) -> None:

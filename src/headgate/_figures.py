@@ -102,46 +102,55 @@ class Rates:
         return RatesNow(round(changes / span, 1), round(rows / span, 1), each)
 
 
+@dataclass(frozen=True)
+class _Facts:
+    """What is known of a batch: rows and changes by table, and transactions; None: nobody knows."""
+
+    transactions: int | None = None
+    behind: int | None = None
+    rows: Mapping[str, int] | None = None
+    changes: Mapping[str, int] | None = None
+
+
 class BatchUnderWay:
-    """One batch, from the moment at which Spark hands it over."""
+    """One batch, from the moment at which Spark hands it over.
+
+    :meth:`look` may be called in another thread than the rest, which are called one at a time.
+    """
 
     def __init__(self, batch_id: int, now: float, progress: BatchProgress | None) -> None:
         self._batch_id, self._begun, self._progress = batch_id, now, progress
         self._plan: BatchPlan | None = None
-        self._behind: int | None = None
-        self._transactions: int | None = None
-        self._rows: Mapping[str, int] | None = None
-        self._changes: Mapping[str, int] | None = None
+        self._seen = _Facts()  # while it is read
+        self._brought: _Facts | None = None  # from then on
         self._lately: deque[tuple[float, int]] = deque([(now, 0)])
         self._tasks: tuple[int, int] | None = None
         self._tables: tuple[int, int] | None = None
-        self._applies = False
 
     # --- what becomes known
 
     def look(self, now: float) -> None:
         """Find out how far the reading is."""
-        if self._applies or self._progress is None:
+        if self._progress is None or self._brought is not None:
             return
-        if self._plan is None:
-            self._plan = self._progress.plan(self._batch_id)
-            if self._plan is not None:
-                self._transactions, self._behind = self._plan.transactions, self._plan.behind
-        found = None if self._plan is None else self._progress.read(self._plan.epoch)
-        if found is not None and not self._applies:
-            self._rows, self._changes = found
-            self._lately.append((now, found[0].total()))
-            while len(self._lately) > 2 and now - self._lately[1][0] >= _READING_SECONDS:
-                self._lately.popleft()
+        plan = self._plan = self._plan or self._progress.plan(self._batch_id)
+        if plan is None:
+            return
+        rows, changes = self._progress.read(plan.epoch) or (None, None)
+        self._seen = _Facts(plan.transactions, plan.behind, rows, changes)
+        if rows is not None:
+            lately = [*self._lately, (now, rows.total())]
+            while len(lately) > 2 and now - lately[1][0] >= _READING_SECONDS:
+                del lately[0]
+            self._lately = deque(lately)
 
     def applies(self, batch: Batch) -> None:
         """It was read."""
         header = batch.header
-        self._applies = True
-        self._transactions = count_transactions(header.start, header.gtid)
-        self._behind = None if self._transactions is None else header.behind
+        new = count_transactions(header.start, header.gtid)
         parts = [part for found in batch.parts.values() for part in found]
-        self._rows, self._changes = (_counts(parts, kind) for kind in ("chunk", "rows"))
+        rows, changes = (_counts(parts, kind) for kind in ("chunk", "rows"))
+        self._brought = _Facts(new, None if new is None else header.behind, rows, changes)
 
     def counts_tasks(self, done: int, number: int) -> None:
         """So many of the tasks that read it are done."""
@@ -158,15 +167,18 @@ class BatchUnderWay:
 
     # --- what it means
 
+    @property
+    def _facts(self) -> _Facts:
+        return self._brought or self._seen
+
     def behind(self) -> int | None:
         """Transactions that the lake lacks, as far as was known at planning; None: nobody can tell."""
-        if self._transactions is None or self._behind is None:
-            return None
-        return self._transactions + self._behind
+        facts = self._facts
+        return None if facts.transactions is None or facts.behind is None else facts.transactions + facts.behind
 
     def work(self, now: float) -> _Work:
         """What was done so far."""
-        return _Work(self._begun, now, self._changes or {}, sum((self._rows or {}).values()))
+        return _Work(self._begun, now, self._facts.changes or {}, sum((self._facts.rows or {}).values()))
 
     def activity(self, since_us: int, known: Mapping[str, TableStatus]) -> Activity:
         """What is told of it.
@@ -174,36 +186,39 @@ class BatchUnderWay:
         :param since_us: when it began to be read, or to be applied.
         :param known: the tables as of the ledger.
         """
-        rows = None if self._rows is None else sum(self._rows.values())
+        facts = self._facts
+        rows = None if facts.rows is None else sum(facts.rows.values())
+        tables = self._readings(known, facts.rows or {})
         common: dict[str, Any] = {
-            "since_us": since_us, "batch_id": self._batch_id, "rows": rows, "transactions": self._transactions,
-            "changes": None if self._changes is None else sum(self._changes.values()),
+            "since_us": since_us, "batch_id": self._batch_id, "tables": tables, "rows": rows,
+            "changes": None if facts.changes is None else sum(facts.changes.values()),
+            "transactions": facts.transactions,
         }  # fmt: skip
-        tables = common["tables"] = self._readings(known)
-        if self._applies:
+        if self._brought is not None:
             written, to_write = self._tables or (None, None)
             return Activity(phase="applying", tables_written=written, tables_to_write=to_write, **common)
         estimate = sum(table.rows_estimate for table in tables.values()) if tables else None
         done, number = self._tasks or (None, None)
         rate = self._rate()
-        left = max(0, estimate - rows) / rate if rate and estimate and rows is not None and rows < estimate else None
+        left = (estimate - rows) / rate if rate and estimate and rows is not None and rows < estimate else None
         return Activity(
             phase="reading", rows_estimate=estimate, rows_per_second=rate,
             seconds_left=None if left is None else round(left, 1), tasks_done=done, tasks=number, **common,
         )  # fmt: skip
 
     def _rate(self) -> float | None:
-        (first, before), (last, rows) = self._lately[0], self._lately[-1]
+        lately = self._lately
+        (first, before), (last, rows) = lately[0], lately[-1]
         return round((rows - before) / (last - first), 1) if last > first and rows > before else None
 
-    def _readings(self, known: Mapping[str, TableStatus]) -> dict[str, TableReading]:
+    def _readings(self, known: Mapping[str, TableStatus], rows: Mapping[str, int]) -> dict[str, TableReading]:
         found = {}
         for name, planned in (self._plan.tables if self._plan is not None else {}).items():
             before = known.get(name)
             left = planned.rows_estimate - (before.rows_read if before is not None else 0)
             found[name] = TableReading(
                 first=planned.first, last=planned.last, chunks_estimate=planned.chunks_estimate,
-                rows=(self._rows or {}).get(name, 0), table_rows_estimate=planned.rows_estimate or None,
+                rows=rows.get(name, 0), table_rows_estimate=planned.rows_estimate or None,
                 rows_estimate=min(planned.rows, left) if left > 0 else planned.rows,
             )  # fmt: skip
         return found

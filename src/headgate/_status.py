@@ -226,7 +226,7 @@ class StatusWriter(Progress):
 
     def _take(self, report: BatchReport) -> None:
         committed, before = self._wall_us(), self._status
-        changes, rows = (0, 0) if report.replayed else (sum(report.changes.values()), sum(report.rows.values()))
+        changes, rows = sum(report.changes.values()), sum(report.rows.values())
         self._epoch = report.epoch
         new = count_transactions(report.start, report.gtid)
         self._behind = report.behind if new is not None and report.behind else None
