@@ -3,6 +3,7 @@ next run knows by it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from headgate.cli._live import LogView
 from headgate.config import parse_config
 from headgate.errors import ConfigError
-from headgate.lake import Inbox, Lake, Status, ledger_rows, read_status
+from headgate.lake import Activity, Inbox, Lake, Status, ledger_rows, read_status
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer, Proxy
@@ -67,45 +68,59 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
     assert status.recent
 
 
-def test_the_reading_of_a_large_table_is_seen_while_it_is_read(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Over a slow line, until the status file has said how far the first batch is."""
-    caplog.set_level("INFO", "headgate")
-    runs = Runs(spark, mysql_server, mysql_db, tmp_path)
+class Large:
+    """A run that reads a large table over a slow line, until the status file has said what a test waits for."""
+
     rows = 150_000
-    table = f"{mysql_db}.large"
-    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})"
-    mysql_server.execute(
-        f"CREATE TABLE {table} (id INT PRIMARY KEY, pad CHAR(100))",
-        f"SET SESSION cte_max_recursion_depth = {rows}",
-        f"INSERT INTO {table} {numbers} SELECT i, REPEAT('x', 100) FROM n",
-        f"ANALYZE TABLE {table}",
-    )
-    seen: list[Status] = []
-    files: list[dict[str, Any]] = []
-    view = LogView()
-    with Proxy(mysql_server.host, mysql_server.port) as proxy:
-        text = (
-            f'name = "large"\n[source]\nurl = "mysql://{mysql_server.user}@{proxy.host}:{proxy.port}"\n'
-            f'password_file = "{tmp_path / "secret"}"\nchunk_rows = 50000\ntables = ["{mysql_db}.*"]\n'
-            f'[target]\npath = "{runs.lake.path}"\n'
+
+    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
+        self.runs, self.server, self.folder = Runs(spark, server, db, folder), server, folder
+        self.table = f"{db}.large"
+        self.view = LogView()
+        self.seen: list[Status] = []
+        self.found: dict[str, Any] = {}
+        numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {self.rows})"
+        server.execute(
+            f"CREATE TABLE {self.table} (id INT PRIMARY KEY, pad CHAR(100))",
+            f"SET SESSION cte_max_recursion_depth = {self.rows}",
+            f"INSERT INTO {self.table} {numbers} SELECT i, REPEAT('x', 100) FROM n",
+            f"ANALYZE TABLE {self.table}",
         )
 
-        def tell(status: Status) -> None:
-            view.tell(status)
-            seen.append(status)
-            doing = status.activity
-            if doing is not None and doing.phase == "planning" and not files:
-                proxy.limit(400_000)
-            if doing is not None and doing.phase == "reading" and not files:
-                file = runs.inbox.read("status.json") or {}
-                if (file["activity"] or {}).get("rows") and any("reading" in line for line in caplog.messages):
-                    files.append(file)
+    def run(self, enough: Callable[[dict[str, Any]], bool]) -> None:
+        """Until its end; ``found`` is the file when it was ``enough``, before the first batch is done."""
+        with Proxy(self.server.host, self.server.port) as proxy:
+            proxy.limit(400_000)
+
+            def tell(status: Status) -> None:
+                self.view.tell(status)
+                self.seen.append(status)
+                file = {} if self.found or status.batches else self.runs.inbox.read("status.json") or {}
+                if (file.get("activity") or {}).get("phase") == "reading" and enough(file["activity"]):
+                    self.found = file
                     proxy.restore()
 
-        Pipeline(parse_config(text), spark).run(once=True, on_status=tell)
-    (file,) = files
+            text = (
+                f'name = "large"\n[source]\nurl = "mysql://{self.server.user}@{proxy.host}:{proxy.port}"\n'
+                f'password_file = "{self.folder / "secret"}"\nchunk_rows = 50000\ntables = ["{self.runs.db}.*"]\n'
+                f'[target]\npath = "{self.runs.lake.path}"\n'
+            )
+            Pipeline(parse_config(text), self.runs.spark).run(once=True, on_status=tell)
+
+    def first(self) -> list[tuple[str, Activity]]:
+        """State and activity before the first batch was done."""
+        return [(one.state, one.activity) for one in self.seen if one.activity is not None and not one.batches]
+
+
+@pytest.fixture
+def large(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path) -> Large:
+    return Large(spark, mysql_server, mysql_db, tmp_path)
+
+
+def test_the_reading_of_a_large_table_is_seen_while_it_is_read(large: Large, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headgate")
+    large.run(lambda doing: bool(doing["rows"]) and any("reading" in line for line in caplog.messages))
+    file, table = large.found, large.table
     doing = file["activity"]
     assert (file["state"], file["batches"], doing["phase"], doing["batch_id"]) == ("running", 0, "reading", 0)
     part = doing["tables"][table]
@@ -114,19 +129,33 @@ def test_the_reading_of_a_large_table_is_seen_while_it_is_read(
     assert doing["rows_per_second"] > 0
     assert file["rows_per_second"] > 0
     assert file["lag"] == {"seconds": None, "transactions": None}, "nobody knows yet"
-    first = [status for status in seen if status.activity is not None and not status.batches]
-    phases = [status.activity.phase for status in first if status.activity is not None]
+    phases = [doing.phase for _, doing in large.first()]
     assert phases[0] == "starting"
     long = [phase for phase in dict.fromkeys(phases) if phase in ("planning", "reading")]
     assert long == ["planning", "reading"]
-    assert {status.state for status in first} == {"running"}, "there was always something to do"
-    read = [status.activity.rows for status in first if status.activity is not None and status.activity.rows]
+    assert {state for state, _ in large.first()} == {"running"}, "there was always something to do"
+    read = [doing.rows for _, doing in large.first() if doing.rows]
     assert read == sorted(read), "what was read stays read"
     assert any(f"reading {table} (chunks 1–3 of 4): " in line for line in caplog.messages)  # noqa: RUF001
-    status = read_status(runs.inbox)
+    status = read_status(large.runs.inbox)
     assert status is not None
-    assert (status.tables[table].rows, status.activity, status.snapshot) == (rows, None, None)
-    assert not list((Path(runs.lake.inbox) / "progress").iterdir()), "nothing is left of it"
+    assert (status.tables[table].rows, status.activity, status.snapshot) == (large.rows, None, None)
+    assert not list((Path(large.runs.lake.inbox) / "progress").iterdir()), "nothing is left of it"
+
+
+def test_tasks_without_a_share_in_the_folder_are_counted(large: Large, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a cluster with a lake elsewhere: what is read is known, and how many tasks are done."""
+    monkeypatch.setattr("headgate.spark.BatchProgress.begin", lambda _self: None)
+    large.run(lambda doing: bool(doing["tasks"]))
+    doing = large.found["activity"]
+    assert (doing["rows"], doing["changes"], doing["seconds_left"]) == (None, None, None)
+    assert doing["tables"][large.table]["last"] == 3
+    assert 0 < doing["rows_estimate"] <= 100_000
+    assert 0 <= doing["tasks_done"] < doing["tasks"] == 2
+    assert not (Path(large.runs.lake.inbox) / "progress").exists()
+    status = read_status(large.runs.inbox)
+    assert status is not None
+    assert status.tables[large.table].rows == large.rows
 
 
 def test_an_update_is_one_change_also_with_a_changelog(
