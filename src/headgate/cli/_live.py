@@ -228,7 +228,7 @@ class LiveView(_View):
         elif self._ending:
             doing = ["stopping; Ctrl-C again ends at once"]
         snapshot = [snapshot_text(status.snapshot)] if status.snapshot is not None else []
-        known = status.lag.seconds is not None or status.rows_per_second or status.changes_per_second
+        known = status.lag.seconds is not None  # not before the first batch; its rates are in what it does
         figures = [f"{lag_text(status.lag)}, {rates_text(status)}"] if known else []
         return [*doing, *snapshot, *figures, *upto]
 
