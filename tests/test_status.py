@@ -14,7 +14,7 @@ import pytest
 
 from headgate._status import StatusWriter, tell_failure
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
-from headgate.lake import Inbox, Status, TableState, read_status
+from headgate.lake import Inbox, LagStatus, Status, TableState, read_status
 from headgate.sinks import Batch, BatchReport
 from headgate.sinks._carrier import Header
 from tests.logged import logged_here
@@ -53,8 +53,12 @@ class Run:
         self.writer._write()
         return self.read()
 
+    def waits(self, epoch: int, **more: Any) -> None:
+        """The planner finds nothing to do after that batch."""
+        self.inbox.write("waiting.json", {"epoch": epoch, "since_us": 0, "paused": False, **more})
+
     def read(self) -> Status:
-        status = read_status(self.inbox)
+        status = read_status(self.inbox, self.clocks.wall_us())
         assert status is not None
         return status
 
@@ -71,8 +75,8 @@ def batch(first: int, last: int, behind: int = 0) -> Batch:
 
 def report(number: int, last: int, **more: Any) -> BatchReport:
     tables = more.pop("tables", {"shop.orders": TableState("shop.orders", "live", version=number)})
-    start = more.pop("start", f"{UUID}:1-{last - 2}")
-    return BatchReport(number, 1000 + number, f"{UUID}:1-{last}", tables, start=start, seconds=1.25, **more)
+    given = {"start": f"{UUID}:1-{last - 2}", "seconds": 1.25, "planned_us": START_US, **more}
+    return BatchReport(number, 1000 + number, f"{UUID}:1-{last}", tables, **given)
 
 
 def test_from_start_to_a_clean_stop(run: Run) -> None:
@@ -80,68 +84,174 @@ def test_from_start_to_a_clean_stop(run: Run) -> None:
         status = run.read()
         assert (status.state, status.pipeline, status.pid, status.batches) == ("running", "shop", os.getpid(), 0)
         assert status.started_us == status.updated_us == START_US
+        assert status.lag == LagStatus(), "nobody has asked the server yet"
         writer.starts()
-        snapshotting = TableState("shop.items", "snapshotting", 3, rows_estimate=900, chunks_done=2, chunks_estimate=5)
-        live = TableState("shop.orders", "live", version=7)
-        newest = {"shop.orders": START_US + 8_000_000}
-        run.clocks.now += 10
-        tables = {"shop.orders": live, "shop.items": snapshotting}
-        writer.ends(
-            report(1, 12, tables=tables, images={"shop.orders": 30}, rows={"shop.items": 600}, newest_us=newest)
+        snapshotting = TableState(
+            "shop.items", "snapshotting", 3, since_epoch=1001, rows_estimate=900, chunks_done=2, chunks_estimate=5
         )
+        live = TableState("shop.orders", "live", version=7, rows_estimate=5, chunks_done=1, chunks_estimate=1)
+        run.clocks.now += 10
+        writer.ends(
+            report(
+                1, 12, tables={"shop.orders": live, "shop.items": snapshotting}, images={"shop.orders": 50},
+                changes={"shop.orders": 30}, rows={"shop.items": 600}, planned_us=START_US + 8_000_000,
+            )
+        )  # fmt: skip
         status = run.read()
         assert status.state == "running"
-        assert status.lag.seconds == 2.0
-        assert status.lag.transactions == 0
+        assert (status.lag.seconds, status.as_of_us) == (2.0, START_US + 8_000_000)
+        assert status.lag.transactions is None, "what was committed since then nobody has counted"
         assert (status.changes_per_second, status.rows_per_second) == (3.0, 60.0)
         assert status.batch is not None
-        assert (status.batch.images, status.batch.rows, status.batch.gtid) == (30, 600, f"{UUID}:1-12")
+        assert (status.batch.changes, status.batch.rows, status.batch.gtid) == (30, 600, f"{UUID}:1-12")
         assert status.batch.committed_us == START_US + 10_000_000
         assert list(status.tables) == ["shop.items", "shop.orders"]
         assert status.tables["shop.items"].model_dump() == {
-            "state": "snapshotting", "version": 3, "rows_estimate": 900, "chunks_done": 2, "chunks_estimate": 5,
-            "reason": None, "images": 0, "rows": 600,
+            "state": "snapshotting", "version": 3, "since_epoch": 1001, "rows_read": 600, "rows_estimate": 900,
+            "chunks_done": 2, "chunks_estimate": 5, "reason": None, "changes": 0, "rows": 600,
+            "changes_per_second": 0.0,
         }  # fmt: skip
+        assert status.tables["shop.orders"].rows_estimate is None, "it is read: no figure of the reading is left"
+        assert status.tables["shop.orders"].changes_per_second == 3.0
+        assert status.snapshot is not None
+        assert (status.snapshot.rows, status.snapshot.rows_estimate, status.snapshot.seconds_left) == (600, 900, 5.0)
         assert status.recent[0].transactions == 2
         assert status.recent[0].tables == 2
         status = run.beat(4)
-        assert (status.state, status.lag.seconds) == ("running", 2.0)
+        assert (status.state, status.lag.seconds) == ("running", 6.0)
+        assert status.activity is not None
+        assert status.activity.phase == "planning"
+        run.waits(1001)
         status = run.beat(2)
-        assert (status.state, status.lag.seconds, status.changes_per_second) == ("idle", 0.0, 1.9)
+        assert (status.state, status.lag, status.changes_per_second) == (
+            "idle", LagStatus(seconds=0.0, transactions=0), 1.9,
+        )  # fmt: skip
+        assert status.activity is not None
+        assert status.activity.phase == "waiting"
         assert run.beat(60).changes_per_second == 0
+        writer.ends(report(2, 13, tables={"shop.items": snapshotting}, changes={"shop.items": 9}))
+        assert run.read().tables["shop.items"].changes_per_second > 0
     status = run.read()
-    assert (status.state, status.error) == ("stopped", None)
+    assert (status.state, status.error, status.activity) == ("stopped", None, None)
+    assert (status.changes_per_second, status.tables["shop.items"].changes_per_second) == (0.0, 0.0)
+    assert status.snapshot is not None
+    assert (status.snapshot.rows, status.snapshot.seconds_left) == (600, None), "nobody goes on with it"
     assert not status.is_alive()
+
+
+def test_what_a_run_does_is_said_from_the_beginning(run: Run) -> None:
+    def phase() -> tuple[str, str, int]:
+        status = run.beat(3)
+        assert status.activity is not None
+        return status.state, status.activity.phase, (status.updated_us - status.activity.since_us) // 1_000_000
+
+    with run.writer as writer:
+        assert phase() == ("running", "starting", 3)
+        writer.enters("checking")
+        assert phase() == ("running", "checking", 3)
+        writer.starts()
+        for _ in range(10):
+            assert phase()[:2] == ("running", "planning"), "nothing says that there is nothing to do"
+        writer.reads(0)
+        assert phase() == ("running", "reading", 3)
+        assert phase() == ("running", "reading", 6)
+        writer.applies(batch(0, 1))
+        assert phase() == ("running", "applying", 3)
+        writer.ends(report(0, 2))
+        assert phase() == ("running", "planning", 3)
+        run.waits(1000)
+        assert phase() == ("idle", "waiting", 0)
+        assert phase() == ("idle", "waiting", 3)
+        writer.tries_again(ConnectionLostError("lost"))
+        assert phase() == ("running", "retrying", 3)
+        writer.starts()
+        writer.reads(1)
+        writer.enters("stopping")
+        run.waits(1000)
+        writer.applies(batch(1, 2))
+        assert phase() == ("running", "stopping", 3), "the batch was dropped, whatever it does"
+
+
+def test_waiting_is_what_the_planner_says_of_the_newest_batch(run: Run) -> None:
+    run.waits(10**9)
+    with run.writer as writer:
+        writer.starts()
+        assert run.beat(9).state == "running", "of the query before"
+        run.waits(5)
+        assert run.beat(1).state == "idle", "after the batch of an earlier run"
+        writer.reads(1)
+        assert run.beat(1).state == "running"
+        writer.ends(report(1, 4))
+        assert run.beat(9).state == "running", "it was said of the batch before"
+        run.waits(1001, paused=True)
+        status = run.beat(1)
+        assert status.activity is not None
+        assert (status.state, status.activity.paused) == ("idle", True)
+        run.inbox.write("waiting.json", {"epoch": "nonsense"})
+        assert run.beat(1).state == "running"
 
 
 def test_a_batch_under_way_is_lag(run: Run) -> None:
     with run.writer as writer:
         writer.starts()
         writer.ends(report(1, 10))
+        run.waits(1001)
         assert run.beat(30).state == "idle"
-        writer.begins(batch(10, 14, behind=3))
-        status = run.beat(9)
+        run.clocks.now += 1
+        writer.reads(2)
+        assert run.beat(4).lag.seconds == 5.0
+        writer.applies(batch(10, 14, behind=3))
+        status = run.beat(4)
         assert (status.state, status.lag.seconds, status.lag.transactions) == ("running", 9.0, 7)
-        writer.ends(report(2, 14, behind=3))
+        planned = START_US + 31_000_000
+        writer.ends(report(2, 14, behind=3, planned_us=planned, newest_us={"shop.orders": planned - 500_000}))
         assert run.read().lag.transactions == 3
+        assert run.read().as_of_us == planned - 500_000, "limited batches: there is more after its newest change"
         status = run.beat(30)
-        assert (status.state, status.lag.transactions) == ("running", 3), "limited batches: there is more to do"
+        assert (status.state, status.lag.transactions, status.lag.seconds) == ("running", 3, 38.5)
+        writer.ends(report(3, 16, behind=3, planned_us=planned - 9))
+        assert run.read().as_of_us == planned - 500_000, "a batch without changes of tables says nothing new"
 
 
 def test_totals_rates_and_history(run: Run) -> None:
     with run.writer as writer:
         for number in range(60):
-            writer.ends(report(number, 2 * number + 2, images={"shop.orders": 2}))
             run.clocks.now += 1
+            writer.ends(report(number, 2 * number + 2, changes={"shop.orders": 2}, seconds=1.0))
         status = run.beat(0)
         assert status.batches == 60
-        assert status.tables["shop.orders"].images == 120
+        assert status.tables["shop.orders"].changes == 120
         assert status.changes_per_second == 2.0
         assert [row.batch_id for row in status.recent] == list(range(59, 9, -1))
-        writer.ends(report(59, 120, images={"shop.orders": 2}, replayed=True))
+        writer.ends(report(59, 120, changes={"shop.orders": 2}, replayed=True))
         status = run.read()
         assert len({row.epoch for row in status.recent}) == 50, "a replayed batch is no new one"
-        assert status.tables["shop.orders"].images == 120
+        assert status.tables["shop.orders"].changes == 120
+        assert status.batches == 60, "it was committed before"
+        writer.ends(report(77, 160, changes={"shop.orders": 5}, replayed=True))
+        status = run.read()
+        assert status.recent[0].changes == 5, "the run before was killed before it could say what it had done"
+        assert (status.tables["shop.orders"].changes, status.batches) == (120, 60)
+
+
+def test_the_rows_of_one_snapshot_of_a_table(run: Run) -> None:
+    """They are counted through restarts; the next snapshot of the table begins with none."""
+
+    def read(number: int, rows: int, since: int | None, state: str = "snapshotting") -> tuple[int, int]:
+        table = TableState("shop.items", state, since_epoch=since, rows_estimate=1000)
+        writer.ends(report(number, 2 * number, tables={"shop.items": table}, rows={"shop.items": rows} if rows else {}))
+        known = run.read().tables["shop.items"]
+        return known.rows_read, known.rows
+
+    with run.writer as writer:
+        assert read(1, 0, None) == (0, 0)
+        assert read(2, 300, 1002) == (300, 300)
+    run = Run(Path(run.inbox.path).parent)
+    with run.writer as writer:
+        assert read(3, 200, 1002) == (500, 200)
+        assert read(4, 100, 1004) == (100, 300), "it is read again from the beginning"
+        assert read(5, 50, None, "live") == (0, 350)
+        assert read(6, 70, 1006) == (70, 420)
 
 
 def test_warnings_are_kept_newest_first(run: Run) -> None:
@@ -156,18 +266,23 @@ def test_warnings_are_kept_newest_first(run: Run) -> None:
 def test_a_failure_that_is_tried_again(run: Run) -> None:
     with run.writer as writer:
         writer.starts()
+        run.waits(1)
+        assert run.beat(1).lag.seconds == 0.0
         writer.tries_again(ConnectionLostError("the connection\nended"))
         status = run.beat(20)
         assert (status.state, status.error, status.lag.seconds) == ("running", "the connection ended", 20.0)
         assert status.warnings[0].level == "error"
         writer.starts()
-        assert run.beat(10).error is not None
+        status = run.beat(10)
+        assert (status.error, status.lag.seconds) == ("the connection ended", 30.0), "it has not gone well yet"
+        run.waits(1)
         status = run.beat(10)
         assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0), "nothing was under way"
-        writer.begins(batch(1, 2))
+        writer.reads(2)
         writer.tries_again(ConnectionLostError("again"))
         writer.starts()
-        assert run.beat(20).lag.seconds == 20.0, "the batch is still to be done"
+        status = run.beat(20)
+        assert (status.error, status.lag.seconds) == ("again", 20.0), "the batch is still to be done"
         writer.ends(report(1, 2))
         assert run.read().error is None
 
@@ -177,14 +292,15 @@ def test_a_planner_that_cannot_reach_the_server(run: Run, caplog: pytest.LogCapt
     run.inbox.write("trouble.json", {"error": "of a run that was killed", "since_us": 0})
     with run.writer as writer:
         writer.starts()
+        run.waits(1)
         assert run.beat(10).state == "idle"
         trouble = {"error": "cannot connect\nto MySQL", "since_us": START_US + 9_000_000}
         run.inbox.write("trouble.json", trouble)
         status = run.beat(5)
-        assert (status.state, status.error, status.lag.seconds) == ("running", "cannot connect to MySQL", 6.0)
+        assert (status.state, status.error, status.lag.seconds) == ("running", "cannot connect to MySQL", 5.0)
         run.inbox.write("trouble.json", {**trouble, "error": "still cannot"})
         status = run.beat(5)
-        assert (status.error, status.lag.seconds, len(status.warnings)) == ("still cannot", 11.0, 1)
+        assert (status.error, status.lag.seconds, len(status.warnings)) == ("still cannot", 10.0, 1)
         run.inbox.delete("trouble.json")
         status = run.beat(5)
         assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0)
@@ -210,12 +326,13 @@ def test_the_error_that_ends_a_run(run: Run) -> None:
 
 def test_the_next_run_goes_on_where_this_one_was(run: Run) -> None:
     with run.writer as writer:
-        writer.ends(report(1, 10, images={"shop.orders": 4}))
+        writer.ends(report(1, 10, changes={"shop.orders": 4}))
     with Run(Path(run.inbox.path).parent).writer:
         status = run.read()
         assert (status.state, status.batches) == ("running", 0)
         assert [row.batch_id for row in status.recent] == [1]
-        assert status.tables["shop.orders"].images == 0
+        assert status.tables["shop.orders"].changes == 0
+        assert status.as_of_us == START_US, "that the lake has everything up to then is as true as before"
         assert status.tables["shop.orders"].state == "live"
 
 
@@ -230,7 +347,7 @@ def test_the_file_is_kept_fresh_by_itself(tmp_path: Path) -> None:
             written.release()
 
     before = set(threading.enumerate())
-    with StatusWriter(Counting(str(tmp_path)), "shop", beat_seconds=0.01):
+    with StatusWriter(Counting(str(tmp_path)), "shop", beat_seconds=0.01, tick_seconds=0.01):
         for _ in range(4):
             assert written.acquire(timeout=60)
         alive = read_status(inbox)
@@ -295,7 +412,7 @@ def _nobody() -> int:
 
 
 def test_files_that_are_not_ours(run: Run) -> None:
-    run.inbox.write("status.json", {"v": 2, "pipeline": "shop"})
+    run.inbox.write("status.json", {"v": 3, "pipeline": "shop"})
     with pytest.raises(TargetError, match="newer headgate"):
         read_status(run.inbox)
     run.inbox.write("status.json", {"v": 1, "pipeline": "shop"})
@@ -310,3 +427,49 @@ def test_what_is_added_later_is_understood(run: Run) -> None:
         value = json.loads((Path(run.inbox.path) / "status.json").read_text())
     run.inbox.write("status.json", {**value, "later": 1})
     assert run.read().pipeline == "shop"
+
+
+def test_a_status_of_the_version_before_is_understood(run: Run) -> None:
+    with run.writer as writer:
+        writer.ends(report(1, 10, changes={"shop.orders": 4}))
+    value = json.loads((Path(run.inbox.path) / "status.json").read_text())
+    for part in (value["batch"], value["recent"][0], *value["tables"].values()):
+        part["images"] = part.pop("changes")
+    old = {"v": 1, "lag": {"seconds": 0.0, "transactions": 0}}
+    run.inbox.write("status.json", {k: v for k, v in {**value, **old}.items() if k not in ("activity", "as_of_us")})
+    found = run.read()
+    assert (found.tables["shop.orders"].changes, found.recent[0].changes, found.v) == (4, 4, 1)
+    with Run(Path(run.inbox.path).parent).writer:
+        assert (run.read().v, run.read().as_of_us, run.read().lag.seconds) == (2, None, None)
+
+
+def test_who_is_told_of_the_status(tmp_path: Path) -> None:
+    """At each look, however rarely the file is written."""
+    told: list[Status] = []
+    clocks = Clocks()
+    inbox = Inbox(str(tmp_path))
+    writer = StatusWriter(
+        inbox, "shop", clock=clocks.monotonic, wall_us=clocks.wall_us, on_status=told.append, beat_seconds=5.0
+    )
+    writer._ending.wait = lambda timeout=None: True  # type: ignore[method-assign]
+    with writer:
+        writer.starts()
+        inbox.write("waiting.json", {"epoch": 1, "since_us": 0, "paused": False})
+        writer._tick()
+        seen = []
+        for _ in range(10):
+            clocks.now += 1
+            writer._tick()
+            written = read_status(inbox)
+            assert written is not None
+            seen.append((told[-1].updated_us - START_US, told[-1].updated_us - written.updated_us))
+        assert [at for at, _ in seen] == [second * 1_000_000 for second in range(1, 11)]
+        assert sum(age == 0 for _, age in seen) == 2, "idle: each five seconds"
+        writer.reads(1)
+        count = 0
+        for _ in range(10):
+            clocks.now += 1
+            writer._tick()
+            written = read_status(inbox)
+            count += written is not None and written.updated_us == told[-1].updated_us
+        assert count == 5, "while something is under way, each two seconds"

@@ -8,11 +8,14 @@ and never ends a run: a file that cannot be written is warned of once.
 Its thread lives inside the ``with`` block only, so that the file is kept fresh while the main thread starts Spark or
 waits before another try. The last batches and warnings of the run before are taken over from the file.
 
-Lag. After a batch it is the age of the newest change when it was committed, and the number of transactions that the
-server had executed at the batch's planning beyond its end (0, unless the batch's size is limited). While a batch is
-under way, it is at least the time since then, and the batch's transactions count. Nothing under way for some seconds
-means that the planner has found nothing new: 0. A planner that cannot reach the server says so in ``trouble.json``;
-then the lag is at least the time since it could.
+What the run does (``activity``) it is told by the run, but for two things that only the planner knows, in a process of
+its own: ``waiting.json`` says that it has found nothing to do, ``trouble.json`` that it cannot do its work. As long as
+neither speaks of the newest batch, the next one is being planned.
+
+Lag. ``as_of_us`` is the moment as of which the lake has everything: the planning of the newest batch (the newest change
+in it, if its size was limited and there is more), and now, while the planner waits. The lag is the time since then, so
+the lake is never further behind. Transactions are those that are known to be missing: what the server had executed at
+the newest planning and the lake does not have. There may be more, unless the planner waits.
 """
 
 from __future__ import annotations
@@ -23,19 +26,19 @@ import os
 import platform
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
-from headgate._places import transactions
+from headgate._figures import BatchUnderWay, Rates, count_transactions, snapshot_status
 from headgate.errors import HeadgateError
-from headgate.gtid import GtidSet
 from headgate.lake import (
     STATUS_FILE,
+    Activity,
     BatchStatus,
     Inbox,
     LagStatus,
+    Phase,
     RecentBatch,
     Status,
     TableStatus,
@@ -43,28 +46,31 @@ from headgate.lake import (
     pid_namespace,
     read_status,
 )
-from headgate.sinks import Batch, BatchReport
+from headgate.sinks import Batch, BatchReport, Progress
+
+if TYPE_CHECKING:
+    from headgate.spark import BatchProgress
 
 __all__ = ["StatusWriter", "tell_failure"]
 
 log = logging.getLogger("headgate")
 
+_TICK_SECONDS = 1.0
 _BEAT_SECONDS = 5.0
-_RATE_SECONDS = 60.0
-"""Rates are averages over so long, or over the run's life if that is shorter."""
-_RECOVERED_SECONDS = 15.0
-"""A query that was started again has planned by then; what still fails has failed by then, or is being tried again."""
+_BUSY_BEAT_SECONDS = 2.0
 _RECENT = 50
 _WARNINGS = 20
 _LONGEST_GTID = 100
 _LONGEST_TEXT = 2000
 
 
-class StatusWriter:
+class StatusWriter(Progress):
     """Keeps the status of one run; all methods may be called from any thread.
 
-    :param beat_seconds: how often the file is written when nothing happens.
-    :param on_status: told what is written, in the thread that writes.
+    :param beat_seconds: how often the file is written when nothing happens; more often while something is under way.
+    :param tick_seconds: how often it looks whether something has changed.
+    :param on_status: told the status at each look and each writing, in the thread that does it.
+    :param progress: how far the reading of batches is; None: nobody knows.
     """
 
     def __init__(
@@ -73,31 +79,37 @@ class StatusWriter:
         pipeline: str,
         *,
         beat_seconds: float = _BEAT_SECONDS,
+        tick_seconds: float = _TICK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         on_status: Callable[[Status], None] | None = None,
+        progress: BatchProgress | None = None,
     ) -> None:
         self._on_status = on_status
-        self._inbox, self._pipeline, self._beat_seconds = inbox, pipeline, beat_seconds
+        self._inbox, self._pipeline, self._progress = inbox, pipeline, progress
+        self._beat_seconds, self._tick_seconds = beat_seconds, tick_seconds
         self._clock, self._wall_us = clock, wall_us
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="headgate-status", daemon=True)
-        self._begun = clock()
-        self._busy_since: float | None = None  # a batch is under way, or was and is to be tried again
-        self._moved = clock()  # when something last happened
-        self._started: float | None = None  # when the query was started again after a failure
-        self._lag, self._underway = LagStatus(), 0
+        self._thread = threading.Thread(target=self._watch, name="headgate-status", daemon=True)
+        self._phase: Phase = "starting"
+        self._phase_us = wall_us()
+        self._paused = False
+        self._under_way: BatchUnderWay | None = None
+        self._epoch = 0  # of the newest batch of this query
+        self._behind: int | None = None
         self._error: str | None = None  # what the run is trying again after
-        self._trouble: tuple[str, int] | None = None  # what the planner is, and since when
-        self._rates: deque[tuple[float, int, int]] = deque()  # when, images, rows
+        self._trouble: tuple[str, int] | None = None  # what the planner is in, and since when
+        self._rates = Rates(clock())
+        self._written = clock()
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
 
     def __enter__(self) -> Self:
         self._take_over()
-        with contextlib.suppress(OSError):
-            self._inbox.delete("trouble.json")
+        self._forget("trouble.json")
+        if self._progress is not None:
+            self._progress.begin()
         self._write()
         self._thread.start()
         return self
@@ -107,6 +119,8 @@ class StatusWriter:
     ) -> None:
         self._ending.set()
         self._thread.join()
+        if self._progress is not None:
+            self._progress.clear()
         self._end(error if isinstance(error, Exception) else None)
 
     def _end(self, error: BaseException | None) -> None:
@@ -117,28 +131,73 @@ class StatusWriter:
             self._status = self._status.model_copy(update=state)
         self._write()
 
-    def starts(self) -> None:
-        """A query was started: the first one, or another after a failure."""
-        with self._lock:
-            self._started = self._clock()
+    # --- what the run tells
 
-    def begins(self, batch: Batch) -> None:
-        """A batch was planned and read; it is being applied from now on."""
-        header = batch.header
+    def enters(self, phase: Phase) -> None:
+        """The run does something else now; a batch that was under way is none any more."""
         with self._lock:
-            self._busy_since = self._busy_since or self._clock()
-            self._underway = _transactions(header.start, header.gtid) + header.behind
+            self._under_way = None
+            self._enter(phase)
+
+    def starts(self) -> None:
+        """A query is about to start: the first one, or another after a failure."""
+        self._forget("waiting.json")
+        with self._lock:
+            self._epoch, self._under_way = 0, None
+            self._enter("planning")
+
+    def reads(self, batch_id: int) -> None:
+        """A batch was planned, and is being read."""
+        with self._lock:
+            self._under_way = BatchUnderWay(batch_id, self._clock(), self._progress)
+            self._enter("reading")
+
+    def counts_tasks(self, done: int, number: int) -> None:
+        """So many of the tasks that read a batch are done."""
+        with self._lock:
+            if self._under_way is not None:
+                self._under_way.counts_tasks(done, number)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a batch is being read."""
+        return self._phase == "reading"
+
+    def applies(self, batch: Batch) -> None:
+        """It was read and is applied from now on."""
+        with self._lock:
+            if self._under_way is not None:
+                self._under_way.applies(batch)
+                self._enter("applying")
+
+    def writes(self, tables: int) -> None:
+        """So many tables are written from now on."""
+        with self._lock:
+            if self._under_way is not None:
+                self._under_way.writes(tables)
+
+    def wrote(self, table: str) -> None:
+        """One of them is written."""
+        del table
+        with self._lock:
+            if self._under_way is not None:
+                self._under_way.wrote()
 
     def ends(self, report: BatchReport) -> None:
         """A batch is in the ledger."""
         with self._lock:
             self._take(report)
+            self._under_way, self._error = None, None
+            self._enter("planning")
+        if self._progress is not None:
+            self._progress.clear()
         self._write()
 
     def tries_again(self, error: BaseException) -> None:
         """The run failed and goes on after a pause."""
         with self._lock:
-            self._busy_since, self._started = self._busy_since or self._clock(), None
+            self._under_way = None
+            self._enter("retrying")
             self._error = _line(error)
             self._warn("error", self._error)
         self._write()
@@ -147,6 +206,14 @@ class StatusWriter:
         """Something that does not end the run is wrong."""
         with self._lock:
             self._warn("warning", text)
+
+    def _enter(self, phase: Phase) -> None:
+        if phase != self._phase:
+            self._phase, self._phase_us = phase, self._wall_us()
+
+    def _forget(self, name: str) -> None:
+        with contextlib.suppress(Exception):  # each file system has its own errors
+            self._inbox.delete(name)
 
     def _take_over(self) -> None:
         """What the run before has left there is history."""
@@ -158,29 +225,30 @@ class StatusWriter:
             self._status = _first(before, self._pipeline, self._wall_us())
 
     def _take(self, report: BatchReport) -> None:
-        now, committed = self._clock(), self._wall_us()
-        images, rows = (0, 0) if report.replayed else (sum(report.images.values()), sum(report.rows.values()))
-        newest = max(report.newest_us.values(), default=committed)
-        self._busy_since, self._underway, self._moved, self._error = None, 0, now, None
-        self._lag = LagStatus(seconds=max(0.0, (committed - newest) / 1e6), transactions=report.behind)
-        self._rates.append((now, images, rows))
+        committed, before = self._wall_us(), self._status
+        changes, rows = sum(report.changes.values()), sum(report.rows.values())
+        self._epoch = report.epoch
+        new = count_transactions(report.start, report.gtid)
+        self._behind = report.behind if new is not None and report.behind else None
+        if not report.replayed:
+            self._rates.add(self._clock(), report.seconds, report.changes, rows)
         for text in report.warnings:
             self._warn("warning", text)
-        before = self._status
         batch = BatchStatus(
             batch_id=report.batch_id, epoch=report.epoch, gtid=report.gtid, committed_us=committed,
-            rows=rows, images=images, seconds=round(report.seconds, 3),
+            rows=rows, changes=changes, seconds=round(report.seconds, 3),
         )  # fmt: skip
         short = RecentBatch(
             batch_id=report.batch_id, epoch=report.epoch, gtid=_end(report.gtid), committed_us=committed,
-            transactions=_transactions(report.start, report.gtid), rows=rows, images=images,
-            tables=len({*report.images, *report.rows}), seconds=round(report.seconds, 3),
+            transactions=new, rows=rows, changes=changes,
+            tables=len({*report.changes, *report.rows}), seconds=round(report.seconds, 3),
         )  # fmt: skip
         known = any(row.epoch == report.epoch for row in before.recent)
-        self._status = before.model_copy(
+        self._status = self._status.model_copy(
             update={
                 "batch": before.batch if known else batch,
-                "batches": before.batches + 1,
+                "batches": before.batches + (not report.replayed),
+                "as_of_us": _as_of(report, before.as_of_us),
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
             }
@@ -190,41 +258,42 @@ class StatusWriter:
         found = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": text[:_LONGEST_TEXT]})
         self._status = self._status.model_copy(update={"warnings": (found, *self._status.warnings)[:_WARNINGS]})
 
+    # --- what the status is now
+
     def _now(self) -> Status:
         """The status with what changes by itself."""
-        now = self._clock()
-        if self._error and self._started is not None and now - self._started >= _RECOVERED_SECONDS:
-            if not self._underway:
-                self._busy_since = None  # the batch that failed was not planned yet, or there was none
-            self._error = None
-        while self._rates and now - self._rates[0][0] > _RATE_SECONDS:
-            self._rates.popleft()
-        span = max(1.0, min(_RATE_SECONDS, now - self._begun))
-        update: dict[str, object] = {
-            "updated_us": self._wall_us(),
-            "changes_per_second": round(sum(images for _, images, _ in self._rates) / span, 1),
-            "rows_per_second": round(sum(rows for _, _, rows in self._rates) / span, 1),
-        }
-        if self._status.state in ("running", "idle"):
-            still = min(now - self._moved, now - (self._started or now)) >= self._beat_seconds
-            quiet = still and self._busy_since is None and self._trouble is None and not self._lag.transactions
-            if quiet:
-                self._lag = LagStatus()
-            seconds = self._lag.seconds
-            if self._busy_since is not None:
-                seconds = max(seconds, now - self._busy_since)
-            if self._trouble is not None:
-                seconds = max(seconds, (self._wall_us() - self._trouble[1]) / 1e6)
-            update |= {
-                "state": "idle" if quiet else "running",
-                "error": self._error or (self._trouble and self._trouble[0]),
-                "lag": LagStatus(seconds=round(seconds, 3), transactions=max(self._lag.transactions, self._underway)),
-            }
+        now_us = self._wall_us()
+        if self._status.state not in ("running", "idle"):
+            return self._status.at_rest().model_copy(update={"updated_us": now_us})
+        rates = self._rates.at(self._clock(), self._under_way)
+        tables = {name: _at_rate(table, rates.tables.get(name, 0.0)) for name, table in self._status.tables.items()}
+        waits = self._phase == "waiting"
+        as_of = now_us if waits else self._status.as_of_us
+        lag = None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
+        update: dict[str, Any] = {
+            "updated_us": now_us, "state": "idle" if waits else "running",
+            "error": self._error or (self._trouble and self._trouble[0]),
+            "activity": self._activity(tables), "as_of_us": as_of,
+            "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
+            "changes_per_second": rates.changes, "rows_per_second": rates.rows,
+            "tables": tables, "snapshot": snapshot_status(tables, rates.rows),
+        }  # fmt: skip
         return self._status.model_copy(update=update)
+
+    def _activity(self, tables: dict[str, TableStatus]) -> Activity:
+        if self._under_way is not None:
+            return self._under_way.activity(self._phase_us, tables)
+        return Activity(phase=self._phase, since_us=self._phase_us, paused=self._paused and self._phase == "waiting")
+
+    def _transactions_behind(self) -> int | None:
+        if self._under_way is not None:
+            return self._under_way.behind()
+        return 0 if self._phase == "waiting" else self._behind
 
     def _write(self) -> None:
         with self._lock:
             self._status = self._now()
+            self._written = self._clock()
             try:
                 self._inbox.write(STATUS_FILE, self._status.to_dict())
             except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
@@ -235,26 +304,55 @@ class StatusWriter:
         if self._on_status is not None:
             self._on_status(status)
 
-    def _beat(self) -> None:
-        while not self._ending.wait(self._beat_seconds):
+    def _watch(self) -> None:
+        while not self._ending.wait(self._tick_seconds):
+            self._tick()
+
+    def _tick(self) -> None:
+        """Look what has changed; write it when it is time."""
+        waits = self._phase == "waiting"
+        beat = self._beat_seconds if waits or not self._inbox.is_local else min(_BUSY_BEAT_SECONDS, self._beat_seconds)
+        due = self._clock() - self._written >= beat
+        if due or self._inbox.is_local:
             self._look()
+        if due:
             self._write()
+        elif self._on_status is not None:
+            with self._lock:
+                self._status = self._now()
+                status = self._status
+            self._on_status(status)
 
     def _look(self) -> None:
-        """Whether the planner is in trouble; what cannot be read is none."""
-        try:
-            found = self._inbox.read("trouble.json")
-        except (HeadgateError, OSError):
-            found = None
+        """What the planner says, and how far the reading is."""
+        under_way = self._under_way
+        if under_way is not None:
+            under_way.look(self._clock())
+        trouble, waiting = self._read("trouble.json"), self._read("waiting.json")
         with self._lock:
-            before, self._trouble = self._trouble, None
-            if found is not None and isinstance(found.get("since_us"), int):
-                self._trouble = " ".join(str(found.get("error")).split()), found["since_us"]
-                if before is None or before[1] != self._trouble[1]:
-                    self._warn("error", self._trouble[0])
-                    log.warning("%s; trying again", self._trouble[0])
-            elif before is not None:
-                log.info("going on, %.0f s after this began: %s", (self._wall_us() - before[1]) / 1e6, before[0])
+            self._take_trouble(trouble)
+            rests = waiting is not None and isinstance(waiting.get("epoch"), int) and waiting["epoch"] >= self._epoch
+            if self._phase in ("planning", "waiting") and self._under_way is None:
+                self._enter("waiting" if rests and self._trouble is None else "planning")
+            if self._phase == "waiting" and waiting is not None:
+                self._error, self._paused = None, bool(waiting.get("paused"))
+
+    def _take_trouble(self, found: dict[str, Any] | None) -> None:
+        before, self._trouble = self._trouble, None
+        if found is not None and isinstance(found.get("since_us"), int):
+            self._trouble = " ".join(str(found.get("error")).split()), found["since_us"]
+            if before is None or before[1] != self._trouble[1]:
+                self._warn("error", self._trouble[0])
+                log.warning("%s; trying again", self._trouble[0])
+        elif before is not None:
+            log.info("going on, %.0f s after this began: %s", (self._wall_us() - before[1]) / 1e6, before[0])
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """A file of the planner's; what cannot be read says nothing."""
+        try:
+            return self._inbox.read(name)
+        except (HeadgateError, OSError):
+            return None
 
 
 def tell_failure(inbox: Inbox, pipeline: str, error: BaseException) -> None:
@@ -272,6 +370,7 @@ def tell_failure(inbox: Inbox, pipeline: str, error: BaseException) -> None:
 def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
     """The status of a run that begins, after one that left ``before``."""
     tables = before.tables if before else {}
+    anew = {"changes": 0, "rows": 0, "changes_per_second": 0.0}
     return Status(
         pipeline=pipeline,
         pid=os.getpid(),
@@ -280,8 +379,9 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         started_us=now_us,
         updated_us=now_us,
         state="running",
+        as_of_us=before.as_of_us if before else None,
         batch=before.batch if before else None,
-        tables={name: table.model_copy(update={"images": 0, "rows": 0}) for name, table in tables.items()},
+        tables={name: table.model_copy(update=anew) for name, table in tables.items()},
         recent=before.recent if before else (),
         warnings=before.warnings if before else (),
     )
@@ -290,19 +390,35 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
 def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, TableStatus]:
     found = {}
     for name, state in sorted(report.tables.items()):
-        known = before.get(name)
-        images, rows = (known.images, known.rows) if known else (0, 0)
+        known = before.get(name, TableStatus(state=""))
+        changes, rows = (0, 0) if report.replayed else (report.changes.get(name, 0), report.rows.get(name, 0))
+        snapshot: dict[str, Any] = {}
+        if state.state == "snapshotting":
+            goes_on = known.state == state.state and known.since_epoch == state.since_epoch
+            snapshot = {
+                "since_epoch": state.since_epoch, "rows_read": rows + (known.rows_read if goes_on else 0),
+                "rows_estimate": state.rows_estimate, "chunks_done": state.chunks_done,
+                "chunks_estimate": state.chunks_estimate,
+            }  # fmt: skip
         found[name] = TableStatus(
-            state=state.state, version=state.version, rows_estimate=state.rows_estimate, chunks_done=state.chunks_done,
-            chunks_estimate=state.chunks_estimate, reason=state.reason,
-            images=images + (0 if report.replayed else report.images.get(name, 0)),
-            rows=rows + (0 if report.replayed else report.rows.get(name, 0)),
+            state=state.state, version=state.version, reason=state.reason, changes=known.changes + changes,
+            rows=known.rows + rows, **snapshot,
         )  # fmt: skip
     return found
 
 
-def _transactions(start: str, end: str) -> int:
-    return transactions(GtidSet.parse(end) - GtidSet.parse(start))
+def _at_rate(table: TableStatus, changes: float) -> TableStatus:
+    if table.changes_per_second == changes:
+        return table
+    return table.model_copy(update={"changes_per_second": changes})
+
+
+def _as_of(report: BatchReport, before: int | None) -> int | None:
+    """As of when the lake has everything, after a batch; None: nobody knows. What was so before it still is."""
+    found = report.planned_us
+    if report.behind:  # what comes after its newest change is not there yet
+        found = min(found, max(report.newest_us.values(), default=0))
+    return max(found, before or 0) or None
 
 
 def _end(gtid: str) -> str:

@@ -145,11 +145,11 @@ class Pipeline:
 
         :param once: end when all tables are read and everything is applied that the server had executed at the start.
         :param resnapshot: patterns of tables to read again; each must match one.
-        :param on_progress: called after each batch, in another thread.
+        :param on_progress: called after each batch, in another thread; ``on_status`` first.
         :param quiet: keep Spark's log off stderr; default: unless ``[spark]`` sets ``log.level``.
         :param on_start: called when the Spark session is there: the moment to install signal handlers, because Spark
             installs one for Ctrl-C that cancels its jobs.
-        :param on_status: called every few seconds, in any thread.
+        :param on_status: called after each batch and every second, in any thread.
         :raises HeadgateError: what ended the run, but for :meth:`stop`.
         """
         inbox = Inbox(self.lake.inbox)
@@ -160,7 +160,13 @@ class Pipeline:
         except HeadgateError as error:
             tell_failure(inbox, self.config.name, error)
             raise
-        with _locked(self.lake), StatusWriter(inbox, self.config.name, on_status=on_status) as status:
+        from headgate.spark import BatchProgress
+
+        progress = BatchProgress(self.lake.inbox, self.lake.checkpoint)
+        with (
+            _locked(self.lake),
+            StatusWriter(inbox, self.config.name, on_status=on_status, progress=progress) as status,
+        ):
             told = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *told)
             spark = self._spark or build_session(
@@ -171,8 +177,10 @@ class Pipeline:
             try:
                 if on_start is not None:
                     on_start()
+                status.enters("checking")
                 self._follow(spark, status, tables, once, list(resnapshot), on_progress)
             finally:
+                status.enters("stopping")
                 if self._spark is None:
                     _end_session(spark, ending=self._stop.is_set())
 
@@ -314,7 +322,7 @@ class _Run:
         self.writer = BatchWriter(
             spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict
         )
-        self.writer.on_batch = status.begins
+        self.writer.progress = status
         self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
         self.batches = 0
         self._status = status
@@ -340,6 +348,7 @@ class _Run:
                     break
                 if query.awaitTermination(1):
                     return None
+                self._count_tasks()
         except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
             if not _jvm_ended(self.spark, error, ending=stop.is_set()):
                 return self._cause(error)
@@ -352,6 +361,8 @@ class _Run:
             self._idle.release()
         else:
             log.warning("the batch under way takes long; it is dropped and will be done again by the next run")
+        if stop.is_set():
+            self._status.enters("stopping")
         try:
             query.stop()
         except Exception as error:
@@ -370,15 +381,24 @@ class _Run:
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
         writer = writer.option("checkpointLocation", self.lake.checkpoint)
-        query = (writer.trigger(availableNow=True) if once else writer).start()
         self._status.starts()
-        return query
+        return (writer.trigger(availableNow=True) if once else writer).start()
+
+    def _count_tasks(self) -> None:
+        """Tell how many tasks of the batch that is being read are done, as far as Spark can say."""
+        if self._status.is_reading:
+            with contextlib.suppress(Exception):  # a JVM that is gone is noticed elsewhere
+                tracker = self.spark.sparkContext.statusTracker()
+                stages = [*filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))]
+                done = sum(stage.numCompletedTasks for stage in stages)
+                self._status.counts_tasks(done, sum(stage.numTasks for stage in stages))
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         with self._idle:
             if self._ending:
                 raise InterruptedError("the run is ending")  # Spark does the batch again in the next run
             try:
+                self._status.reads(batch_id)
                 report = self.writer.write(frame, batch_id)
                 self.batches += 1
                 self._status.ends(report)

@@ -1,103 +1,250 @@
-"""The figures of `headgate run`, from batches made by hand."""
+"""What `headgate run` shows, from a status and batches made by hand."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from headgate.cli._live import LiveView, LogView, TableProgress
-from headgate.lake import Status, TableState, TableStatus, duration
+from headgate.cli._live import LiveView, LogView
+from headgate.lake import (
+    Activity,
+    BatchStatus,
+    LagStatus,
+    SnapshotStatus,
+    Status,
+    TableReading,
+    TableState,
+    TableStatus,
+)
 from headgate.sinks import BatchReport
 from tests.logged import logged_here
 
 NAME = "shop.[red]orders"
+GTID = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"
 
 
-def report(state: str, *, rows: int = 0, images: int = 0, newest_us: int | None = None, **more: object) -> BatchReport:
-    table = TableState(NAME, state, rows_estimate=1000, reason=str(more.pop("reason", "")) or None)
-    return BatchReport(
-        1, 1, "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9", {NAME: table},
-        {NAME: images} if images else {}, {NAME: rows} if rows else {},
-        {NAME: newest_us} if newest_us is not None else {}, **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+def status(state: str = "running", **more: Any) -> Status:
+    return Status(pipeline="shop", pid=1, host="h", started_us=0, updated_us=0, state=state, **more)  # type: ignore[arg-type]
 
 
-def test_a_snapshot_and_what_follows() -> None:
-    table = TableProgress(NAME)
-    table.take(report("snapshotting", rows=200), 10.0, 0.0)
-    assert table.describe() == "200 of about 1,000 rows, 0 rows/s"
-    table.take(report("snapshotting", rows=400), 14.0, 0.0)
-    assert table.describe() == "600 of about 1,000 rows, 100 rows/s, 4.0 s left"
-    table.take(report("snapshotting", rows=400, replayed=True), 15.0, 0.0)
-    assert table.rows == 600
-    table.take(report("live", images=30, newest_us=97_500_000), 20.0, 100.0)
-    assert table.describe() == "lag 2.5 s, 30 changes, 43.0 changes/s"
-    table.take(report("live"), 21.0, 200.0)
-    assert table.lag_seconds == 0
-    table.take(report("snapshotting", rows=5), 22.0, 200.0)
-    assert table.rows == 5, "a re-read counts from nothing"
+def activity(phase: str, seconds: float = 0.0, **more: Any) -> Activity:
+    return Activity(phase=phase, since_us=-int(seconds * 1e6), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (61, "1 min 1 s"), (7260, "2 h 1 min")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def batch() -> BatchStatus:
+    return BatchStatus(batch_id=1, epoch=1, gtid=GTID, committed_us=0, rows=0, changes=0, seconds=1.0)
+
+
+def reading(seconds: float, rows: int, **more: Any) -> Status:
+    """The first batch of a table of about 1,494,498 rows is being read."""
+    table = TableReading(
+        first=1, last=3, chunks_estimate=7, rows=rows, rows_estimate=500_000, table_rows_estimate=1_494_498
+    )
+    doing = activity(
+        "reading", seconds, tables={NAME: table}, rows=rows, rows_estimate=500_000, changes=0, transactions=0, **more
+    )
+    return status(activity=doing)
+
+
+def screen(width: int = 120, height: int = 40) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+
+
+def drawn(view: LiveView) -> str:
+    paper = Console(file=io.StringIO(), width=view._console.width, color_system=None)
+    paper.print(view._draw())
+    assert isinstance(paper.file, io.StringIO)
+    return paper.file.getvalue()
+
+
+def test_from_the_first_moment_it_says_what_is_under_way() -> None:
+    view = LiveView(screen())
+    assert drawn(view) == "connecting to MySQL …\n"
+    view.tell(status(activity=activity("starting", 0.2)))
+    assert drawn(view) == "starting Spark\n"
+    view.tell(status(activity=activity("starting", 12)))
+    assert drawn(view) == "starting Spark, 12 s so far\n"
+    view.tell(status(activity=activity("planning", 3)))
+    assert drawn(view) == "planning the next batch, 3 s so far\n"
+    view.tell(reading(6, 131_072, rows_per_second=52_428.8, seconds_left=7.04))
+    told = drawn(view)
+    assert f"{NAME} │ snapshotting │ 131,072 of about 1,494,498 rows (8 %)" in told
+    assert f"\nreading {NAME} (chunks 1–3 of 7)\n" in told  # noqa: RUF001 - a range's dash
+    assert "\n131,072 of about 500,000 rows (26 %), 52,429 rows/s, 6 s so far, about 7 s left\n" in told
+    assert "waiting" not in told
+
+
+def test_after_that_how_far_it_is_behind() -> None:
+    view = LiveView(screen())
+    live = TableStatus(state="live", changes=4000, rows=10, changes_per_second=20.5)
+    known: dict[str, Any] = {"batch": batch(), "tables": {NAME: live}, "changes_per_second": 20.5}
+    lag = LagStatus(seconds=2.5, transactions=1)
+    doing = activity("applying", 2, rows=1, changes=5, tables_written=1, tables_to_write=3)
+    view.tell(status(activity=doing, lag=lag, **known))
+    assert f"{NAME} │ live  │ 4,000 changes, 20.5 changes/s, 10 rows read" in drawn(view)
+    assert "applying 1 row and 5 changes: 1 of 3 tables written, 2 s so far\n" in drawn(view)
+    assert f"lag 2.5 s, at least 1 transaction behind, 20.5 changes/s\nup to {GTID}\n" in drawn(view)
+    waiting = status("idle", activity=activity("waiting", 9), lag=LagStatus(seconds=0, transactions=0), **known)
+    view.tell(waiting)
+    assert "\nwaiting for changes\nlag 0.0 s, 20.5 changes/s\n" in drawn(view)
+    view.tell(status(error="cannot connect", activity=activity("retrying"), **known))
+    assert "cannot connect; trying again" in drawn(view)
+    snapshot = SnapshotStatus(tables=2, rows=900, rows_estimate=4000, seconds_left=65)
+    view.tell(status(activity=activity("planning"), snapshot=snapshot))
+    assert "snapshot of 2 tables: 900 of about 4,000 rows (22 %), about 1 min 5 s left\n" in drawn(view)
+
+
+def test_stopping() -> None:
+    view = LiveView(screen())
+    view.tell(status(activity=activity("applying", 5, rows=7), batch=batch()))
+    view.ends()
+    assert drawn(view).startswith(
+        "stopping when this is done, Ctrl-C again ends at once:\napplying 7 rows, 5 s so far\n"
+    )
+    view.tell(status(activity=activity("stopping"), batch=batch()))
+    assert drawn(view).startswith("stopping; Ctrl-C again ends at once\n")
+    with view:
+        pass
+    assert drawn(view) == f"up to {GTID}\n"
 
 
 def test_names_and_reasons_are_shown_as_they_are() -> None:
-    screen = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
-    with LiveView(screen) as view:
-        view.take(report("stopped", reason="DROP TABLE `[b]x`; gone"))
-    assert isinstance(screen.file, io.StringIO)
-    shown = screen.file.getvalue()
-    assert "starting Spark" in shown
+    console = screen()
+    with LiveView(console) as view:
+        view.tell(status(tables={NAME: TableStatus(state="stopped", reason="DROP TABLE `[b]x`; gone")}))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "connecting" in shown
     assert NAME in shown
     assert "DROP TABLE `[b]x`; gone" in shown
 
 
-def status(state: str, error: str | None = None) -> Status:
-    tables = {"shop.before": TableStatus(state="stopped", reason="DROP TABLE")}
-    return Status(
-        pipeline="shop", pid=1, host="h", started_us=0, updated_us=0, state=state, error=error, tables=tables,  # type: ignore[arg-type]
+@pytest.mark.parametrize("height", [12, 24, 60])
+def test_the_picture_fits_the_terminal(height: int) -> None:
+    """A thousand tables, and every figure long: what is under way is always to be seen, and nothing scrolls."""
+    view = LiveView(screen(width=80, height=height))
+    tables = {f"shop.table_{i:04}": TableStatus(state="live", changes=10**12, rows=10**12) for i in range(1000)}
+    tables |= {"shop.zz_bad": TableStatus(state="stopped", reason="gone"), NAME: TableStatus(state="snapshotting")}
+    told = reading(6, 131_072, rows_per_second=1e12, seconds_left=1e6).model_copy(
+        update={
+            "tables": tables, "error": "cannot connect", "batch": batch().model_copy(update={"gtid": GTID * 9}),
+            "snapshot": SnapshotStatus(tables=1, rows=10**12, rows_estimate=10**13, seconds_left=1e6),
+        }
+    )  # fmt: skip
+    view.tell(told)
+    lines = drawn(view).splitlines()
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= 80
+    assert {name for name in ("shop.zz_bad", NAME) if not any(name in line for line in lines)} == set()
+    shown = sum("shop.table_" in line for line in lines)
+    assert shown >= (height - 20) // 2
+    assert f"and {1000 - shown:,} other tables" in lines
+    assert f"reading {NAME} (chunks 1–3 of 7)" in lines  # noqa: RUF001
+
+
+def test_columns_do_not_shrink_from_second_to_second() -> None:
+    view = LiveView(screen())
+    widths = set()
+    for rows in (1_494_000, 9, 120_000):
+        view.tell(reading(6, rows))
+        widths.add(len(drawn(view).splitlines()[0]))
+    assert len(widths) == 1
+
+
+# --- without a terminal
+
+
+def report(state: str, *, rows: int = 0, changes: int = 0, seconds: float = 2.0, **more: Any) -> BatchReport:
+    table = TableState(NAME, state, rows_estimate=1000, reason=more.pop("reason", None))
+    return BatchReport(
+        1, 1, GTID, {NAME: table}, {NAME: 2 * changes} if changes else {}, {NAME: rows} if rows else {},
+        changes={NAME: changes} if changes else {}, seconds=seconds, **more,
     )  # fmt: skip
 
 
-def drawn(view: LiveView) -> str:
-    screen = Console(file=io.StringIO(), width=120, color_system=None)
-    screen.print(view._draw())
-    assert isinstance(screen.file, io.StringIO)
-    return screen.file.getvalue()
+def logged(caplog: pytest.LogCaptureFixture, found: BatchReport, known: Status | None = None) -> list[str]:
+    caplog.clear()
+    caplog.set_level("INFO", "headgate")
+    view = LogView()
+    if known is not None:
+        view.tell(known)
+    view.take(found)
+    return [record.getMessage() for record in logged_here(caplog)]
 
 
-def test_between_batches_the_status_is_shown() -> None:
-    view = LiveView(Console(file=io.StringIO()))
-    assert drawn(view) == "starting Spark …\n"
-    view.begins()
-    assert drawn(view) == "the first batch is being read …\n"
-    view.tell(status("idle"))
-    assert "shop.before │ stopped │ DROP TABLE" in drawn(view)
-    assert drawn(view).endswith("waiting for changes\n")
-    view.take(report("live", images=3, newest_us=0))
-    view.tell(status("running", "cannot connect"))
-    assert "cannot connect; trying again" in drawn(view)
-    assert "lag 0.0 s" not in drawn(view)
-    view.tell(status("idle"))
-    assert "lag 0.0 s" in drawn(view), "what came is applied, and nothing came after it"
-    assert drawn(view).endswith(":1-9, waiting for changes\n")
-    view.ends()
-    assert "stopping: what is under way may finish" in drawn(view)
-    with view:
-        pass
-    assert drawn(view).endswith(":1-9\n")
+def test_the_rows_of_a_snapshot_are_no_changes(caplog: pytest.LogCaptureFixture) -> None:
+    known = status(lag=LagStatus(seconds=124.2))
+    assert logged(caplog, report("live", rows=1_000_000, seconds=4.0), known) == [
+        f"{NAME} live: 1,000,000 rows read",
+        f"batch 1: 4.0 s, 1,000,000 rows read, 250,000.0 rows/s, lag 2 min 4 s, up to {GTID}",
+    ]
+
+
+def test_changes_are_counted_over_the_time_of_their_batch(caplog: pytest.LogCaptureFixture) -> None:
+    assert logged(caplog, report("live", changes=63, seconds=1.5)) == [
+        f"{NAME} live: 63 changes, 42.0 changes/s",
+        f"batch 1: 1.5 s, 63 changes, 42.0 changes/s, up to {GTID}",
+    ]
+    assert logged(caplog, report("live", rows=1, changes=1)) == [
+        f"{NAME} live: 1 row read, 1 change, 0.5 changes/s",
+        f"batch 1: 2.0 s, 1 row read, 0.5 rows/s, 1 change, 0.5 changes/s, up to {GTID}",
+    ]
+
+
+def test_a_batch_that_took_no_time_has_no_rate(caplog: pytest.LogCaptureFixture) -> None:
+    assert logged(caplog, report("live", rows=5, changes=7, seconds=0.0)) == [
+        f"{NAME} live: 5 rows read, 7 changes",
+        f"batch 1: 0.0 s, 5 rows read, 7 changes, up to {GTID}",
+    ]
+
+
+def test_other_batches_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    table = TableStatus(state="snapshotting", rows_read=600, rows_estimate=1000, chunks_done=3, chunks_estimate=5)
+    known = status(tables={NAME: table})
+    assert logged(caplog, report("snapshotting", rows=400, changes=3), known)[0] == (
+        f"{NAME} snapshotting: 600 of about 1,000 rows (60 %), 3 of 5 chunks, 3 changes, 1.5 changes/s"
+    )
+    assert logged(caplog, report("stopped", reason="DROP TABLE"))[0] == f"{NAME} stopped: DROP TABLE"
+    replayed = logged(caplog, report("live", rows=9, changes=9, replayed=True))
+    assert replayed[1] == f"batch 1: it was in the ledger already, up to {GTID}"
 
 
 def test_log_lines_only_where_something_happened(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headgate")
     with LogView() as view:
-        view.take(report("live", images=3, newest_us=0))
+        view.take(report("live", changes=3))
         view.take(report("live"))
     lines = [record.getMessage() for record in logged_here(caplog)]
     assert [line.startswith(NAME) for line in lines] == [True, False, False]
+
+
+def test_what_takes_long_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    """One a second is told; the log has few."""
+    caplog.set_level("INFO", "headgate")
+    view = LogView()
+    for second in range(3000):
+        view.tell(reading(0, 1000 * second).model_copy(update={"updated_us": second * 1_000_000}))
+    for second in range(4):
+        view.tell(status(activity=activity("applying", rows=9)).model_copy(update={"updated_us": second * 1_000_000}))
+    for _ in range(50):
+        view.tell(status("idle", activity=activity("waiting", 60)))
+    lines = [record.getMessage() for record in logged_here(caplog)]
+    times = [line.rpartition(", ")[2].removesuffix(" so far") for line in lines]
+    assert times[:8] == ["3 s", "13 s", "23 s", "33 s", "43 s", "54 s", "1 min 8 s", "1 min 25 s"]
+    assert 15 < len(lines) < 30, "the longer it takes, the fewer"
+    assert lines[1].startswith(f"reading {NAME} (chunks 1–3 of 7): 13,000 of about 500,000 rows (2 %)")  # noqa: RUF001
+    assert lines[-1] == "applying 9 rows, 3 s so far"
+
+
+def test_the_log_ends_with_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headgate")
+    with LogView() as view:
+        view.tell(status("stopped", batches=1, tables={NAME: TableStatus(state="live", changes=1, rows=2000)}))
+    with contextlib.suppress(OSError), LogView() as view:
+        view.tell(status("failed"))
+        raise OSError("disk")
+    assert [record.getMessage() for record in logged_here(caplog)] == ["ended after 1 batch: 1 change, 2,000 rows read"]

@@ -27,16 +27,19 @@ def status(**more: Any) -> Status:
     """Written an hour from now, so that it is fresh however long the test takes."""
     now = time.time_ns() // 1000 + 3_600_000_000
     value: dict[str, Any] = {
-        "v": 1, "pipeline": "shop", "pid": os.getpid(), "host": platform.node(), "pid_namespace": pid_namespace(),
+        "v": 2, "pipeline": "shop", "pid": os.getpid(), "host": platform.node(), "pid_namespace": pid_namespace(),
         "started_us": now, "updated_us": now, "state": "idle", "batches": 3,
         "lag": {"seconds": 1.25, "transactions": 12}, "changes_per_second": 1234.5,
         "tables": {
-            "shop.orders": {"state": "live", "images": 4000, "rows": 10},
-            "shop.items": {"state": "snapshotting", "chunks_done": 3, "chunks_estimate": 8, "rows_estimate": 2000000},
+            "shop.orders": {"state": "live", "changes": 4000, "rows": 10},
+            "shop.items": {
+                "state": "snapshotting", "rows_read": 750000, "chunks_done": 3, "chunks_estimate": 8,
+                "rows_estimate": 2000000,
+            },
         },
         "recent": [
             {"batch_id": 3, "epoch": 9, "gtid": "x:1-9", "committed_us": now, "transactions": 5, "rows": 0,
-             "images": 7, "tables": 1, "seconds": 0.5}
+             "changes": 7, "tables": 1, "seconds": 0.5}
         ],
         "warnings": [{"at_us": now, "level": "warning", "text": "shop.old is stopped: [b]DROP"}],
     }  # fmt: skip
@@ -66,9 +69,9 @@ def test_plain_lines(pipeline: Path) -> None:
     put(pipeline, status())
     code, out, _ = run(str(pipeline))
     assert code == 0
-    assert out.startswith("shop: idle, lag 1.2 s, 12 transactions, 1,234.5 changes/s, written ")
+    assert out.startswith("shop: idle, lag 1.2 s, at least 12 transactions behind, 1,234.5 changes/s, written ")
     assert "  shop.orders live: 4,000 changes, 10 rows read\n" in out
-    assert "  shop.items snapshotting: chunk 3 of 8, about 2,000,000 rows\n" in out
+    assert "  shop.items snapshotting: 750,000 of about 2,000,000 rows (37 %), 3 of 8 chunks\n" in out
     assert "shop.old is stopped: [b]DROP" in out
 
 
@@ -88,6 +91,43 @@ def test_exit_codes(pipeline: Path, more: dict[str, Any], code: int, said: str) 
     found, out, _ = run(str(pipeline))
     assert found == code
     assert said in out
+
+
+def reading() -> dict[str, Any]:
+    """Its first batch is being read."""
+    now = time.time_ns() // 1000 + 3_600_000_000
+    table = {"first": 1, "last": 2, "chunks_estimate": 5, "rows": 131072, "rows_estimate": 500000,
+             "table_rows_estimate": 1000000}  # fmt: skip
+    doing = {
+        "phase": "reading", "since_us": now - 4_000_000, "batch_id": 0, "tables": {"shop.big": table},
+        "rows": 131072, "rows_estimate": 500000, "rows_per_second": 52428.8, "seconds_left": 7.0, "changes": 0,
+        "transactions": 0,
+    }  # fmt: skip
+    return {"state": "running", "updated_us": now, "activity": doing, "tables": {}, "lag": {}, "rows_per_second": 99.0}
+
+
+def test_the_reading_of_a_batch_is_seen_before_it_is_done(pipeline: Path) -> None:
+    put(pipeline, status(**reading()))
+    code, out, _ = run(str(pipeline))
+    assert code == 0
+    assert out.startswith("shop: running, lag not known yet, 1,234.5 changes/s, written ")
+    told = "131,072 of about 500,000 rows (26 %), 52,429 rows/s, 4 s so far, about 7 s left"
+    assert f"\n  reading shop.big (chunks 1–2 of 5)\n  {told}\n" in out  # noqa: RUF001 - a range's dash
+    assert "  shop.big snapshotting: 131,072 of about 1,000,000 rows (13 %)\n" in out
+    code, out, _ = run(str(pipeline), "--json")
+    doing = json.loads(out)["activity"]
+    assert (doing["phase"], doing["rows"], doing["rows_estimate"], doing["seconds_left"]) == (
+        "reading", 131072, 500000, 7.0,
+    )  # fmt: skip
+
+
+def test_a_run_that_is_gone_does_nothing(pipeline: Path) -> None:
+    put(pipeline, status(**{**reading(), "updated_us": 1}))
+    code, out, _ = run(str(pipeline))
+    assert code == 1
+    assert "reading" not in out
+    assert "shop.big" not in out
+    assert json.loads(run(str(pipeline), "--json")[1])["activity"] is None
 
 
 def test_before_the_first_run(pipeline: Path) -> None:

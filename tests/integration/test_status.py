@@ -3,17 +3,20 @@ next run knows by it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.cli._live import LogView
 from headgate.config import parse_config
 from headgate.errors import ConfigError
-from headgate.lake import Inbox, Lake, Status, ledger_rows, read_status
+from headgate.lake import Activity, Inbox, Lake, Status, ledger_rows, read_status
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer
+from headgate.testing import MySQLServer, Proxy
+from tests.integration.runs import TEXT, Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +66,122 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
     assert status.error is not None
     assert "there is no table" in status.error
     assert status.recent
+
+
+class Large:
+    """A run that reads a large table over a slow line, until the status file has said what a test waits for."""
+
+    rows = 150_000
+
+    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
+        self.runs, self.server, self.folder = Runs(spark, server, db, folder), server, folder
+        self.table = f"{db}.large"
+        self.view = LogView()
+        self.seen: list[Status] = []
+        self.found: dict[str, Any] = {}
+        numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {self.rows})"
+        server.execute(
+            f"CREATE TABLE {self.table} (id INT PRIMARY KEY, pad CHAR(100))",
+            f"SET SESSION cte_max_recursion_depth = {self.rows}",
+            f"INSERT INTO {self.table} {numbers} SELECT i, REPEAT('x', 100) FROM n",
+            f"ANALYZE TABLE {self.table}",
+        )
+
+    def run(self, enough: Callable[[dict[str, Any]], bool]) -> None:
+        """Until its end; ``found`` is the file when it was ``enough``, before the first batch is done."""
+        with Proxy(self.server.host, self.server.port) as proxy:
+            proxy.limit(400_000)
+
+            def tell(status: Status) -> None:
+                self.view.tell(status)
+                self.seen.append(status)
+                file = {} if self.found or status.batches else self.runs.inbox.read("status.json") or {}
+                if (file.get("activity") or {}).get("phase") == "reading" and enough(file["activity"]):
+                    self.found = file
+                    proxy.restore()
+
+            text = (
+                f'name = "large"\n[source]\nurl = "mysql://{self.server.user}@{proxy.host}:{proxy.port}"\n'
+                f'password_file = "{self.folder / "secret"}"\nchunk_rows = 50000\ntables = ["{self.runs.db}.*"]\n'
+                f'[target]\npath = "{self.runs.lake.path}"\n'
+            )
+            Pipeline(parse_config(text), self.runs.spark).run(once=True, on_status=tell)
+
+    def first(self) -> list[tuple[str, Activity]]:
+        """State and activity before the first batch was done."""
+        return [(one.state, one.activity) for one in self.seen if one.activity is not None and not one.batches]
+
+
+@pytest.fixture
+def large(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path) -> Large:
+    return Large(spark, mysql_server, mysql_db, tmp_path)
+
+
+def test_the_reading_of_a_large_table_is_seen_while_it_is_read(large: Large, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headgate")
+    large.run(lambda doing: bool(doing["rows"]) and any("reading" in line for line in caplog.messages))
+    file, table = large.found, large.table
+    doing = file["activity"]
+    assert (file["state"], file["batches"], doing["phase"], doing["batch_id"]) == ("running", 0, "reading", 0)
+    part = doing["tables"][table]
+    assert (part["first"], part["last"], part["chunks_estimate"]) == (1, 3, 4)
+    assert 0 < doing["rows"] == part["rows"] <= doing["rows_estimate"] == part["rows_estimate"] <= 100_000
+    assert doing["rows_per_second"] > 0
+    assert file["rows_per_second"] > 0
+    assert file["lag"] == {"seconds": None, "transactions": None}, "nobody knows yet"
+    phases = [doing.phase for _, doing in large.first()]
+    assert phases[0] == "starting"
+    long = [phase for phase in dict.fromkeys(phases) if phase in ("planning", "reading")]
+    assert long == ["planning", "reading"]
+    assert {state for state, _ in large.first()} == {"running"}, "there was always something to do"
+    read = [doing.rows for _, doing in large.first() if doing.rows]
+    assert read == sorted(read), "what was read stays read"
+    assert any(f"reading {table} (chunks 1–3 of 4): " in line for line in caplog.messages)  # noqa: RUF001
+    status = read_status(large.runs.inbox)
+    assert status is not None
+    assert (status.tables[table].rows, status.activity, status.snapshot) == (large.rows, None, None)
+    assert not list((Path(large.runs.lake.inbox) / "progress").iterdir()), "nothing is left of it"
+
+
+def test_tasks_without_a_share_in_the_folder_are_counted(large: Large, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a cluster with a lake elsewhere: what is read is known, and how many tasks are done."""
+    monkeypatch.setattr("headgate.spark.BatchProgress.begin", lambda _self: None)
+    large.run(lambda doing: bool(doing["tasks"]))
+    doing = large.found["activity"]
+    assert (doing["rows"], doing["changes"], doing["seconds_left"]) == (None, None, None)
+    assert doing["tables"][large.table]["last"] == 3
+    assert 0 < doing["rows_estimate"] <= 100_000
+    assert 0 <= doing["tasks_done"] < doing["tasks"] == 2
+    assert not (Path(large.runs.lake.inbox) / "progress").exists()
+    status = read_status(large.runs.inbox)
+    assert status is not None
+    assert status.tables[large.table].rows == large.rows
+
+
+def test_an_update_is_one_change_also_with_a_changelog(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    runs = Runs(spark, mysql_server, mysql_db, tmp_path)
+    table = runs.table("orders", 10)
+    text = TEXT.format(**runs._given, reads="", more="").replace('["current"]', '["current", "changelog"]')
+    reports: list[BatchReport] = []
+
+    def run() -> Status:
+        Pipeline(parse_config(text), spark).run(once=True, on_progress=reports.append)
+        found = read_status(runs.inbox)
+        assert found is not None
+        return found
+
+    assert (run().tables[table].changes, run().tables[table].rows) == (0, 0), "the second run had nothing to do"
+    runs.do(
+        "UPDATE orders SET v = v + 1 WHERE id <= 4",
+        "INSERT INTO orders VALUES (11, 1, 1)",
+        "DELETE FROM orders LIMIT 1",
+    )
+    status = run()
+    assert status.tables[table].changes == status.recent[0].changes == 6
+    assert reports[-1].images == {table: 10}, "each update has two images"
+    assert reports[-1].changes == {table: 6}
 
 
 def test_tables_that_were_dropped_while_nobody_looked(

@@ -210,6 +210,7 @@ class FakeControl:
     """The control folder in memory."""
 
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    waiting: list[tuple[int, int, bool]] = field(default_factory=list)
 
     def hint(self) -> Mapping[str, Any] | None:
         return self.files.get("hint")
@@ -228,6 +229,9 @@ class FakeControl:
 
     def forget_trouble(self) -> None:
         self.files.pop("trouble", None)
+
+    def tell_waiting(self, epoch: int, since_us: int, *, paused: bool) -> None:
+        self.waiting.append((epoch, since_us, paused))
 
 
 @dataclass

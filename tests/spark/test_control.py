@@ -62,3 +62,18 @@ def test_trouble_is_told_and_forgotten(tmp_path: Path) -> None:
     control.forget_trouble()
     assert list(tmp_path.iterdir()) == []
     ControlFolder(str(tmp_path / "not" / "there")).tell_trouble("nobody hears it", 7)
+
+
+def test_that_there_is_nothing_to_do_is_told(tmp_path: Path) -> None:
+    inbox, control = Inbox(str(tmp_path)), ControlFolder(str(tmp_path))
+    for epoch in (5, 6):
+        control.tell_waiting(epoch, 7, paused=epoch == 6)
+        assert inbox.read("waiting.json") == {"epoch": epoch, "since_us": 7, "paused": epoch == 6}
+    assert [file.name for file in tmp_path.iterdir()] == ["waiting.json"]
+    ControlFolder(str(tmp_path / "not" / "there")).tell_waiting(1, 7, paused=False)
+
+
+def test_files_of_any_kind(tmp_path: Path) -> None:
+    (tmp_path / "7").write_text("v1\n{}\n")
+    assert ControlFolder(str(tmp_path)).text("7") == "v1\n{}\n"
+    assert ControlFolder(str(tmp_path)).text("8") is None

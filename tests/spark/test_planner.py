@@ -19,6 +19,7 @@ from headgate.errors import (
     ServerSettingError,
 )
 from headgate.gtid import GtidSet
+from headgate.spark import BatchPlan
 from headgate.spark._notes import Notes
 from headgate.spark._options import Options
 from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTarget, FakeTopic, Stream, gtids
@@ -118,6 +119,64 @@ def test_target_is_the_source_whatever_happens(
             continue
         assert run.sink.targets[name].live, name
         assert {k: row[0] for k, row in run.sink.targets[name].rows.items()} == server.rows(name), name
+
+
+def test_a_stream_that_has_nothing_to_do_for_a_second_says_so_once() -> None:
+    server, control = source(("d.a", 3)), FakeControl()
+    run = stream(server, control, poll_ms="400")
+    run.drain()
+    told = len(control.waiting)
+    server.commit(("d.a", "put", 9, 9))
+    assert run.batch()
+    for _ in range(2):
+        assert not run.batch()
+    assert len(control.waiting) == told, "a pause between two batches is none"
+    for _ in range(9):
+        assert not run.batch()
+    assert [epoch for epoch, *_ in control.waiting[told:]] == [run.offset.epoch]
+    run.control.files["signals/1"] = {"type": "pause-snapshot"}
+    assert run.batch()
+    for _ in range(9):
+        assert not run.batch()
+    assert control.waiting[-1] == (run.offset.epoch, control.waiting[-1][1], True), "reading is paused"
+    assert len(control.waiting) == told + 2
+    run.restart()
+    for _ in range(9):
+        assert not run.batch()
+    assert len(control.waiting) == told + 3, "a planner that begins says it, too"
+
+
+def test_a_stream_that_asks_seldom_says_at_once_that_it_waits() -> None:
+    run = stream(source(("d.a", 3)), poll_ms="5000")
+    run.drain()
+    assert [epoch for epoch, *_ in run.control.waiting] == [run.offset.epoch]
+
+
+def test_the_plan_says_how_many_rows_a_batch_reads() -> None:
+    """Chunks of four rows, two slots; of a table's first chunk, above its greatest key, nothing is expected."""
+    server = source(("d.a", 10), ("d.b", 2), ("d.c", 0))
+    run = stream(server)
+    plans = []
+    while True:
+        before = run.offset
+        if not run.batch():
+            break
+        plans.append(BatchPlan.of(before, run.offset))
+    expected = {"d.a": 10, "d.b": 2, "d.c": 0}
+    for table, rows in expected.items():
+        parts = [plan.tables[table] for plan in plans if table in plan.tables]
+        assert rows <= sum(part.rows for part in parts) <= rows + 4, table
+        assert [part.first for part in parts] == [1, *[part.last + 1 for part in parts[:-1]]], table
+        assert {part.rows_estimate for part in parts} == {rows}
+        assert all(part.last <= part.chunks_estimate for part in parts)
+    assert len([plan for plan in plans if "d.a" in plan.tables]) > 1
+    assert {plan.behind for plan in plans} == {0}
+    server.commit(("d.a", "put", 1, 1))
+    server.commit(("d.a", "put", 2, 1))
+    before = run.offset
+    assert run.batch()
+    assert BatchPlan.of(before, run.offset) == BatchPlan(run.offset.epoch, {}, transactions=2, behind=0)
+    assert BatchPlan.of(None, run.offset).transactions is None
 
 
 def test_nothing_new_gives_the_start_back() -> None:

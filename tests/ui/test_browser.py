@@ -10,7 +10,7 @@ import pytest
 from headgate.lake import Inbox
 from headgate.ui import Serving, Token, Watched, create_app
 from tests.browser import Browser
-from tests.ui.status import put
+from tests.ui.status import put, reading
 
 SECRET = "correct-horse-battery"
 
@@ -35,6 +35,21 @@ FAINT = """(() => {
   return faint;
 })()"""
 """Texts with less contrast than WCAG 2.2 wants (1.4.3, level AA: 4.5)."""
+TOUCHING = """(() => {
+  const touching = [];
+  for (const frame of document.querySelectorAll(".figures div, .now, td, th")) {
+    const style = getComputedStyle(frame);
+    const box = frame.getBoundingClientRect();
+    const range = document.createRange();
+    range.selectNodeContents(frame);
+    const right = Math.max(...[...range.getClientRects()].map((rect) => rect.right));
+    if (right > box.right - parseFloat(style.paddingRight) - parseFloat(style.borderRightWidth) + 0.5) {
+      touching.push(frame.textContent.trim().slice(0, 40));
+    }
+  }
+  return touching;
+})()"""
+"""What reaches into the padding of its frame or cell, or beyond it."""
 ANSWERED = """new Promise((resolve) => {
   const answer = document.getElementById("answer");
   const look = () => answer.textContent && resolve(answer.textContent);
@@ -72,6 +87,43 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, monkeypatch: py
     assert [event for event in browser.events if is_trouble(event)] == []
 
 
+@pytest.mark.parametrize("width", [1200, 800, 375])
+def test_long_figures_stay_inside_their_frames(
+    width: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.lake._status._OLD_US", 10**12)
+    inbox, long = Inbox(str(tmp_path / "inbox")), 123_456_789_012
+    doing = {
+        **reading(), "rows": long // 2, "rows_estimate": long, "rows_per_second": long, "changes": long,
+        "transactions": long, "seconds_left": 1e7,
+    }  # fmt: skip
+    table = {"version": long, "changes": long, "rows": long}
+    put(
+        inbox, activity=doing, changes_per_second=long, rows_per_second=long,
+        lag={"seconds": long / 1e3, "transactions": long},
+        snapshot={"tables": 1, "rows": long // 2, "rows_estimate": long, "seconds_left": 1e7},
+        tables={
+            "shop.orders": {"state": "live", **table},
+            "a_rather_long_database_name.and_a_table_with_a_long_name_as_well": {"state": "live", **table},
+            "shop.items": {
+                "state": "snapshotting", "rows_read": long // 2, "rows_estimate": long, "chunks_done": long // 4,
+                "chunks_estimate": long // 2, **table,
+            },
+        },
+        recent=[
+            {"batch_id": 11, "epoch": 9, "gtid": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-90211", "committed_us": 1,
+             "transactions": long, "rows": long, "changes": long, "tables": 1000, "seconds": 1e5},
+        ],
+    )  # fmt: skip
+    with Serving(create_app([Watched("shop", inbox)]), "127.0.0.1", 0) as page:
+        browser.look(width=width, height=900, dark=False)
+        browser.open(page.url)
+        assert "123,456,789,012" in browser.run("document.querySelector('.figures').innerText")
+        assert browser.run(OVERFLOW) == 0
+        assert browser.run(TOUCHING) == []
+        browser.picture(tmp_path / f"long-{width}.png")
+
+
 def is_trouble(event: dict[str, Any]) -> bool:
     """An error of a script, or something that the security policy refused; the wrong token's 401 is none."""
     if event.get("method") == "Log.entryAdded":
@@ -103,8 +155,17 @@ def refreshes_in_place(browser: Browser, inbox: Inbox) -> None:
     browser.run("document.querySelector('summary').focus()")
     browser.run("window.before = [document.activeElement, document.querySelector('h1')]")
     browser.run("document.getElementById('tables').value = 'half a regular'")
+    put(inbox, activity=reading(), lag={})
+    browser.run("refresh()")
+    now = browser.run("document.querySelector('.now').innerText")
+    assert now.startswith("Now: reading shop.items (chunks 4–5 of 8): 131,072 of about 500,000 rows (26 %), ")  # noqa: RUF001
+    assert now.endswith("about 7 s left")
+    assert browser.run("document.getElementById('reading-shop').position") == 131072 / 500000
+    assert browser.run("document.querySelector('.figures dd').innerText") == "not known yet"
+    assert "881,072 of about 2,000,000 rows (44 %), 3 of 8 chunks" in browser.run("document.body.innerText")
     status = put(inbox, state="idle", warnings=[], tables={"shop.new": {"state": "stale", "reason": "<i>ALTER</i>"}})
     browser.run("refresh()")
+    assert browser.run("document.querySelector('.now')") is None
     assert browser.run("document.querySelector('h1').innerText") == "shop idle"
     assert browser.run("document.querySelector('tbody').innerText").split("\t")[:3] == [
         "shop.new", "stale", "<i>ALTER</i>",

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.lake import Inbox
 from headgate.ui._metrics import METRICS, exposition
 from headgate.ui._pipelines import View, Watched
-from tests.ui.status import put
+from tests.ui.status import put, reading
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -44,7 +44,25 @@ def test_values(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
     assert ("headgate_table_chunks_done", "shop", "shop.orders") not in found
-    assert {name for name, *_ in found} == set(METRICS)
+    put(watched.inbox, activity=reading())
+    now = samples(watched.look())
+    doing = {
+        ("headgate_phase", "reading", "shop"): 1, ("headgate_phase", "waiting", "shop"): 0,
+        ("headgate_batch_rows", "shop"): 131072, ("headgate_batch_rows_estimate", "shop"): 500000,
+        ("headgate_table_snapshot_rows", "shop", "shop.items"): 750000,
+        ("headgate_table_snapshot_rows_estimate", "shop", "shop.items"): 2000000,
+    }  # fmt: skip
+    assert {key: now.get(key) for key in doing} == doing
+    assert 3.9 <= now["headgate_phase_seconds", "shop"] <= 60
+    assert {name for name, *_ in now} == set(METRICS)
+
+
+def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
+    watched = Watched("shop", Inbox(str(tmp_path)))
+    put(watched.inbox, lag={})
+    found = samples(watched.look())
+    unknown = ("headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds")
+    assert [name for name in unknown if (name, "shop") in found] == []
 
 
 def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:

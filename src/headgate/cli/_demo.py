@@ -121,7 +121,8 @@ class _Demo:
         director = threading.Thread(target=self._direct, args=(pipeline,), daemon=True)
         with _view() as view:
             director.start()
-            pipeline.run(on_progress=lambda report: self._take(report, view), quiet=True)
+            take = functools.partial(self._take, view)
+            pipeline.run(on_progress=take, on_start=view.begins, on_status=view.tell, quiet=True)
         director.join(_PATIENCE_SECONDS)
         if self._error is not None:
             raise self._error
@@ -129,11 +130,11 @@ class _Demo:
         _say("6", f"headgate verify pipeline.toml, while the writers go on ({so_far})")
         return verify(self._config, samples=20)
 
-    def _take(self, report: BatchReport, view: LiveView | LogView) -> None:
+    def _take(self, view: LiveView | LogView, report: BatchReport) -> None:
         view.take(report)
         with self._reports:
             self._live = {name for name, table in report.tables.items() if table.state == "live"}
-            self._applied += sum(report.images.values())
+            self._applied += sum(report.changes.values())
             self._reports.notify_all()
 
     def _direct(self, pipeline: Pipeline) -> None:

@@ -1,18 +1,15 @@
-"""What `headgate run` shows: a live table on a terminal, plain log lines elsewhere.
+"""What `headgate run` shows: a live picture on a terminal, plain log lines elsewhere.
 
-Everything comes from the batches' reports and the run's status; nothing asks Spark or the server. A table in its
-snapshot shows rows read, rows estimated, rows/s and the time left; one that follows shows its lag (now minus the newest
-commit time applied; 0 when the newest batch brought nothing for it, or nothing came after it), changes/s and the last
-GTID. Between batches the status says whether there is nothing to do or something is wrong.
+Everything comes from the run's status and the batches' reports; nothing asks Spark or the server. The picture is drawn
+from the status alone: each table with its state and how far it is, what the run does now, and how far it is behind. The
+log has a line for each table that a batch brought something of, one for the batch, and one now and then while something
+takes long.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import deque
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -21,89 +18,37 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.lake import Status, duration
+from headgate.lake import (
+    Status,
+    TableStatus,
+    activity_lines,
+    activity_text,
+    counted,
+    duration,
+    lag_text,
+    rates_text,
+    snapshot_text,
+    table_text,
+)
 from headgate.sinks import BatchReport
 
-__all__ = ["LiveView", "LogView", "TableProgress"]
+__all__ = ["LiveView", "LogView"]
 
 log = logging.getLogger("headgate")
 
-_RATE_SECONDS = 30.0
-"""Rates are averages over so long."""
-
-
-@dataclass
-class TableProgress:
-    """One table's figures, from batch to batch."""
-
-    name: str
-    state: str = "waiting"
-    rows: int = 0
-    rows_estimate: int | None = None
-    chunks_done: int | None = None
-    chunks_estimate: int | None = None
-    changes: int = 0
-    lag_seconds: float | None = None
-    reason: str | None = None
-    recent: deque[tuple[float, int]] = field(default_factory=deque)  # (when, images of that batch)
-
-    def take(self, report: BatchReport, now: float, wall: float) -> None:
-        """Add a batch. ``now``: a monotonic clock, seconds; ``wall``: seconds since 1970 UTC."""
-        state = report.tables.get(self.name)
-        if state is not None:
-            if state.state == "snapshotting" and self.state not in ("snapshotting", "waiting"):
-                self.rows = 0
-            self.state, self.reason = state.state, state.reason
-            if state.rows_estimate is not None:
-                self.rows_estimate = state.rows_estimate
-            self.chunks_done, self.chunks_estimate = state.chunks_done, state.chunks_estimate
-        if not report.replayed:
-            self.rows += report.rows.get(self.name, 0)
-            self.changes += report.images.get(self.name, 0)
-        newest = report.newest_us.get(self.name)
-        self.lag_seconds = max(0.0, wall - newest / 1e6) if newest is not None else 0.0
-        new = 0 if report.replayed else report.rows.get(self.name, 0) + report.images.get(self.name, 0)
-        self.recent.append((now, new))
-        while len(self.recent) > 2 and now - self.recent[0][0] > _RATE_SECONDS:
-            self.recent.popleft()
-
-    def rate(self) -> float:
-        """Rows or changes per second, lately."""
-        if len(self.recent) < 2:
-            return 0.0
-        first, last = self.recent[0][0], self.recent[-1][0]
-        images = sum(count for _, count in list(self.recent)[1:])  # the first batch ended where the time begins
-        return images / (last - first) if last > first else 0.0
-
-    def rests(self, now: float) -> None:
-        """Nothing came for a while."""
-        self.lag_seconds = 0.0
-        if self.recent and self.rate():
-            self.recent.append((now, 0))
-
-    def eta_seconds(self) -> float | None:
-        """How long the snapshot will still take, if that can be told."""
-        rate = self.rate()
-        if self.state != "snapshotting" or not self.rows_estimate or rate <= 0:
-            return None
-        return max(0.0, self.rows_estimate - self.rows) / rate
-
-    def describe(self) -> str:
-        """The figures in words."""
-        if self.state == "snapshotting":
-            estimate = f" of about {self.rows_estimate:,}" if self.rows_estimate else ""
-            eta = self.eta_seconds()
-            left = f", {duration(eta)} left" if eta is not None else ""
-            return f"{self.rows:,}{estimate} rows, {self.rate():,.0f} rows/s{left}"
-        if self.state in ("settling", "live", "inexact", "filtered"):
-            return f"lag {duration(self.lag_seconds or 0.0)}, {self.changes:,} changes, {self.rate():,.1f} changes/s"
-        return self.reason or ""
+_FIRST_SECONDS = 3.0
+_AGAIN_SECONDS = (10.0, 300.0)
+"""What takes so long has a line in the log, and another one when it has taken so much, or a quarter, longer."""
+_COLOURS = {
+    "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
+    "stale": "yellow", "stopped": "red",
+}  # fmt: skip
+_CARE = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 3}
 
 
 class _View:
     def __init__(self) -> None:
-        self.tables: dict[str, TableProgress] = {}
-        self.gtid = ""
+        self._status: Status | None = None
 
     def begins(self) -> None:
         """Spark is there."""
@@ -112,46 +57,107 @@ class _View:
         """Somebody wants the run to end. Called by handlers of signals."""
 
     def tell(self, status: Status) -> None:
-        """How the run is doing, every few seconds."""
+        """How the run is doing, every second; also after a batch, before :meth:`take`."""
+        self._status = status
 
     def take(self, report: BatchReport) -> None:
-        now, wall = time.monotonic(), time.time()
-        self.gtid = report.gtid
-        for name in sorted({*report.tables, *report.rows, *report.images}):
-            self.tables.setdefault(name, TableProgress(name)).take(report, now, wall)
+        """A batch is done."""
 
 
 class LogView(_View):
     """One log line for each table that a batch changed, and for each change of state."""
 
-    def take(self, report: BatchReport) -> None:
-        """Show a batch."""
-        states = {name: table.state for name, table in self.tables.items()}
-        super().take(report)
-        for name, table in self.tables.items():
-            busy = name in report.rows or name in report.images
-            if busy or table.state != states.get(name):
-                log.info("%s %s: %s", name, table.state, table.describe())
-        log.info("batch %d: %.1f s, up to %s", report.batch_id, report.seconds, _last(report.gtid))
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: dict[str, str] = {}
+        self._doing: tuple[str, int] | None = None  # what is under way, and since when
+        self._due = _FIRST_SECONDS
 
     def begins(self) -> None:
         log.info("Spark has started")
 
+    def tell(self, status: Status) -> None:
+        """Log what takes long."""
+        super().tell(status)
+        activity = status.activity
+        if activity is None or activity.phase in ("waiting", "retrying"):
+            return
+        if self._doing != (activity.phase, activity.since_us):
+            self._doing, self._due = (activity.phase, activity.since_us), _FIRST_SECONDS
+        seconds = (status.updated_us - activity.since_us) / 1e6
+        if seconds >= self._due:
+            least, most = _AGAIN_SECONDS
+            self._due = seconds + min(max(least, seconds / 4), most)
+            log.info("%s", activity_text(activity, status.updated_us))
+
+    def take(self, report: BatchReport) -> None:
+        """Log what it brought."""
+        known = self._status.tables if self._status is not None else {}
+        for name, table in sorted(report.tables.items()):
+            if name in report.rows or name in report.changes or table.state != self._states.get(name):
+                log.info("%s %s: %s", name, table.state, _table_in_batch(report, name, known.get(name)))
+            self._states[name] = table.state
+        lag = f", {lag_text(self._status.lag)}" if self._status is not None else ""
+        log.info("batch %d: %s%s, up to %s", report.batch_id, _batch_text(report), lag, _last(report.gtid))
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        return
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        status = self._status
+        if status is not None and error is None:
+            changes, rows = (sum(getattr(t, name) for t in status.tables.values()) for name in ("changes", "rows"))
+            done = f"{counted(changes, 'change')}, {counted(rows, 'row')} read"
+            log.info("ended after %s: %s", _batches(status.batches), done)
+
+
+def _batches(number: int) -> str:
+    return f"{number:,} batch{'' if number == 1 else 'es'}"
+
+
+def _batch_text(report: BatchReport) -> str:
+    if report.replayed:
+        return "it was in the ledger already"
+    parts = [duration(report.seconds)]
+    for counts, thing in ((report.rows, "row"), (report.changes, "change")):
+        number = sum(counts.values())
+        if number:
+            parts += [counted(number, thing) + (" read" if thing == "row" else ""), _rate(number, report, thing)]
+    return ", ".join(filter(None, parts))
+
+
+def _rate(number: int, report: BatchReport, thing: str) -> str:
+    """Over the time that the batch took."""
+    return f"{number / report.seconds:,.1f} {thing}s/s" if report.seconds > 0 else ""
+
+
+def _table_in_batch(report: BatchReport, name: str, known: TableStatus | None) -> str:
+    """What a batch brought of a table."""
+    state = report.tables[name]
+    if state.state in ("stale", "stopped"):
+        return state.reason or ""
+    rows, changes = (0, 0) if report.replayed else (report.rows.get(name, 0), report.changes.get(name, 0))
+    parts = []
+    if state.state == "snapshotting" and known is not None:
+        parts.append(table_text(known))
+    elif rows or not changes:
+        parts.append(f"{counted(rows, 'row')} read")
+    if changes:
+        parts += [counted(changes, "change"), _rate(changes, report, "change")]
+    return ", ".join(filter(None, parts))
 
 
 class LiveView(_View):
-    """A table that is drawn again each second, and with each batch. Its methods may be called from any thread."""
+    """A picture that is drawn again each second, and with each batch. Its methods may be called from any thread."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
+        self._console = console
         self._lock = threading.RLock()
-        self._begun = self._ending = self._over = False
-        self._status: Status | None = None
+        self._ending = self._over = False
+        self._width = 0
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=1, transient=False)
 
     def __enter__(self) -> Self:
@@ -164,67 +170,76 @@ class LiveView(_View):
         self._over = True
         self._live.stop()
 
-    def begins(self) -> None:
-        self._begun = True
-
     def ends(self) -> None:
         self._ending = True  # and no more: the thread that draws sees it
 
     def tell(self, status: Status) -> None:
         with self._lock:
-            self._status = status
-            if status.state == "idle":
-                for table in self.tables.values():
-                    table.rests(time.monotonic())
+            super().tell(status)
 
     def take(self, report: BatchReport) -> None:
         """Show a batch."""
-        with self._lock:
-            super().take(report)
+        del report  # the status has it already
         self._live.refresh()
 
     def _draw(self) -> Group:
         with self._lock:
-            parts: list[Table | Text] = []
-            states = dict(self._status.tables) if self._status is not None else {}
-            if self.tables or states:
-                parts.append(self._table(sorted({*self.tables, *states})))
-            if self._status is not None and self._status.error and not self._over:
-                parts.append(Text(f"{self._status.error}; trying again", style="red"))
-            caption = self._caption()
-            if caption:
-                parts.append(Text(caption, style="dim"))
-            return Group(*parts)
+            status = self._status
+            if status is None:
+                return Group(*([] if self._over else [_line("connecting to MySQL …")]))
+            texts = [_line(text) for text in self._captions(status)]
+            if status.error and not self._over:
+                texts.insert(0, Text(f"{status.error}; trying again", style="red"))
+            taken = sum(len(self._console.render_lines(text)) for text in texts)
+            return Group(*self._tables(status, self._console.height - taken - 1), *texts)
 
-    def _table(self, names: list[str]) -> Table:
-        """Tables that no batch has brought yet are as the run before has left them."""
-        before = self._status.tables if self._status is not None else {}
-        table = Table(expand=False)
+    def _tables(self, status: Status, room: int) -> list[Table | Text]:
+        """As many as so many lines hold, and first those that need care."""
+        tables = status.tables_now()
+        if not tables:
+            return []
+        names = sorted(tables, key=lambda name: (_CARE.get(tables[name].state, len(_CARE)), name))[: max(1, room)]
+        while True:
+            picture = self._picture(status, tables, sorted(names))
+            more = len(self._console.render_lines(picture)) - room
+            if more <= 0 or len(names) == 1:
+                break
+            names = names[: max(1, len(names) - more)]
+        others = len(tables) - len(names)
+        return [picture, *([_line(f"and {counted(others, 'other table')}")] if others else [])]
+
+    def _picture(self, status: Status, tables: dict[str, TableStatus], names: list[str]) -> Table:
+        texts = {name: table_text(tables[name], status.reading(name)) for name in names}
+        width = max((len(texts[name]) for name in names if tables[name].state not in ("stale", "stopped")), default=0)
+        self._width = max(self._width, width)  # a column that grows and shrinks is hard to read
+        picture = Table(expand=False)
         for title in ("table", "state"):
-            table.add_column(title, no_wrap=True)
-        table.add_column("progress")
-        colours = {
-            "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
-            "stale": "yellow", "stopped": "red",
-        }  # fmt: skip
+            picture.add_column(title, no_wrap=True)
+        picture.add_column("progress", min_width=min(self._width, self._console.width // 2))
         for name in names:
-            progress = self.tables.get(name)
-            if progress is None:
-                state, what = before[name].state, before[name].reason or ""
-            else:
-                state, what = progress.state, progress.describe()
-            table.add_row(Text(name), Text(state, style=colours.get(state, "white")), Text(what))
-        return table
+            state = tables[name].state
+            what = Text(texts[name]) if state in ("stale", "stopped") else _line(texts[name], "")
+            picture.add_row(Text(name), Text(state, style=_COLOURS.get(state, "white")), what)
+        return picture
 
-    def _caption(self) -> str:
-        upto = f"up to {_last(self.gtid)}" if self.gtid else ""
-        if self._over:
+    def _captions(self, status: Status) -> list[str]:
+        upto = [f"up to {_last(status.batch.gtid)}"] if status.batch is not None else []
+        if self._over or status.activity is None:
             return upto
-        if self._ending:
-            return "stopping: what is under way may finish; Ctrl-C again ends at once"
-        if self._status is not None and self._status.state == "idle":
-            return f"{upto}, waiting for changes" if upto else "waiting for changes"
-        return upto or ("the first batch is being read …" if self._begun else "starting Spark …")
+        doing = activity_lines(status.activity, status.updated_us)
+        if self._ending and status.activity.phase in ("reading", "applying"):
+            doing.insert(0, "stopping when this is done, Ctrl-C again ends at once:")
+        elif self._ending:
+            doing = ["stopping; Ctrl-C again ends at once"]
+        snapshot = [snapshot_text(status.snapshot)] if status.snapshot is not None else []
+        known = status.lag.seconds is not None  # not before the first batch; its rates are in what it does
+        figures = [f"{lag_text(status.lag)}, {rates_text(status)}"] if known else []
+        return [*doing, *snapshot, *figures, *upto]
+
+
+def _line(text: str, style: str = "dim") -> Text:
+    """A line that stays one."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _last(gtid: str) -> str:

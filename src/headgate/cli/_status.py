@@ -15,7 +15,7 @@ from headgate.cli._common import console, on_terminal, write_lines
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from headgate.lake import Inbox, Status, TableStatus
+    from headgate.lake import Inbox, RecentBatch, Status
 
 __all__ = ["command"]
 
@@ -92,37 +92,45 @@ def _json(status: Status | None, name: str) -> str:
 
 
 def _head(status: Status) -> str:
+    from headgate.lake import lag_text, rates_text
+
     written = f"written {_ago(status.updated_us)}"
     if status.condition() not in ("running", "idle"):
         return written
-    parts = [f"lag {status.lag.seconds:.1f} s, {status.lag.transactions:,} transactions"]
-    parts.append(f"{status.changes_per_second:,.1f} changes/s")
-    if status.rows_per_second:
-        parts.append(f"{status.rows_per_second:,.1f} rows/s read")
-    return ", ".join([*parts, written])
+    return ", ".join([lag_text(status.lag), rates_text(status), written])
 
 
-def _progress(table: TableStatus) -> str:
-    if table.state == "snapshotting":
-        if not table.chunks_estimate:
-            return "waits to be read"
-        rows = f", about {table.rows_estimate:,} rows" if table.rows_estimate else ""
-        return f"chunk {table.chunks_done or 0:,} of {table.chunks_estimate:,}{rows}"
-    if table.state in ("stale", "stopped"):
-        return table.reason or ""
-    more = f"; {table.reason}" if table.reason else ""
-    return f"{table.images:,} changes, {table.rows:,} rows read{more}"
+def _now(status: Status) -> Iterator[str]:
+    """What the run does now."""
+    from headgate.lake import activity_lines, snapshot_text
+
+    if status.activity is not None:
+        yield from activity_lines(status.activity, status.updated_us)
+        if status.snapshot is not None:
+            yield snapshot_text(status.snapshot)
+
+
+def _batch(batch: RecentBatch) -> str:
+    from headgate.lake import counted, duration
+
+    counts = (batch.transactions, "transaction"), (batch.changes, "change"), (batch.rows, "row")
+    what = ", ".join(counted(number, thing) for number, thing in counts if number is not None)
+    return f"batch {batch.batch_id}, {_ago(batch.committed_us)}: {what} read, {duration(batch.seconds)}"
 
 
 def _lines(status: Status | None, name: str) -> Iterator[str]:
+    from headgate.lake import table_text
+
     if status is None:
         yield f"{name}: not running; it has not run yet"
         return
     yield f"{name}: {status.condition()}, {_head(status)}"
     if status.error:
         yield f"error: {status.error}"
-    for table, state in status.tables.items():
-        yield f"  {table} {state.state}: {_progress(state)}"
+    for text in _now(status):
+        yield f"  {text}"
+    for table, state in status.tables_now().items():
+        yield f"  {table} {state.state}: {table_text(state, status.reading(table))}"
     for warning in status.warnings:
         yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
 
@@ -131,6 +139,8 @@ def _picture(status: Status | None, name: str) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from headgate.lake import table_text
 
     if status is None:
         return Group(Text(f"{name}: not running; it has not run yet"))
@@ -145,14 +155,15 @@ def _picture(status: Status | None, name: str) -> Group:
     ]
     if status.error:
         parts.append(Text(status.error, style="red"))
+    parts += map(Text, _now(status))
     tables = Table("table", "state", "progress", header_style="bold")
-    for table, state in status.tables.items():
-        tables.add_row(Text(table), Text(state.state, style=_STYLES.get(state.state, "")), Text(_progress(state)))
-    if status.tables:
+    for known, state in status.tables_now().items():
+        style = _STYLES.get(state.state, "")
+        tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.reading(known))))
+    if tables.rows:
         parts.append(tables)
     for batch in status.recent[:_BATCHES]:
-        what = f"{batch.transactions:,} transactions, {batch.images:,} changes, {batch.rows:,} rows"
-        parts.append(Text(f"batch {batch.batch_id}, {_ago(batch.committed_us)}: {what}, {batch.seconds:.1f} s", "dim"))
+        parts.append(Text(_batch(batch), "dim"))
     for warning in status.warnings:
         style = "red" if warning.level == "error" else "yellow"
         parts.append(Text(f"{warning.level} {_ago(warning.at_us)}: {warning.text}", style))

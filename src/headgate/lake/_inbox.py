@@ -14,6 +14,8 @@ file                   content                                                  
 ``notified.json``      ``{channel: epoch}``: the newest batch it has been told of        pipeline (control)
 ``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}`` or                  pipeline, commands
                        ``{type: "redo", table, chunk, reason}``
+``trouble.json``       ``{error, since_us}``: planning fails                            planner
+``waiting.json``       ``{epoch, since_us, paused}``: nothing to do after that batch    planner
 =====================  ==============================================================  ======================
 """
 
@@ -44,6 +46,11 @@ class Inbox:
         self._local = "://" not in path
         self._fs: Any = None
         self._root = self.path
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is in this machine's file system."""
+        return self._local
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Put ``value`` under ``name`` (``"hint.json"``, ``"signals/<id>.json"``), replacing what was there."""

@@ -13,20 +13,23 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.errors import TargetError
 from headgate.lake._inbox import Inbox
 
 __all__ = [
     "STATUS_FILE",
+    "Activity",
     "BatchStatus",
     "LagStatus",
+    "Phase",
     "RecentBatch",
+    "SnapshotStatus",
     "Status",
+    "TableReading",
     "TableStatus",
     "WarningStatus",
-    "duration",
     "pid_namespace",
     "read_status",
 ]
@@ -42,17 +45,32 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+_CHANGES = Field(0, validation_alias=AliasChoices("changes", "images"))
+"""Version 1 counted row images, of which an update may have two."""
+
+Phase = Literal["starting", "checking", "planning", "reading", "applying", "waiting", "retrying", "stopping"]
+"""What a run does: it starts Spark; looks at the lake's tables; plans a batch; reads it from MySQL; applies it to the
+tables; has found nothing to do; waits before it tries again after a failure; ends."""
+
+
 class TableStatus(_Model):
-    """One table as of the newest ledger row; ``images`` and ``rows`` count since the run began."""
+    """One table as of the newest ledger row; ``changes`` and ``rows`` (of snapshots) count since the run began.
+
+    While it is snapshotting: ``rows_read`` of about ``rows_estimate`` rows are applied, also by earlier runs, in
+    ``chunks_done`` of about ``chunks_estimate`` chunks; ``since_epoch`` tells one snapshot of the table from the next.
+    """
 
     state: str
     version: int | None = None
+    since_epoch: int | None = None
+    rows_read: int = 0
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None
     reason: str | None = None
-    images: int = 0
+    changes: int = _CHANGES
     rows: int = 0
+    changes_per_second: float = 0.0
 
 
 class BatchStatus(_Model):
@@ -63,29 +81,79 @@ class BatchStatus(_Model):
     gtid: str
     committed_us: int
     rows: int
-    images: int
+    changes: int = _CHANGES
     seconds: float
 
 
 class RecentBatch(_Model):
-    """A ledger row in short; ``gtid`` is cut at its beginning if it is long."""
+    """A ledger row in short; ``gtid`` is cut at its beginning if it is long; ``transactions`` is null without GTIDs."""
 
     batch_id: int
     epoch: int
     gtid: str
     committed_us: int
-    transactions: int
+    transactions: int | None
     rows: int
-    images: int
+    changes: int = _CHANGES
     tables: int
     seconds: float
 
 
 class LagStatus(_Model):
-    """How far the lake is behind the source; docs/operations.md says what the figures mean when nothing happens."""
+    """How far the lake is behind the source; None: not known. ``transactions`` are the least that it lacks."""
 
-    seconds: float = 0.0
-    transactions: int = 0
+    seconds: float | None = None
+    transactions: int | None = None
+
+
+class TableReading(_Model):
+    """What a batch reads of a table: its chunks ``first`` to ``last`` (from 1) of about ``chunks_estimate``.
+
+    ``rows`` of about ``rows_estimate`` are read so far; the whole table has about ``table_rows_estimate``.
+    """
+
+    first: int
+    last: int
+    chunks_estimate: int
+    rows: int = 0
+    rows_estimate: int = 0
+    table_rows_estimate: int | None = None
+
+
+class Activity(_Model):
+    """What a run does now. The figures are of the batch that is being read or applied.
+
+    ``rows`` and ``changes`` are read so far, or are being applied; None: nobody can tell, because the tasks run on
+    machines that do not share the control folder. Then ``tasks_done`` of ``tasks`` says how far it is.
+    """
+
+    phase: Phase
+    since_us: int
+    batch_id: int | None = None
+    tables: dict[str, TableReading] = Field(default_factory=dict)
+    rows: int | None = None
+    rows_estimate: int | None = None
+    rows_per_second: float | None = None
+    seconds_left: float | None = None
+    changes: int | None = None
+    transactions: int | None = None
+    tasks: int | None = None
+    tasks_done: int | None = None
+    tables_written: int | None = None
+    tables_to_write: int | None = None
+    paused: bool = False
+
+
+class SnapshotStatus(_Model):
+    """The tables that are being read, or wait for it: rows applied so far, and about how many there are.
+
+    ``rows_estimate`` is None as long as a table waits, ``seconds_left`` also as long as nothing is known of the speed.
+    """
+
+    tables: int
+    rows: int
+    rows_estimate: int | None = None
+    seconds_left: float | None = None
 
 
 class WarningStatus(_Model):
@@ -97,9 +165,12 @@ class WarningStatus(_Model):
 
 
 class Status(_Model):
-    """The whole file. ``error``: what ended the run, or what it is trying again after."""
+    """The whole file. ``error``: what ended the run, or what it is trying again after.
 
-    v: Literal[1] = 1
+    ``as_of_us``: the lake has everything that the server had committed then; None: no run has found out yet.
+    """
+
+    v: Literal[1, 2] = 2
     pipeline: str
     pid: int
     host: str
@@ -108,11 +179,14 @@ class Status(_Model):
     updated_us: int
     state: Literal["running", "idle", "stopped", "failed"]
     error: str | None = None
+    activity: Activity | None = None
+    as_of_us: int | None = None
     batches: int = 0
     batch: BatchStatus | None = None
     lag: LagStatus = LagStatus()
     changes_per_second: float = 0.0
     rows_per_second: float = 0.0
+    snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
     recent: tuple[RecentBatch, ...] = ()
     warnings: tuple[WarningStatus, ...] = ()
@@ -134,6 +208,22 @@ class Status(_Model):
         """``running``, ``idle``, ``stopped``, ``failed``; ``not running`` if the run ended without a word."""
         return self.state if self.state in ("stopped", "failed") or self.is_alive(now_us) else "not running"
 
+    def tables_now(self) -> dict[str, TableStatus]:
+        """The tables of the ledger, and those that the batch under way reads for the first time; by name."""
+        reads = self.activity.tables if self.activity is not None else {}
+        return dict(sorted({**{name: TableStatus(state="snapshotting") for name in reads}, **self.tables}.items()))
+
+    def reading(self, table: str) -> TableReading | None:
+        """What the batch that is being read has of a table."""
+        return self.activity.tables.get(table) if self.activity is not None else None
+
+    def at_rest(self) -> Status:
+        """The same of a run that is over: it does nothing, at no rate."""
+        tables = {name: table.model_copy(update={"changes_per_second": 0.0}) for name, table in self.tables.items()}
+        snapshot = None if self.snapshot is None else self.snapshot.model_copy(update={"seconds_left": None})
+        update = {"activity": None, "changes_per_second": 0.0, "rows_per_second": 0.0}
+        return self.model_copy(update={**update, "tables": tables, "snapshot": snapshot})
+
     def needs_care(self, now_us: int | None = None) -> bool:
         """Whether somebody should look: the run failed or is gone, or a table takes no changes."""
         held = any(table.state in ("stale", "stopped") for table in self.tables.values())
@@ -144,8 +234,8 @@ class Status(_Model):
         return self.model_dump(mode="json")
 
 
-def read_status(inbox: Inbox) -> Status | None:
-    """What the pipeline last said; None if it never said anything.
+def read_status(inbox: Inbox, now_us: int | None = None) -> Status | None:
+    """What the pipeline last said; None if it never said anything. A run that is gone is :meth:`~Status.at_rest`.
 
     :raises TargetError: the file is damaged, or of a newer headgate.
     """
@@ -153,15 +243,16 @@ def read_status(inbox: Inbox) -> Status | None:
     if value is None:
         return None
     version = value.get("v")
-    if isinstance(version, int) and version > 1:
+    if isinstance(version, int) and version > 2:
         raise TargetError(f"{inbox.path}/{STATUS_FILE} was written by a newer headgate (v {version}): upgrade this one")
     try:
-        return Status.model_validate(value)
+        status = Status.model_validate(value)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise TargetError(
             f"{inbox.path}/{STATUS_FILE} is damaged at {place}; remove it, the pipeline writes it again"
         ) from None
+    return status if status.activity is None or status.is_alive(now_us) else status.at_rest()
 
 
 def pid_namespace() -> str:
@@ -170,16 +261,6 @@ def pid_namespace() -> str:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
-
-
-def duration(seconds: float) -> str:
-    """A time span in words, for people: ``9.4 s``, ``2 min 5 s``, ``3 h 7 min``."""
-    whole = int(seconds + 0.5)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _exists(pid: int) -> bool:

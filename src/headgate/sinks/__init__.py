@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from headgate.sinks._carrier import Batch, Definition, read_batch
 from headgate.sinks._promises import Unseen
-from headgate.sinks._writer import BatchReport, BatchWriter
+from headgate.sinks._writer import BatchReport, BatchWriter, Progress
 
-__all__ = ["Batch", "BatchReport", "BatchWriter", "Definition", "Unseen", "read_batch"]
+__all__ = ["Batch", "BatchReport", "BatchWriter", "Definition", "Progress", "Unseen", "read_batch"]

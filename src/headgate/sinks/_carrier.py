@@ -19,7 +19,7 @@ import pyarrow as pa
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
-from headgate.sinks._images import Seq, is_partial, open_images, summarise
+from headgate.sinks._images import Seq, count_changes, is_partial, open_images, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ __all__ = ["Batch", "Column", "DdlRow", "Definition", "Header", "HeaderTable", "
 
 _SUMMARY_DDL = (
     "_table string, _kind string, _schema string, _count bigint, _text string, "
-    "_low string, _high string, _newest bigint, _truncates boolean, _partial boolean"
+    "_low string, _high string, _newest bigint, _truncates boolean, _partial boolean, _changes bigint"
 )
 _SUMMARY = pa.schema(
     [
@@ -42,6 +42,7 @@ _SUMMARY = pa.schema(
         ("_newest", pa.int64()),
         ("_truncates", pa.bool_()),
         ("_partial", pa.bool_()),
+        ("_changes", pa.int64()),
     ]
 )
 
@@ -153,6 +154,7 @@ class Part:
     schema: str
     blobs: int = 0
     images: int = 0
+    changes: int = 0  # an update may have two images
     low: str | None = None  # the first key column's range, as text …
     high: str | None = None
     bounded: int = 0  # … known for so many record batches that hold images
@@ -243,6 +245,7 @@ def _describe(table: Any, kind: Any, schema: Any, count: Any, data: Any) -> dict
     for images in open_images([data]):
         low, high, newest, truncates = summarise(images, key[0] if key else None)
         row.update(_low=low, _high=high, _newest=newest, _truncates=truncates, _partial=is_partial(images))
+        row["_changes"] = count_changes(images) if row["_kind"] == "rows" else None
     return row
 
 
@@ -286,6 +289,7 @@ def _add_part(parts: dict[tuple[str, str, str], Part], row: dict[str, Any]) -> N
     part = parts.setdefault(identity, Part(*identity))
     part.blobs += 1
     part.images += row["_count"] or 0
+    part.changes += row["_changes"] or 0
     if row["_low"] is not None:
         part.low = row["_low"] if part.low is None else min(part.low, row["_low"], key=sortable)
         part.high = row["_high"] if part.high is None else max(part.high, row["_high"], key=sortable)

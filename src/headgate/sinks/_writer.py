@@ -55,7 +55,7 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BatchReport", "BatchWriter"]
+__all__ = ["BatchReport", "BatchWriter", "Progress"]
 
 log = logging.getLogger("headgate")
 
@@ -63,6 +63,19 @@ _HISTORY_DDL = (
     "epoch bigint, db string, table string, action string, statement string, "
     f"_seq {SEQ_DDL}, _gtid string, _ts timestamp, outcome string, reason string"
 )
+
+
+class Progress:
+    """Told how far a batch is, for people to see. The methods may be called from any thread and never fail."""
+
+    def applies(self, batch: Batch) -> None:
+        """The batch was read and is applied from now on."""
+
+    def writes(self, tables: int) -> None:
+        """So many tables are written from now on."""
+
+    def wrote(self, table: str) -> None:
+        """One of them is written."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,7 @@ class BatchReport:
     start: str = ""  # the batch holds what is in gtid and not in here
     behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
     notifications: tuple[Notification, ...] = ()  # of a batch that is handed back, too
+    changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
 
 
 class BatchWriter:
@@ -115,7 +129,7 @@ class BatchWriter:
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
         self._finished: list[str] | None = None
-        self.on_batch: Callable[[Batch], None] | None = None  # told of a batch before anything is written
+        self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
 
@@ -143,8 +157,7 @@ class BatchWriter:
         try:
             batch = read_batch(frame)
             _tell(batch)
-            if self.on_batch is not None:
-                self.on_batch(batch)
+            self.progress.applies(batch)
             if self.ledger.has(batch.header.epoch):
                 last = self.ledger.tables()
                 self._hand_back(batch, last)
@@ -249,6 +262,7 @@ class BatchWriter:
             and (work.parts or work.log_parts or work.apply or work.truncated or work.sweep_before is not None)
         ]
         idle = [work for work in works if work not in busy and not work.passing]
+        self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             return idle + list(pool.map(lambda work: self._write_table(frame, batch, work), busy))
 
@@ -263,6 +277,7 @@ class BatchWriter:
         if "changelog" in self.modes:
             logged = self._changelog(spark, work.table).apply(work, frame, epoch)
             work = replace(work, state=replace(work.state, changelog_version=logged))
+        self.progress.wrote(work.table)
         return work
 
     def _write_history(self, batch: Batch, works: list[Work]) -> None:
@@ -358,6 +373,8 @@ class BatchWriter:
             for part in parts:
                 counts = report.rows if part.kind == "chunk" else report.images
                 counts[table] = counts.get(table, 0) + part.images
+                if part.kind == "rows":
+                    report.changes[table] = report.changes.get(table, 0) + part.changes
                 if part.kind == "rows" and part.newest_us is not None:
                     report.newest_us[table] = max(part.newest_us, report.newest_us.get(table, 0))
         return report
@@ -367,7 +384,7 @@ def _tell(batch: Batch) -> None:
     """Log what came of users' signals."""
     if batch.header.skipped:
         count, keys = batch.header.skipped["count"], ", ".join(batch.header.skipped["keys"])
-        log.info("%d messages of the topic with signals are for others: %s", count, keys)
+        log.info("messages of the topic with signals that are for others: %d (%s)", count, keys)
     for action in (found for found in batch.header.actions if isinstance(found, dict)):
         if action.get("error"):
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])

@@ -76,7 +76,7 @@ is exactly what the view has and E has not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +85,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._cells import RowBlock
 from headgate._names import quote_name
 from headgate._places import end_of
 from headgate._policies import DEFAULT, Policies
@@ -181,6 +182,7 @@ def read_chunks(
     partial: Literal["refuse", "tell"] = "refuse",
     only: pa.Table | None = None,
     ambiguous: Literal["raise", "stop"] = "raise",
+    on_rows: Callable[[str, int], object] = lambda _table, _rows: None,
 ) -> Iterator[ImageBatch | Redo | HighWatermark]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
@@ -200,6 +202,7 @@ def read_chunks(
     :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
         puts back may be more. For chunks of one table, with a key and without a filter.
     :param ambiguous: rows whose key cannot be told from another: an error, or ``stop``: an unreadable ``Redo``.
+    :param on_rows: told ``(db.table, rows)`` while rows come.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
@@ -219,8 +222,9 @@ def read_chunks(
         if locks is not None and tables:
             view = stack.enter_context(open_view(settings, tables, locks, check))
         log = TaskLog(settings, chunks, executed, server_uuid, hint, policies)
-        task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=partial == "tell", only=only)
-        stamp = _Stamp(epoch, planned_us, first_ordinal, tell=partial == "tell")
+        tell = partial == "tell"
+        task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=tell, only=only, on_rows=on_rows)
+        stamp = _Stamp(epoch, planned_us, first_ordinal, tell=tell)
         for chunk in chunks:
             try:
                 table, rows = task.read(chunk)
@@ -288,7 +292,9 @@ class _Task:
         *,
         tell: bool,
         only: pa.Table | None,
+        on_rows: Callable[[str, int], object],
     ) -> None:
+        self._on_rows = on_rows
         self._tell = tell
         self._only = only
         self._connection = connection
@@ -365,7 +371,7 @@ class _Task:
         odd: AmbiguousKeyError | None = None
         try:
             for condition in [where] if self._only is None else among(table, self._only):
-                for block in select_blocks(self._view.connection, f"{select} {condition}", rows=_BATCH_ROWS):
+                for block in self._blocks(chunk, f"{select} {condition}"):
                     try:
                         batches.append(pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema))
                     except AmbiguousKeyError as error:
@@ -376,6 +382,11 @@ class _Task:
             self._explain(chunk, table, error)
             raise
         return pa.Table.from_batches(batches, schema)
+
+    def _blocks(self, chunk: ChunkSpec, sql: str) -> Iterator[RowBlock]:
+        for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS):
+            yield block
+            self._on_rows(chunk.table, block.rows)
 
     def _explain(self, chunk: ChunkSpec, table: TableDef, error: HeadgateError) -> None:
         """Raises what an error of the chunk's SELECT means, where it means something else."""

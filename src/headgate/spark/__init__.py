@@ -6,11 +6,22 @@ from headgate.spark._control import ControlFolder
 from headgate.spark._options import OPTION_NAMES, Options
 from headgate.spark._past import PastTables
 from headgate.spark._planner import Planner
+from headgate.spark._progress import BatchPlan, BatchProgress
 
 if TYPE_CHECKING:
     from headgate.spark._source import MySQLCDCDataSource, register
 
-__all__ = ["OPTION_NAMES", "ControlFolder", "MySQLCDCDataSource", "Options", "PastTables", "Planner", "register"]
+__all__ = [
+    "OPTION_NAMES",
+    "BatchPlan",
+    "BatchProgress",
+    "ControlFolder",
+    "MySQLCDCDataSource",
+    "Options",
+    "PastTables",
+    "Planner",
+    "register",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,10 +6,12 @@
 ``signals/<id>.json``  ``{type: "resnapshot", tables: [patterns]}``, ``{type: "redo", chunk: {…}}``,
                        ``{type: "settle", gtid}``, or one of users (:mod:`headgate.control`)
 ``trouble.json``       ``{error, since_us}``: the planner cannot do its work now, and tries again
+``waiting.json``       ``{epoch, since_us, paused}``: it has found nothing to do after the batch ``epoch``
 =====================  ============================================================================
 
 Writers put files there whole (rename). The planner reads, and removes signals when the batch that took them is done.
-``trouble.json`` is its own: for people to see, removed when planning goes well again.
+The last two are its own, for people to see: ``trouble.json`` is removed when planning goes well again, ``waiting.json``
+says nothing any more when a batch has begun.
 """
 
 from __future__ import annotations
@@ -75,12 +77,22 @@ class ControlFolder:
 
     def tell_trouble(self, error: str, since_us: int) -> None:
         """Planning fails since ``since_us``, in µs since 1970 UTC; where nothing can be written, nothing is."""
+        self._tell("trouble.json", {"error": error, "since_us": since_us})
+
+    def tell_waiting(self, epoch: int, since_us: int, *, paused: bool) -> None:
+        """There is nothing to do after the batch with this epoch, as of ``since_us``.
+
+        :param paused: because a signal has paused the reading of tables.
+        """
+        self._tell("waiting.json", {"epoch": epoch, "since_us": since_us, "paused": paused})
+
+    def _tell(self, name: str, value: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):
             fs, root = self._open()
-            whole = f"{root}/trouble.json"
-            part = whole if "://" in self._path else f"{root}/.trouble.json.part"  # a put is atomic by itself
+            whole = f"{root}/{name}"
+            part = whole if "://" in self._path else f"{root}/.{name}.part"  # a put is atomic by itself
             with fs.open_output_stream(part) as out:
-                out.write(json.dumps({"error": error, "since_us": since_us}).encode())
+                out.write(json.dumps(value).encode())
             if part != whole:
                 fs.move(part, whole)
 
@@ -98,15 +110,21 @@ class ControlFolder:
                 self._opened = pafs.LocalFileSystem(), self._path
         return self._opened
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def text(self, name: str) -> str | None:
+        """What a file holds, whatever it is; None: there is none."""
         fs, root = self._open()
         try:
             with fs.open_input_stream(f"{root}/{name}") as source:
-                data = source.read()
+                return bytes(source.read()).decode()
         except FileNotFoundError:
             return None
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        text = self.text(name)
+        if text is None:
+            return None
         try:
-            value = json.loads(data)
+            value = json.loads(text)
         except ValueError:
             value = None
         if not isinstance(value, dict):

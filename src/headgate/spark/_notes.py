@@ -101,6 +101,8 @@ class Notes:
     """Messages of the topic that were for others: ``{count, keys}``."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
+    reads: Mapping[str, int] = field(default_factory=dict)
+    """By ``db.table``: about how many rows the batch's chunks have."""
     fresh: bool = False
     """The stream begins here: no batch ends at this offset."""
     anew: bool = False
@@ -128,6 +130,7 @@ class Notes:
             "topic": {"topic": self.topic.topic, "offset": self.topic.offset} if self.topic else None,
             "skipped": dict(self.skipped) if self.skipped else None,
             "behind": self.behind,
+            "reads": dict(sorted(self.reads.items())),
             "fresh": self.fresh,
             "anew": self.anew,
         }
@@ -159,6 +162,7 @@ class Notes:
                 topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
                 skipped=given.get("skipped"),
                 behind=int(given.get("behind", 0)),
+                reads={str(table): int(rows) for table, rows in given.get("reads", {}).items()},
                 fresh=bool(given.get("fresh", False)),
                 anew=bool(given.get("anew", False)),
             )

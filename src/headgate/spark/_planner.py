@@ -21,12 +21,13 @@ Idle, Spark asks some 90 times a second. So a planner that found nothing waits u
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headgate._places import end_of, transactions
+from headgate._places import transactions
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
 from headgate.errors import (
@@ -35,14 +36,13 @@ from headgate.errors import (
     HeadgateError,
     HistoryRewrittenError,
     ServerBehindError,
-    ServerSettingError,
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
 from headgate.spark._notes import Cut, Notes
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
-from headgate.spark._server import Server, ServerState, retried
+from headgate.spark._server import Server, ServerState, check_position, retried
 from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ _LAST_SECONDS_BLIND = 60.0
 _MOVES = 20
 """How often one AvailableNow run moves its end for chunks that gave nothing. A table that is altered, or
 written without having a key, at every try must not keep such a run from ending; the next run goes on with it."""
+_REST_SECONDS = 1.0
+"""A stream that has nothing to do for so long is said to wait: between the batches of a busy one nothing is written."""
 _BYTES_A_ROW = 10
 """No change takes fewer bytes in the log (a row event's least row, with its share of headers)."""
 
@@ -123,6 +125,7 @@ class Planner:
         self._target: GtidSet | None = None
         self._moved = 0
         self._polled: float | None = None
+        self._nothing_since: float | None = None
         self._checked = -1
         self._last_taken: float | None = None
         self._looked = False
@@ -153,6 +156,7 @@ class Planner:
         if found is not None:
             self._under_way = _UnderWay(found.epoch, self._clock(), self._planned_rows, found.gtid != start.gtid)
         self._polled = self._clock() if found is None else None
+        self._rest(start, self._polled)
         return found or start
 
     def freeze(self) -> None:
@@ -204,6 +208,19 @@ class Planner:
             if left > 0:
                 self._sleep(left)
 
+    def _rest(self, start: SourceOffset, now: float | None) -> None:
+        """Tell people, once, that there is nothing to do.
+
+        :param now: when that was found, by the planner's clock; None: there is something.
+        """
+        if now is None or self._nothing_since is None:
+            self._nothing_since = now
+        if now is None or self._control is None or self._nothing_since is None:
+            return
+        if now + self._options.poll_seconds - self._nothing_since >= _REST_SECONDS:
+            self._nothing_since = math.inf
+            self._control.tell_waiting(start.epoch, self._wall_us(), paused=Notes.from_dict(start.signals).paused)
+
     # --- the beginning
 
     def _initial(self) -> SourceOffset:
@@ -214,7 +231,7 @@ class Planner:
             had, finished = self._resumed(state)
         else:
             had = _named(start, state)
-        _check_position(had, state)
+        check_position(had, state)
         plan = SnapshotPlan(
             self._patterns, 0, self._options.chunk_rows, self._options.slots, self._options.append,
             conditions=self._options.conditions,
@@ -263,7 +280,7 @@ class Planner:
     def _between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
         state = self._server.state()
         had = _named(start, state)
-        _check_position(had, state)
+        check_position(had, state)
         self._target = GtidSet.parse(end) if end is not None else state.executed
         until, cuts = self._end(had, state, None, None)
         now = self._wall_us()
@@ -278,7 +295,7 @@ class Planner:
     def _everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
         state = self._server.state()
         end = GtidSet.parse(as_of) if as_of is not None else state.executed
-        _check_position(end, state)
+        check_position(end, state)
         now = self._wall_us()
         epoch = self._epoch(0, now)
         plan = SnapshotPlan(self._patterns, epoch, self._options.chunk_rows, self._options.slots, False)
@@ -306,7 +323,7 @@ class Planner:
         if not asked_for and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
             return None
         state = self._server.state()
-        _check_position(had, state)
+        check_position(had, state)
         begin = self._begin(start, state)
         self._check_history(start, state)
         if self._target is not None and not notes.paused and _asks_again(notes, signals):
@@ -545,39 +562,3 @@ def _unfinished(snapshot: SnapshotState, notes: Notes) -> bool:
     if notes.paused:
         return False
     return bool(snapshot.queue or notes.redo or any(not progress.finished for progress in snapshot.active.values()))
-
-
-def _check_position(had: GtidSet, state: ServerState) -> None:
-    """The server has all of ``had`` and still holds everything after it.
-
-    :raises ServerBehindError: it has not executed all of it.
-    :raises BinlogPurgedError: it has purged what comes after it.
-    """
-    places = end_of(state.executed) is not None
-    if had and places != (end_of(had) is not None):
-        raise ServerSettingError(
-            "the stream's position has GTIDs and the server has not, or the other way round: the tables have to be read"
-            " again, with a new checkpoint and target",
-            setting="gtid_mode", expected="OFF" if not places else "ON", actual="OFF" if places else "ON",
-        )  # fmt: skip
-    missing = had - state.executed
-    if missing:
-        relay = ", or its relay does not have," if state.by_relay else ""
-        raise ServerBehindError(
-            f"the server has not executed{relay} transactions that were already read: it is behind, or not the same",
-            missing=str(missing),
-        )
-    lost = state.purged - had
-    if lost and state.by_relay:
-        raise BinlogPurgedError(
-            "the log that may be read does not reach back so far: give the relay more disk_bytes, allow that the server"
-            " is read (relay_fallback), or remove the checkpoint folder and run again; then all tables are read again",
-            needed=str(lost), purged=str(state.purged),
-        )  # fmt: skip
-    if lost:
-        raise BinlogPurgedError(
-            "the server has purged log that was not read yet: remove the checkpoint folder and run again; then all "
-            "tables are read again",
-            needed=str(lost),
-            purged=str(state.purged),
-        )

@@ -39,6 +39,7 @@ from headgate.replication import (
     read_range,
 )
 from headgate.snapshot import HighWatermark, Redo, TableLocks, read_chunks
+from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, Unread
 
 __all__ = [
@@ -95,6 +96,7 @@ def read_task(
     locks: TableLocks | None = None,
     partial: Literal["refuse", "tell"] = "refuse",
     truncate: Literal["keep", "redo"] = "redo",
+    progress: TaskProgress | None = None,
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | HighWatermark | Inserted | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, signals, what becomes of chunks.
 
@@ -103,8 +105,9 @@ def read_task(
     :param locks: how chunks lock their tables, if at all.
     :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
     :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
+    :param progress: told what has been read.
     """
-    executed = GtidSet.parse(task.executed)
+    executed, progress = GtidSet.parse(task.executed), progress or TaskProgress()
     if task.log is not None:
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
@@ -119,6 +122,7 @@ def read_task(
                     if signals.follows(image.table.full_name):
                         rest = without_unread(image, unread.get(image.table.full_name))
                         if rest is not None:
+                            progress.changes(image.table.full_name, rest.batch.num_rows)
                             yield rest
             elif isinstance(item, RangeEnd):
                 if task.log.is_last:
@@ -128,7 +132,7 @@ def read_task(
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
-        locks=locks, partial=partial, truncate=truncate, ambiguous=ambiguous,
+        locks=locks, partial=partial, truncate=truncate, ambiguous=ambiguous, on_rows=progress.rows,
     )  # fmt: skip
 
 
@@ -227,13 +231,24 @@ def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
 
 
 def carrier_rows(
-    settings: ConnectionSettings, task: Task, *, images: Images, policies: Policies, locks: TableLocks | None = None
+    settings: ConnectionSettings,
+    task: Task,
+    *,
+    images: Images,
+    policies: Policies,
+    locks: TableLocks | None = None,
+    progress: TaskProgress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """A task's carrier rows."""
+    """A task's carrier rows.
+
+    :param progress: told what has been read.
+    """
     if task.header is not None:
         yield _row(None, "batch", None, 0, task.header.encode())
     gathered = _Gatherer("chunk" if task.log is None else "rows", policies)
-    for item in read_task(settings, task, images=images, policies=policies, ambiguous="stop", locks=locks):
+    for item in read_task(
+        settings, task, images=images, policies=policies, ambiguous="stop", locks=locks, progress=progress
+    ):
         if isinstance(item, ImageBatch):
             image = item
             if not image.table.columns:

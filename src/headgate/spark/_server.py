@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate._places import LogPlace, end_of, file_number, places_before
-from headgate.errors import BinlogPurgedError, HeadgateError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, ServerBehindError, ServerSettingError, Transient
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, ConnectionSettings
 
-__all__ = ["MySQLServer", "Server", "ServerState", "retried"]
+__all__ = ["MySQLServer", "Server", "ServerState", "check_position", "retried"]
 
 _T = TypeVar("_T")
 
@@ -96,6 +96,42 @@ class Server(Protocol):
 
     def drop(self) -> None:
         """Forget the connection."""
+
+
+def check_position(had: GtidSet, state: ServerState) -> None:
+    """The server has all of ``had`` and still holds everything after it.
+
+    :raises ServerBehindError: it has not executed all of it.
+    :raises BinlogPurgedError: it has purged what comes after it.
+    """
+    places = end_of(state.executed) is not None
+    if had and places != (end_of(had) is not None):
+        raise ServerSettingError(
+            "the stream's position has GTIDs and the server has not, or the other way round: the tables have to be read"
+            " again, with a new checkpoint and target",
+            setting="gtid_mode", expected="OFF" if not places else "ON", actual="OFF" if places else "ON",
+        )  # fmt: skip
+    missing = had - state.executed
+    if missing:
+        relay = ", or its relay does not have," if state.by_relay else ""
+        raise ServerBehindError(
+            f"the server has not executed{relay} transactions that were already read: it is behind, or not the same",
+            missing=str(missing),
+        )
+    lost = state.purged - had
+    if lost and state.by_relay:
+        raise BinlogPurgedError(
+            "the log that may be read does not reach back so far: give the relay more disk_bytes, allow that the server"
+            " is read (relay_fallback), or remove the checkpoint folder and run again; then all tables are read again",
+            needed=str(lost), purged=str(state.purged),
+        )  # fmt: skip
+    if lost:
+        raise BinlogPurgedError(
+            "the server has purged log that was not read yet: remove the checkpoint folder and run again; then all "
+            "tables are read again",
+            needed=str(lost),
+            purged=str(state.purged),
+        )
 
 
 def retried(

@@ -60,6 +60,8 @@ class SnapshotPlan:
     actions: list[dict[str, Any]] = field(default_factory=list)
     chunks: list[ChunkSpec] = field(default_factory=list)
     weight: int = 0
+    reads: dict[str, int] = field(default_factory=dict)
+    """By ``db.table``: about how many rows the chunks have."""
     paused: bool = False
     readings: dict[str, Reading] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
@@ -104,7 +106,7 @@ class SnapshotPlan:
             append=tuple(sorted(self.append & known)), reread=tuple(sorted(self.reread)), paused=self.paused,
             readings={table: reading for table, reading in self.readings.items() if table in known},
             stopped=tuple(sorted(self.stopped)), found=tuple(sorted(self.found & self.stopped)),
-            initial=self.initial, settles=str(self.settles), **given,
+            initial=self.initial, settles=str(self.settles), reads=dict(self.reads), **given,
         )  # fmt: skip
 
     @property
@@ -369,6 +371,8 @@ class SnapshotPlan:
     def _add(self, chunk: ChunkSpec, weight: int) -> None:
         self.chunks.append(chunk)
         self.weight += weight
+        rows = _expected(chunk, self.active.get(chunk.table), self._rows)
+        self.reads[chunk.table] = self.reads.get(chunk.table, 0) + rows
 
     _limit: int = 0
     _rows: int = 0
@@ -376,17 +380,21 @@ class SnapshotPlan:
     _definitions: dict[str, TableDef] = field(default_factory=dict, repr=False)
 
 
-def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, rows: int, chunk_rows: int) -> int:
+def _expected(chunk: ChunkSpec, progress: SnapshotProgress | None, rows: int) -> int:
     """About how many rows a chunk holds.
 
     :param rows: how many it was to have.
     """
-    least = max(1, chunk_rows // _SMALL)
     if chunk.lo is not None and chunk.hi is None:
-        return least  # what lies above the greatest key
+        return 0  # what lies above the greatest key
     if chunk.lo is None and chunk.hi is None and progress is not None:
-        return max(least, min(rows, progress.rows_estimate))
-    return max(least, rows)
+        return min(rows, progress.rows_estimate)
+    return rows
+
+
+def _weight(chunk: ChunkSpec, progress: SnapshotProgress | None, rows: int, chunk_rows: int) -> int:
+    """What a chunk counts for, in rows."""
+    return max(1, chunk_rows // _SMALL, _expected(chunk, progress, rows))
 
 
 def chunk_weights(chunks: Iterable[ChunkSpec], active: Mapping[str, SnapshotProgress], chunk_rows: int) -> list[int]:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headgate.errors import ConfigError
 from headgate.offsets import SourceOffset
 from headgate.spark._options import Options
+from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, pack, plan_tasks
 from headgate.spark._worker import task as worker_task
 
@@ -108,7 +109,8 @@ class _Reading:
             "images": options.images, "policies": options.policies, "locks": options.locks(initial=task.initial),
         }  # fmt: skip
         if options.table is None:
-            yield from carrier_rows(settings, task, **how)
+            with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:
+                yield from carrier_rows(settings, task, **how, progress=progress)
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 

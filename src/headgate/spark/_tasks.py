@@ -65,6 +65,8 @@ class Task:
     """Where a reader stood when its set was E or less."""
     initial: bool = False
     """Whether the chunks are of the snapshot that the stream begins with."""
+    number: int = 0
+    """Counts the batch's tasks."""
 
 
 def plan_tasks(
@@ -99,7 +101,7 @@ def plan_tasks(
     if not tasks:
         tasks.append(common)
     tasks[0]["header"] = json.dumps(batch_header(start, end, server_uuid), sort_keys=True)
-    return [Task(**task) for task in tasks]
+    return [Task(**task, number=number) for number, task in enumerate(tasks)]
 
 
 def _ranges(had: GtidSet, end: GtidSet, notes: Notes, same: bool, unread: tuple[Unread, ...]) -> list[LogRange]:

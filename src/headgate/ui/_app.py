@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 from headgate._tokens import Token, is_loopback
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
-from headgate.lake import duration
+from headgate.lake import activity_text, duration, snapshot_text, table_text
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import View, Watched, watch
@@ -66,7 +66,10 @@ class _Pages:
             loader=PackageLoader("headgate.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True,
         )  # fmt: skip
-        self._templates.filters.update(ago=_ago, clock=_clock, count=_count, duration=duration)
+        self._templates.filters.update(
+            activity=activity_text, ago=_ago, clock=_clock, count=_count, duration=duration, progress=table_text,
+            snapshot=snapshot_text,
+        )  # fmt: skip
 
     # --- looking; these are plain functions, so they run in threads and may read files
 

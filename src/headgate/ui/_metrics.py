@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.lake import TABLE_STATES, Status
+from headgate.lake import TABLE_STATES, Phase, Status
 from headgate.ui._pipelines import View
 
 __all__ = ["CONTENT_TYPE", "METRICS", "exposition"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
+_PHASES: Final = get_args(Phase)
+
 METRICS: Final[dict[str, str]] = {
     "headgate_up": "1 if the pipeline runs, else 0",
     "headgate_failed": "1 if the last run ended with an error, else 0",
     "headgate_trying_again": "1 while a running pipeline recovers from a failure, else 0",
     "headgate_status_age_seconds": "seconds since the status was written; a running pipeline writes every 5 s",
-    "headgate_lag_seconds": "how far the lake is behind the source, while the pipeline runs",
-    "headgate_lag_transactions": "transactions that were executed at the last planning and are not in the lake",
-    "headgate_changes_per_second": "changes applied per second, over the last minute",
-    "headgate_rows_per_second": "snapshot rows applied per second, over the last minute",
+    "headgate_phase": "1 for what the pipeline does now, 0 for the other phases, while it runs",
+    "headgate_phase_seconds": "how long it has been doing that",
+    "headgate_lag_seconds": "how old the state is that the lake has, while the pipeline runs",
+    "headgate_lag_transactions": "transactions that the lake lacks, at least, where that is known",
+    "headgate_changes_per_second": "changes read and applied per second, over the last minute",
+    "headgate_rows_per_second": "snapshot rows read and applied per second, over the last minute",
+    "headgate_batch_rows": "snapshot rows of the batch under way that are read so far, or being applied",
+    "headgate_batch_rows_estimate": "snapshot rows that the batch under way will have, about, while it is read",
     "headgate_batches_total": "batches that this run has committed",
     "headgate_last_batch_timestamp_seconds": "when the newest batch was committed, seconds since 1970 UTC",
     "headgate_last_batch_seconds": "how long the newest batch took",
@@ -34,8 +40,10 @@ METRICS: Final[dict[str, str]] = {
     "headgate_table_rows_total": "snapshot rows of the table that this run has applied",
     "headgate_table_chunks_done": "chunks of the table's snapshot that are done, while it is read",
     "headgate_table_chunks_estimate": "chunks that the table's snapshot will have, about, while it is read",
+    "headgate_table_snapshot_rows": "rows of the table's snapshot that are applied, while it is read",
+    "headgate_table_snapshot_rows_estimate": "rows that the table's snapshot will have, about, while it is read",
 }
-"""Name → what it says. Labels: ``pipeline``; those of tables also ``table``, and ``state``."""
+"""Name → what it says. Labels: ``pipeline``; those of tables also ``table``, and ``state``; ``phase``."""
 
 
 def exposition(views: Iterable[View]) -> bytes:
@@ -52,8 +60,8 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         families = {name: _family(name) for name in METRICS}
         for view in self._views:
-            for name, value in _of_pipeline(view):
-                families[name].add_metric([view.name], value)
+            for name, labels, value in _of_pipeline(view):
+                families[name].add_metric([view.name, *labels], value)
             if view.status is not None:
                 for name, labels, value in _of_tables(view.status):
                     families[name].add_metric([view.name, *labels], value)
@@ -62,37 +70,56 @@ class _Collector(Collector):
 
 def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
     labels = ["pipeline"]
+    if name == "headgate_phase":
+        labels += ["phase"]
     if name.startswith("headgate_table_"):
         labels += ["table", "state"] if name == "headgate_table_state" else ["table"]
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
     return kind(name, METRICS[name], labels=labels)
 
 
-def _of_pipeline(view: View) -> Iterator[tuple[str, float]]:
+def _of_pipeline(view: View) -> Iterator[tuple[str, list[str], float]]:
     status, condition = view.status, view.condition
-    yield "headgate_up", float(view.up)
-    yield "headgate_failed", float(condition == "failed")
+    yield "headgate_up", [], float(view.up)
+    yield "headgate_failed", [], float(condition == "failed")
     if status is None:
         return
-    yield "headgate_trying_again", float(condition == "running" and status.error is not None)
-    yield "headgate_status_age_seconds", max(0.0, (view.now_us - status.updated_us) / 1e6)
+    yield "headgate_trying_again", [], float(condition == "running" and status.error is not None)
+    yield "headgate_status_age_seconds", [], max(0.0, (view.now_us - status.updated_us) / 1e6)
     if view.up:
-        yield "headgate_lag_seconds", status.lag.seconds
-        yield "headgate_lag_transactions", float(status.lag.transactions)
-        yield "headgate_changes_per_second", status.changes_per_second
-        yield "headgate_rows_per_second", status.rows_per_second
-    yield "headgate_batches_total", float(status.batches)
+        yield from _of_run(status)
+    yield "headgate_batches_total", [], float(status.batches)
     if status.batch is not None:
-        yield "headgate_last_batch_timestamp_seconds", status.batch.committed_us / 1e6
-        yield "headgate_last_batch_seconds", status.batch.seconds
+        yield "headgate_last_batch_timestamp_seconds", [], status.batch.committed_us / 1e6
+        yield "headgate_last_batch_seconds", [], status.batch.seconds
+
+
+def _of_run(status: Status) -> Iterator[tuple[str, list[str], float]]:
+    """What means something only while the pipeline runs; what is not known is left out."""
+    yield "headgate_changes_per_second", [], status.changes_per_second
+    yield "headgate_rows_per_second", [], status.rows_per_second
+    known: dict[str, float | None] = {
+        "headgate_lag_seconds": status.lag.seconds, "headgate_lag_transactions": status.lag.transactions
+    }  # fmt: skip
+    activity = status.activity
+    if activity is not None:
+        for phase in _PHASES:
+            yield "headgate_phase", [phase], float(phase == activity.phase)
+        yield "headgate_phase_seconds", [], max(0.0, (status.updated_us - activity.since_us) / 1e6)
+        known |= {"headgate_batch_rows": activity.rows, "headgate_batch_rows_estimate": activity.rows_estimate}
+    for name, value in known.items():
+        if value is not None:
+            yield name, [], float(value)
 
 
 def _of_tables(status: Status) -> Iterator[tuple[str, list[str], float]]:
     for name, table in status.tables.items():
         for state in TABLE_STATES:
             yield "headgate_table_state", [name, state], float(table.state == state)
-        yield "headgate_table_changes_total", [name], float(table.images)
+        yield "headgate_table_changes_total", [name], float(table.changes)
         yield "headgate_table_rows_total", [name], float(table.rows)
         if table.state == "snapshotting":
             yield "headgate_table_chunks_done", [name], float(table.chunks_done or 0)
             yield "headgate_table_chunks_estimate", [name], float(table.chunks_estimate or 0)
+            yield "headgate_table_snapshot_rows", [name], float(table.rows_read)
+            yield "headgate_table_snapshot_rows_estimate", [name], float(table.rows_estimate or 0)

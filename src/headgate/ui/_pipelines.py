@@ -75,7 +75,7 @@ class Watched:
         """How it is doing now; a file that cannot be read is a ``problem``, not an error."""
         now_us = time.time_ns() // 1000
         try:
-            return View(self.name, now_us, read_status(self.inbox))
+            return View(self.name, now_us, read_status(self.inbox, now_us))
         except HeadgateError as error:
             return View(self.name, now_us, None, str(error))
         except OSError as error:
@@ -105,7 +105,7 @@ class View:
 
     def tables(self) -> list[tuple[str, TableStatus]]:
         """What needs care first, then by name."""
-        tables = self.status.tables.items() if self.status else ()
+        tables = self.status.tables_now().items() if self.status else ()
         return sorted(tables, key=lambda found: (_ORDER.get(found[1].state, len(_ORDER)), found[0]))
 
     def to_dict(self) -> dict[str, Any]:

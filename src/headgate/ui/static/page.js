@@ -26,25 +26,22 @@ function change(old, fresh) {
 }
 
 function changeChildren(old, fresh) {
-  let at = old.firstChild;
-  for (const next of [...fresh.childNodes]) {
-    let found = at;
-    while (found && !isSame(found, next)) found = found.nextSibling;
-    if (!found) {
-      old.insertBefore(next, at);
+  const rest = parts(old);
+  for (const next of parts(fresh)) {
+    const at = rest.findIndex((node) => isSame(node, next));
+    if (at < 0) {
+      old.insertBefore(next, rest[0] ?? null);
       continue;
     }
-    while (at !== found) at = removed(at);
-    change(at, next);
-    at = at.nextSibling;
+    for (const gone of rest.splice(0, at)) gone.remove();
+    change(rest.shift(), next);
   }
-  while (at) at = removed(at);
+  for (const gone of rest) gone.remove();
 }
 
-function removed(node) {
-  const next = node.nextSibling;
-  node.remove();
-  return next;
+// Without the space between elements: it would be taken for that of another place, and what lies between for gone.
+function parts(node) {
+  return [...node.childNodes].filter((one) => one.nodeType !== Node.TEXT_NODE || one.nodeValue.trim());
 }
 
 let asked = 0;
