@@ -119,7 +119,7 @@ def large(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_pat
 
 def test_the_reading_of_a_large_table_is_seen_while_it_is_read(large: Large, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headgate")
-    large.run(lambda doing: bool(doing["rows"]) and any("reading" in line for line in caplog.messages))
+    large.run(lambda doing: bool(doing["rows"]) and any(line.startswith("reading") for line in caplog.messages))
     file, table = large.found, large.table
     doing = file["activity"]
     assert (file["state"], file["batches"], doing["phase"], doing["batch_id"]) == ("running", 0, "reading", 0)
