@@ -135,7 +135,6 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         else '# password_file = "/run/secrets/mysql"    # else the environment variable HEADGATE_PASSWORD',
         "# Globs on db.table, case-sensitive; ! removes; the last match wins.",
         f"tables = [{', '.join(map(_quoted, chosen))}]",
-        '# server_ids = "5400-5499"                 # ids for reading the log; bounded reads need none',
         '# snapshot_mode = "initial"                 # or "initial_only", "no_data", "when_needed", "always"',
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
         "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
