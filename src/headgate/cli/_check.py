@@ -1,4 +1,4 @@
-"""``headgate check``: everything a server must have, as one report."""
+"""``headgate check``: what a server must have, as one report."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Certificates to trust, if it has https.")
     ] = None,
 ) -> int:
-    """Check everything a server must have, all at once.
+    """Check what a server must have, all at once.
 
     Settings, privileges, and the tables' engines, keys and types are looked at, and which watermarks could be chosen.
-    What is missing is printed with the statement that mends it; nothing is changed.
+    What is missing is printed with what mends it; nothing is changed.
     The exit code is 1 when something fails; warnings leave it at 0.
 
     Examples:

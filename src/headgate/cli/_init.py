@@ -167,7 +167,7 @@ def _comment(text: str) -> str:
 def _target(path: str) -> str:
     return (
         "\n[target]\n"
-        f"path = {_quoted(path)}    # any path or URI that Spark can write\n"
+        f"path = {_quoted(path)}    # a folder, or a URI such as s3a://bucket/lake\n"
         'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "changelog"]\n'
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'

@@ -7,7 +7,7 @@
     url = "mysql://headgate@127.0.0.1:3306"    # password from $HEADGATE_PASSWORD, password_env or password_file
     tables = ["shop.*", "!shop.tmp_*"]          # globs on db.table; ! removes; the last match wins
     [target]
-    path = "./lake"                             # a folder, or a URI of Spark's
+    path = "./lake"                             # a folder, or a URI such as s3a://bucket/lake
     mode = "current"                            # or ["current", "changelog"]
     [spark]                                     # any spark.* setting
     [tables."shop.orders"]                      # policies of one table
