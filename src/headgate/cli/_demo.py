@@ -1,4 +1,4 @@
-"""``headgate demo``: a real server flows into Delta tables while it is written to, and both sides are proved equal.
+"""``headgate demo``: a real server flows into Delta tables while it is written to, and both sides are compared.
 
 Nothing in it is special to the demonstration: the pipeline is configured by a file as a user's would be, runs with a
 user that may only read, and is checked by the command that checks every pipeline.

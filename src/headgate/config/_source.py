@@ -92,7 +92,7 @@ class SourceConfig(Model):
     relay: str | None = Field(
         None,
         description="`http://host:port` of a [relay](relay.md) that keeps the server's log: the log is read from there,"
-        " so that any number of pipelines cost the server one dump; tables are still read from the server",
+        " so that many pipelines share the relay's dump; tables are still read from the server",
     )
     relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
     relay_token_file: str | None = Field(
