@@ -8,8 +8,8 @@ Run it from the repository, after ``scripts/test`` or ``scripts/demo`` has set u
 
     .venv/bin/python -m examples.inventory
 
-It starts a MySQL server, a Kafka broker and Spark on this machine, for a minute, and leaves nothing but a folder that
-it names. The same walk is a test: ``tests/integration/test_walkthrough.py``.
+It starts a MySQL server, a Kafka broker and Spark on this machine, and leaves nothing but a folder that it names. The
+same walk is a test: ``tests/integration/test_walkthrough.py``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ name = "shop"
 [source]
 url = "mysql://headgate@127.0.0.1:3306"
 tables = ["shop.*", "!shop.tmp_*"]
-server_ids = "5400-5499"
+poll_ms = 500
 [target]
 path = "./lake"
 mode = "current"
@@ -43,6 +43,15 @@ def test_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.tables["shop.orders"].schema_changes == "strict"
 
 
+@pytest.mark.parametrize("value", ['"5400-5499"', '""', "7"])
+def test_server_ids_of_an_old_file_are_accepted_with_a_warning(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    old = parse_config(GOOD.replace("[target]", f"server_ids = {value}\n[target]"), where="old.toml")
+    assert old == parse_config(GOOD)
+    assert [(record.levelname, record.getMessage()) for record in logged_here(caplog)] == [
+        ("WARNING", "old.toml: source.server_ids does nothing; remove it")
+    ]
+
+
 def test_both_modes_in_a_fixed_order() -> None:
     config = parse_config(GOOD.replace('mode = "current"', 'mode = ["changelog", "current"]'))
     assert config.target.mode == ("current", "changelog")
@@ -51,7 +60,7 @@ def test_both_modes_in_a_fixed_order() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('server_ids = "5400-5499"', "sever_ids = 1", r"unknown key source\.sever_ids; did you mean server_ids\?"),
+        ("poll_ms = 500", "pol_ms = 500", r"unknown key source\.pol_ms; did you mean poll_ms\?"),
         ('name = "shop"', "", "name is missing"),
         ('name = "shop"', 'name = "a/b"', "name: the pipeline's name: letters, digits"),
         ("[source]", "[sorce]", r"unknown key sorce; did you mean source\?"),
@@ -60,11 +69,9 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("mysql://", "postgres://", "mysql://user@host"),
         ('"shop.*", ', '"orders", ', r"source\.tables.*db\.table"),
         ('"shop.*", "!shop.tmp_*"', '"!shop.*"', r"source\.tables.*at least one"),
-        ('server_ids = "5400-5499"', 'server_ids = "0-5"', r"source\.server_ids: expected numbers"),
-        ('server_ids = "5400-5499"', 'server_ids = "9-5"', r"source\.server_ids: expected numbers"),
-        ('server_ids = "5400-5499"', 'password_env = "a"\npassword_file = "b"', "both set"),
-        ('server_ids = "5400-5499"', 'password_env = "a b"', r"source\.password_env.*not the password"),
-        ('server_ids = "5400-5499"', "chunk_rows = 0", r"source\.chunk_rows.*greater than or equal to 1"),
+        ("poll_ms = 500", 'password_env = "a"\npassword_file = "b"', "both set"),
+        ("poll_ms = 500", 'password_env = "a b"', r"source\.password_env.*not the password"),
+        ("poll_ms = 500", "chunk_rows = 0", r"source\.chunk_rows.*greater than or equal to 1"),
         (":3306", ":3306/?password=secret", "leave the password out"),
         ('path = "./lake"', 'path = "./lake"\ncatalog = "lake"', "keep one"),
         ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
@@ -90,15 +97,15 @@ def test_both_modes_in_a_fixed_order() -> None:
         ),
         ('name = "shop"', 'name = "shop"\nnotifications.kafka = {topic = "t"}', r"kafka\.bootstrap is missing: host"),
         ('schema_changes = "strict"', 'condition = ""', r"tables\.shop\.orders\.condition"),
-        ('server_ids = "5400-5499"', 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
-        ('server_ids = "5400-5499"', 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
-        ('server_ids = "5400-5499"', 'relay_source = "a"', "relay says where it is"),
+        ("poll_ms = 500", 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
+        ("poll_ms = 500", 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
+        ("poll_ms = 500", 'relay_source = "a"', "relay says where it is"),
         (
-            'server_ids = "5400-5499"',
+            "poll_ms = 500",
             'relay = "http://r:1"\nwatermark = "signal-table"\nsignal_table = "a.b"',
             "do not go together",
         ),
-        ('server_ids = "5400-5499"', 'snapshot_mode = "never"', r"source\.snapshot_mode.*'when_needed'"),
+        ("poll_ms = 500", 'snapshot_mode = "never"', r"source\.snapshot_mode.*'when_needed'"),
     ],
 )
 def test_mistakes_are_one_clear_line(old: str, new: str, message: str) -> None:

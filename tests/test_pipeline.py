@@ -28,7 +28,7 @@ from headgate.errors import (
     TargetError,
 )
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline, _Patience, _spark_failure, check_patterns, find_error, followed
+from headgate.pipeline import Pipeline, _locked, _Patience, _spark_failure, check_patterns, find_error, followed
 
 LOST = ConnectionLostError("the connection ended")
 
@@ -318,3 +318,21 @@ def test_without_a_file_nothing_is_reloaded() -> None:
     pipeline = Pipeline(parse_config(TEXT))
     pipeline.reload()
     assert not pipeline.reloaded()
+
+
+def test_a_second_run_on_a_local_lake_is_refused(tmp_path: Path) -> None:
+    lake = Lake.at(str(tmp_path / "lake"))
+    with (
+        _locked(lake),
+        pytest.raises(TargetError, match=f"is being written by process {os.getpid()}; stop it"),
+        _locked(lake),
+    ):
+        pass
+    with _locked(lake):
+        pass
+
+
+def test_a_lake_elsewhere_has_no_lock() -> None:
+    lake = Lake.at("s3a://bucket/lake")
+    with _locked(lake), _locked(lake):
+        assert not lake.is_local

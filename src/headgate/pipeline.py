@@ -535,8 +535,6 @@ def source_options(
     if source.signal_table:
         options["signal_table"] = source.signal_table
     options |= _relay_options(config)
-    if source.server_ids:
-        options["server_ids"] = source.server_ids
     if source.max_rows_per_batch:
         options["max_rows_per_batch"] = str(source.max_rows_per_batch)
     return options

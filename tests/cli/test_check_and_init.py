@@ -12,7 +12,6 @@ from rich.console import Console
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats
 from headgate.cli import _check, _init
 from headgate.config import PipelineConfig, parse_config
-from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings, Prerequisite, ServerFacts
 
 ROWS = [
@@ -41,17 +40,6 @@ def test_a_terminal_sees_a_table_with_names_as_they_are(monkeypatch: pytest.Monk
     assert "\x1b" in text
     for word in ("SET PERSIST binlog_format = ROW;", "key of [red]x", "add [one]", "1 failed, 1 warning, 1 ok"):
         assert word in text
-
-
-@pytest.mark.parametrize("text", ["x", "5-", "9-5", "1;2", "-1"])
-def test_wrong_server_ids(text: str) -> None:
-    with pytest.raises(ConfigError, match="expected numbers and ranges"):
-        _check._ranges(text)
-
-
-def test_server_ids() -> None:
-    assert _check._ranges(None) == []
-    assert _check._ranges("7, 5400-5499") == [range(7, 8), range(5400, 5500)]
 
 
 NAME = st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name)

@@ -61,6 +61,7 @@ def test_data_as_text_and_without_id() -> None:
         ([], "a signal is not a JSON object"),
         ({}, "unknown signal type None: expected execute-snapshot"),
         ({"type": "execute_snapshot"}, "did you mean execute-snapshot?"),
+        ({"type": "schema-changes", "data": {}}, "unknown signal type 'schema-changes'"),
         ({"type": "log", "id": 7, "data": {"message": "x"}}, "the id of a signal is 7, not text"),
         ({"type": "log", "id": "x" * 200, "data": {"message": "x"}}, "too long"),
         ({"type": "log"}, 'no "message"'),

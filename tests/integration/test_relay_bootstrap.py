@@ -136,9 +136,15 @@ class Log:
 
 
 @contextlib.contextmanager
-def serving(server: MySQLServer, **config: Any) -> Iterator[int]:
-    """A relay from now on, or from its state, with small chunks; its port."""
+def serving(server: MySQLServer, account: str | None = None, **config: Any) -> Iterator[int]:
+    """A relay from now on, or from its state, with small chunks; its port.
+
+    :param account: ``user:password``, instead of the server's own.
+    """
     start, source = GtidSet.parse(server.gtid_executed), physical(server, *SOURCES)
+    if account is not None:
+        url = f"mysql://{account}@{server.host}:{server.port}"
+        source = replace(source, settings=ConnectionSettings.from_url(url))
     relay = Relay(RelayConfig((source,), **config), lambda _: start)
     suppliers = {1: ChunkSupplier(source.settings, Policies(), chunk_rows=CHUNK_ROWS)}
     with relay, Serving(create_app(relay, suppliers=suppliers), "127.0.0.1", 0) as found:
@@ -301,10 +307,26 @@ def as_databus(server: MySQLServer, seed: int, path: Path) -> tuple[int, Rows]:
     return target, client.rows
 
 
+def by_who_may_only_read(server: MySQLServer, seed: int, path: Path) -> tuple[int, Rows]:
+    """The relay's account may neither write nor lock tables."""
+    del seed, path
+    server.execute(
+        "CREATE USER reader IDENTIFIED BY 'only'", "GRANT SELECT ON exact.* TO reader",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader",
+    )  # fmt: skip
+    tables = Tables()
+    tables.answer = lambda name, _scn: tables.client.stop() if name == "end" else None
+    with serving(server, "reader:only") as port:
+        consume(port, tables)
+    server.execute("DROP USER reader")
+    (end,) = tables.ends
+    return end
+
+
 ONCE = [undisturbed, interrupted, as_databus]
 
 
-@pytest.mark.parametrize("once", ONCE)
+@pytest.mark.parametrize("once", [*ONCE, by_who_may_only_read])
 def test_exact_at_the_target(mysql_server: MySQLServer, tmp_path: Path, once: Any) -> None:
     rounds(mysql_server, 1, 7, once, tmp_path)
 

@@ -76,7 +76,7 @@ def bad(rows: Mapping[str, Prerequisite]) -> dict[str, str]:
 
 
 def test_all_is_well() -> None:
-    assert bad(report(databases=["shop"], server_ids=[range(5400, 5500)])) == {}
+    assert bad(report(databases=["shop"])) == {}
 
 
 @pytest.mark.parametrize("version", ["8.0.20", "8.0.36", "8.4.3", "9.7.4-2"])
@@ -225,12 +225,7 @@ def test_which_watermarks_are_usable() -> None:
     assert usable({"gtid_mode": "OFF"}, denied)[2] == f"{lock}; not usable: see gtid_mode"
 
 
-def test_server_ids_in_use() -> None:
-    used = {"SHOW REPLICAS": [(5401, "", 3306, 1, "uuid"), (7, "", 3306, 1, "uuid")]}
-    assert report({}, used)["server ids in use"].actual == "1 (this server), 7, 5401"
-    clash = report({}, used, server_ids=[range(5400, 5500)])["server ids in use"]
-    assert (clash.status, clash.remedy) == ("fail", "choose other server_ids: 5401 in use")
-    assert report({"server_id": "5450"}, {}, server_ids=[range(5400, 5500)])["server ids in use"].status == "fail"
+def test_a_server_without_an_id_serves_no_dump() -> None:
     assert bad(report({"server_id": "0"})) == {"server_id": "SET PERSIST server_id = 1;"}
 
 
@@ -239,7 +234,7 @@ def test_privileges_that_are_missing() -> None:
     rows = report({}, dict.fromkeys(("SHOW BINARY LOG STATUS", "SHOW REPLICAS", "SHOW REPLICA STATUS"), denied))
     assert bad(rows)["REPLICATION CLIENT"] == "GRANT REPLICATION CLIENT ON *.* TO 'u'@'%';"
     assert bad(rows)["REPLICATION SLAVE"] == "GRANT REPLICATION SLAVE ON *.* TO 'u'@'%';"
-    assert {rows["binlog_do_db"].status, rows["server ids in use"].status} == {"fail", "warn"}
+    assert rows["binlog_do_db"].status == "fail"
 
 
 def test_names_are_quoted() -> None:

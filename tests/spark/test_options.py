@@ -10,6 +10,7 @@ from headgate._policies import DEFAULT, Policies
 from headgate.errors import ConfigError
 from headgate.replication import LogOfRelay
 from headgate.spark._options import OPTION_NAMES, Options
+from tests.logged import logged_here
 
 BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"}
 
@@ -20,6 +21,12 @@ def test_strings_become_values() -> None:
     assert (options.chunk_rows, options.poll_seconds, options.append, options.start) == (10, 0.25, False, "current")
     assert options.images == "all"
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_server_ids_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert Options.parse({**BASE, "server_ids": "5400-5499", "slots": "1"}) == Options.parse({**BASE, "slots": "1"})
+    (record,) = logged_here(caplog)
+    assert (record.levelname, record.getMessage()) == ("WARNING", "option server_ids does nothing; remove it")
 
 
 def test_json_list_of_tables_may_hold_commas() -> None:
@@ -60,7 +67,6 @@ def test_one_table_is_meant_exactly() -> None:
         ({"as_of": "1-5"}, "not a GTID set"),
         ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
         ({"secret_env": "A", "secret_file": "b"}, "keep the one"),
-        ({"server_ids": "a-b"}, "5400-5499"),
         ({"window": "skip"}, "expected rewind or keep or drop, or by table"),
         ({"window": '{"a.b": "skip"}'}, "expected rewind or keep or drop, or by table"),
         ({"watermark": "locks"}, "expected gtid or signal-table or lock"),

@@ -40,16 +40,16 @@ FAILED: Final = 3
 """The source or the target failed."""
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "demo": ("headgate.cli._demo", "Show all of it on a private MySQL server, in about two minutes."),
-    "check": ("headgate.cli._check", "Check everything a server must have, all at once."),
+    "demo": ("headgate.cli._demo", "Show all of it on a private MySQL server."),
+    "check": ("headgate.cli._check", "Check what a server must have, all at once."),
     "init": ("headgate.cli._init", "Write a commented pipeline.toml from what is found on a server."),
     "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
     "signal": ("headgate.cli._signal", "Ask a running pipeline to read tables again, to pause, to go on."),
     "status": ("headgate.cli._status", "Show how a pipeline is doing: states, progress, lag, warnings."),
     "ui": ("headgate.cli._ui", "Show how pipelines are doing, as a page and for Prometheus."),
-    "relay": ("headgate.cli._relay", "Serve the changes of servers to any consumers, in Databus's protocol."),
+    "relay": ("headgate.cli._relay", "Serve the changes of servers to consumers, in Databus's protocol."),
     "consume": ("headgate.cli._consume", "Print the changes that a relay serves."),
-    "verify": ("headgate.cli._verify", "Prove that the lake holds what the source holds, while writers run."),
+    "verify": ("headgate.cli._verify", "Compare the rows of the lake with those of the source, while writers run."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),
     "snapshot": ("headgate.cli._snapshot", "Print the rows of tables, all as of one GTID set."),
 }

@@ -1,9 +1,8 @@
-"""``headgate check``: everything a server must have, as one report."""
+"""``headgate check``: what a server must have, as one report."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +22,6 @@ from headgate.cli._common import (
     patterns_of,
     write_lines,
 )
-from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
@@ -35,10 +33,6 @@ __all__ = ["command"]
 def command(
     url: Url,
     tables: Tables = None,
-    server_ids: Annotated[
-        str | None,
-        typer.Option("--server-ids", metavar="IDS", help="Server ids you mean to use, such as 5400-5499."),
-    ] = None,
     output: Annotated[Format, typer.Option("--format", help="How to print the report.")] = Format.text,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
@@ -55,10 +49,10 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Certificates to trust, if it has https.")
     ] = None,
 ) -> int:
-    """Check everything a server must have, all at once.
+    """Check what a server must have, all at once.
 
     Settings, privileges, and the tables' engines, keys and types are looked at, and which watermarks could be chosen.
-    What is missing is printed with the statement that mends it; nothing is changed.
+    What is missing is printed with what mends it; nothing is changed.
     The exit code is 1 when something fails; warnings leave it at 0.
 
     Examples:
@@ -71,12 +65,11 @@ def command(
     from headgate.mysql import Connection
     from headgate.replication import LogOfRelay, relay_prerequisite
 
-    ids = _ranges(server_ids)
     patterns = patterns_of(tables)
     with Connection.open(
         connection_settings(url, password_file=password_file, password_env=password_env)
     ) as connection:
-        rows = _report(connection, patterns, ids)
+        rows = _report(connection, patterns)
         if relay is not None:
             token, ca = (None if one is None else str(one) for one in (relay_token_file, relay_ca_file))
             rows.append(relay_prerequisite(connection, LogOfRelay(relay, relay_source, token, ca)))
@@ -89,24 +82,14 @@ def command(
     return 1 if any(row.status == "fail" for row in rows) else 0
 
 
-def _ranges(text: str | None) -> list[range]:
-    ranges = []
-    for part in text.split(",") if text else ():
-        found = re.fullmatch(r"\s*(\d{1,10})(?:-(\d{1,10}))?\s*", part)
-        if found is None or int(found[1]) > int(found[2] or found[1]):
-            raise ConfigError(f"--server-ids is {text!r}; expected numbers and ranges, such as 5400-5499")
-        ranges.append(range(int(found[1]), int(found[2] or found[1]) + 1))
-    return ranges
-
-
-def _report(connection: Connection, patterns: TablePatterns, ids: Sequence[range]) -> list[Prerequisite]:
+def _report(connection: Connection, patterns: TablePatterns) -> list[Prerequisite]:
     from headgate.catalog import load_stats, load_tables
     from headgate.mysql import cascades, prerequisites, watermarks
 
     tables = load_tables(connection.query, patterns)
     stats = load_stats(connection.query, patterns)
     databases = list(dict.fromkeys(table.db for table in tables))
-    rows = prerequisites(connection, databases=databases, server_ids=ids)
+    rows = prerequisites(connection, databases=databases)
     rows += watermarks(connection, rows, databases)
     rows += _patterns(patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]

@@ -1,4 +1,4 @@
-"""``headgate demo``: a real server flows into Delta tables while it is written to, and both sides are proved equal.
+"""``headgate demo``: a real server flows into Delta tables while it is written to, and both sides are compared.
 
 Nothing in it is special to the demonstration: the pipeline is configured by a file as a user's would be, runs with a
 user that may only read, and is checked by the command that checks every pipeline.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_PASSWORD: Final = "demo"  # noqa: S105 - of a server that only this command can reach, for two minutes
+_PASSWORD: Final = "demo"  # noqa: S105 - of a server of this command alone, while it runs
 _PASSWORD_ENV: Final = "HEADGATE_DEMO_PASSWORD"  # noqa: S105 - a variable's name
 _USER_SQL: Final = (
     f"CREATE USER headgate@'%' IDENTIFIED BY '{_PASSWORD}'",
@@ -66,7 +66,7 @@ def command(
     ] = None,
     short: Annotated[bool, typer.Option("--short", help="Fewer flights and less time.")] = False,
 ) -> int:
-    """Show all of it on a private MySQL server, in about two minutes.
+    """Show all of it on a private MySQL server.
 
     Five real tables (336,776 flights) are loaded, applications begin to write, the pipeline reads the tables exactly
     and follows their changes, a column is added, and at the end both sides are compared row by row while the writers

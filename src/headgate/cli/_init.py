@@ -135,7 +135,6 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         else '# password_file = "/run/secrets/mysql"    # else the environment variable HEADGATE_PASSWORD',
         "# Globs on db.table, case-sensitive; ! removes; the last match wins.",
         f"tables = [{', '.join(map(_quoted, chosen))}]",
-        '# server_ids = "5400-5499"                 # ids for reading the log; bounded reads need none',
         '# snapshot_mode = "initial"                 # or "initial_only", "no_data", "when_needed", "always"',
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
         "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
@@ -168,7 +167,7 @@ def _comment(text: str) -> str:
 def _target(path: str) -> str:
     return (
         "\n[target]\n"
-        f"path = {_quoted(path)}    # any path or URI that Spark can write\n"
+        f"path = {_quoted(path)}    # a folder, or a URI such as s3a://bucket/lake\n"
         'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "changelog"]\n'
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'

@@ -134,9 +134,9 @@ def command(
 ) -> None:
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 
-    One reader follows each log, whoever listens. It writes nothing to the servers and locks nothing. Consumers may be
-    `headgate consume`, programs in Python, or anything that speaks HTTP. Databus's open-source Java client was run by
-    hand against the example of its article; docs/relay.md says what was, and what that client needs.
+    One reader follows each log, whoever listens. It writes nothing to the servers and locks no tables. Consumers may be
+    `headgate consume`, programs in Python, or anything that speaks HTTP. docs/relay.md says what is known of Databus's
+    own Java client, which is no part of the tests.
 
     Examples:
       headgate relay --sources conf/sources-or-person.json --port 11115

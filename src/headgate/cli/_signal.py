@@ -65,7 +65,7 @@ def signal(
     r"""Ask a running pipeline to read tables (again), to stop, pause or go on reading, or to log a line.
 
     The signal is put into the pipeline's inbox, and its id is printed. The pipeline takes it with its next batch; if it
-    does not run, when it starts. Live changes never stop meanwhile, except for --type blocking. A signal that the
+    does not run, when it starts. Live changes go on meanwhile, except for --type blocking. A signal that the
     pipeline cannot follow is logged there as a warning.
 
     Examples:

@@ -115,10 +115,10 @@ def command(
 ) -> None:
     """Print the rows of tables, all as of one GTID set, while writers run.
 
-    One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is written, and nothing is
-    locked unless you ask for it. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without
-    gap or overlap. (With [bold]--window keep[/bold] some are in the rows already; setting the same columns again does
-    no harm.)
+    One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is written and no table is
+    locked unless --watermark says so. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow
+    without gap or overlap. (With [bold]--window keep[/bold] some are in the rows already; setting the same columns
+    again does no harm.)
 
     Examples:
       headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid

@@ -1,7 +1,7 @@
-"""``headgate verify``: prove that the lake holds what the source holds, while writers run.
+"""``headgate verify``: compare the rows of the lake with those of the source, while writers run.
 
 The tables of a local lake are compared in threads, several at a time and the large ones in parts, and their results
-are printed in the order of their names. Spark, whose start alone takes longer than most lakes take to compare, is
+are printed in the order of their names. Spark is
 started for what needs it: tables that say so, and lakes elsewhere.
 """
 
@@ -39,10 +39,10 @@ def verify(
     pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
     samples: Annotated[int, typer.Option("--samples", min=0, help="How many differing rows to show of a table.")] = 20,
 ) -> int:
-    """Compare every table of the lake with the source, exactly, while writers and the pipeline go on.
+    """Compare every row of the lake's live and inexact tables with the source, while writers and the pipeline go on.
 
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. Exit code 1 tells that
-    something differs, or that a table is stopped or waits to be read again.
+    something differs or could not be compared, or that a table is stopped or waits to be read again.
 
     Tables in a folder of this machine are compared in threads, in memory that does not grow with them. Spark is started
     for tables that need it (with VARIANT columns, for example; the reason is printed) and for lakes elsewhere.

@@ -6,9 +6,8 @@
     [source]
     url = "mysql://headgate@127.0.0.1:3306"    # password from $HEADGATE_PASSWORD, password_env or password_file
     tables = ["shop.*", "!shop.tmp_*"]          # globs on db.table; ! removes; the last match wins
-    server_ids = "5400-5499"
     [target]
-    path = "./lake"                             # any path that Spark can write
+    path = "./lake"                             # a folder, or a URI such as s3a://bucket/lake
     mode = "current"                            # or ["current", "changelog"]
     [spark]                                     # any spark.* setting
     [tables."shop.orders"]                      # policies of one table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tomllib
@@ -15,6 +16,8 @@ from headgate.config._pipeline import PipelineConfig
 from headgate.errors import ConfigError
 
 __all__ = ["load_config", "parse_config"]
+
+log = logging.getLogger("headgate")
 
 
 def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
@@ -33,7 +36,7 @@ def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
 
 
 def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:
-    """Check a pipeline file's text.
+    """Check a pipeline file's text. A key that does nothing any more is logged as a warning.
 
     :param where: the file's name, for messages.
     :param folder: where relative paths in it start (the working directory).
@@ -43,6 +46,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
+    _remove_retired(value, where)
     _resolve(value, "target", "path", folder or Path.cwd())
     for key in ("password_file", "relay_token_file", "relay_ca_file"):
         _resolve(value, "source", key, folder or Path.cwd())
@@ -54,6 +58,13 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         return PipelineConfig.model_validate(value)
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, PipelineConfig)}") from None
+
+
+def _remove_retired(value: dict[str, Any], where: str) -> None:
+    """``source.server_ids``: bounded dumps have no server id, and others a random one."""
+    source = value.get("source")
+    if isinstance(source, dict) and source.pop("server_ids", None) is not None:
+        log.warning("%s: source.server_ids does nothing; remove it", where)
 
 
 def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> None:

@@ -16,8 +16,6 @@ __all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
-_SERVER_ID_LIMIT: Final = 1 << 32
-"""MySQL's server ids are 32-bit and 0 is nobody's."""
 _AS_IN_SOURCE: Final = "as in `[source]`, for this table"
 _URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
 
@@ -34,9 +32,6 @@ class SourceConfig(Model):
     )
     password_file: str | None = Field(
         None, description="file that holds the password; a relative path starts at the working directory"
-    )
-    server_ids: str | None = Field(
-        None, description='server ids that reading the log may use, such as `"5400-5499"`; bounded reads need none'
     )
     chunk_rows: int = Field(250_000, ge=1, description="rows of a snapshot chunk")
     max_rows_per_batch: int | None = Field(
@@ -97,7 +92,7 @@ class SourceConfig(Model):
     relay: str | None = Field(
         None,
         description="`http://host:port` of a [relay](relay.md) that keeps the server's log: the log is read from there,"
-        " so that any number of pipelines cost the server one dump; tables are still read from the server",
+        " so that many pipelines share the relay's dump; tables are still read from the server",
     )
     relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
     relay_token_file: str | None = Field(
@@ -189,16 +184,6 @@ class SourceConfig(Model):
         if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError("expected the name of an environment variable (it names it, it is not the password)")
         return name
-
-    @field_validator("server_ids")
-    @classmethod
-    def _ids(cls, text: str | None) -> str | None:
-        for part in text.split(",") if text is not None else ():
-            found = re.fullmatch(r"\s*([0-9]{1,10})(?:-([0-9]{1,10}))?\s*", part)
-            first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-            if not 0 < first <= last < _SERVER_ID_LIMIT:
-                raise ValueError("expected numbers and ranges from 1 to 4294967295, such as 5400-5499")
-        return text
 
     @model_validator(mode="after")
     def _fits_together(self) -> SourceConfig:

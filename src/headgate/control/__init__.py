@@ -1,4 +1,4 @@
-"""What users ask of a running pipeline, and what it tells them, in Debezium's names and JSON.
+"""What users ask of a running pipeline, and what it tells them, in the form of Debezium's signals and notifications.
 
 Signals: whatever way they come, checked and put into the inbox. Notifications: events of snapshots, and the channels
 that they go out by.

@@ -1,7 +1,7 @@
 """A signal: what somebody asks of a running pipeline, checked as far as that can be done without a server.
 
 The form is Debezium's, ``{"id": …, "type": …, "data": {…}}`` (Debezium's documentation, "Sending signals to a Debezium
-connector"), so that scripts written for it go on working:
+connector"), as far as this table goes:
 
 ====================  ==================================================================================
 ``execute-snapshot``  ``data-collections``, ``type`` (INCREMENTAL or BLOCKING), ``additional-conditions``

@@ -1,8 +1,8 @@
 """Appending to a Delta table past Spark's writers: the tasks write the Parquet files, the driver commits them.
 
-A Spark writer takes each row through generated Java: ten times the CPU of Arrow's writer, and most of a minute of
-compiling in a young session. What is left to the JVM here is Delta's own transaction, so conflicts, checkpoints of the
-log and everything else that a commit brings about are Delta's, as before.
+A Spark writer takes each row through generated Java, which costs more CPU than Arrow's writer, and in a young session
+has to be compiled first. What is left to the JVM here is Delta's own transaction, so conflicts, checkpoints of the log
+and everything else that a commit brings about are Delta's, as before.
 
 **Exactly once** is as with Spark's writer: a commit carries a marker (application, version), and who finds that version
 or a later one in the table appends nothing. Files of a commit that did not come about are orphans.

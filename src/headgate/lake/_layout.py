@@ -49,7 +49,7 @@ class Lake:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Lake:
-        """The lake at ``path``: a local path (resolved here) or any URI that Spark can write."""
+        """The lake at ``path``: a local path (resolved here) or a URI for Spark."""
         text = os.fspath(path)
         if text.startswith("file:"):
             text = "/" + text[len("file:") :].lstrip("/")

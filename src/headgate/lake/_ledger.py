@@ -10,9 +10,10 @@ state as of the row's GTID set. A batch counts when its row is there, never earl
   batch is skipped.
 
 **One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw; before a batch
-and at its own append the version must be exactly the expected one. Whoever finds another stops with an error: the
-program that commits first wins, the other one never commits a batch after it. Of two appends to one version of a local
-lake Delta refuses one; on an object store both may come about, and whoever was second stops then.
+and at its own append the version must be exactly the expected one. Whoever finds another stops with an error. Of two
+appends to one version of a local lake Delta refuses one, so the program that commits first wins. On an object store
+both may come about; then one or both stop. On S3, where Delta's store takes one driver for granted, one commit may
+overwrite the other.
 
 **Notifications** are in the row of the batch that they speak of, with the snapshots that are open after it. So they
 exist exactly if the batch does; whoever delivers them finds here what is still to be delivered.

@@ -37,13 +37,11 @@ def prerequisites(
     connection: Connection,
     *,
     databases: Iterable[str] = (),
-    server_ids: Iterable[range] = (),
     gtids: bool = True,
 ) -> list[Prerequisite]:
     """Everything that does not depend on single tables.
 
     :param databases: those with tables to be followed; filters of the log are held against them.
-    :param server_ids: the ids that dumps may use.
     :param gtids: positions are to be GTID sets, as with every watermark but ``signal-table``.
     """
     facts = read_facts(connection)
@@ -51,9 +49,7 @@ def prerequisites(
     if gtids:
         rows.append(must(facts, "enforce_gtid_consistency", "ON"))
     rows += [*_privileges(connection), *_filters(connection, databases)]
-    rows += [*_replica(connection, facts), _retention(connection, facts), _packet(facts)]
-    rows.append(_server_ids(connection, facts, list(server_ids)))
-    return rows
+    return [*rows, *_replica(connection, facts), _retention(connection, facts), _packet(facts)]
 
 
 def watermarks(
@@ -139,9 +135,10 @@ _SLAVE: Final = "REPLICATION SLAVE"
 
 def _privileges(connection: Connection) -> Iterator[Prerequisite]:
     account = _account(connection)
+    replicas = "SHOW REPLICAS" if connection.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
     tries: list[tuple[str, Callable[[], object]]] = [
         (_CLIENT, lambda: log_filters(connection)),
-        (_SLAVE, lambda: _replica_ids(connection)),
+        (_SLAVE, lambda: connection.query(replicas)),
     ]
     for privilege, use in tries:
         if _allowed(use):
@@ -158,15 +155,6 @@ def quote_account(account: str) -> str:
     """``user@host`` as MySQL wants it in statements."""
     user, _, host = account.rpartition("@")
     return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
-
-
-def _replica_ids(connection: Connection) -> set[int]:
-    """The server ids of the replicas that are connected.
-
-    :raises AccessError: REPLICATION SLAVE is missing.
-    """
-    rows = connection.query("SHOW REPLICAS" if connection.version >= (8, 0, 22) else "SHOW SLAVE HOSTS")
-    return {int(row[0]) for row in rows}
 
 
 def _allowed(use: Callable[[], object]) -> bool:
@@ -240,24 +228,6 @@ def _packet(facts: ServerFacts) -> Prerequisite:
     good = size >= _PACKET_BYTES
     remedy = "" if good else f"SET PERSIST max_allowed_packet = {_PACKET_BYTES};"
     return Prerequisite("max_allowed_packet", f"{_PACKET_BYTES} or more", str(size), "ok" if good else "warn", remedy)
-
-
-def _server_ids(connection: Connection, facts: ServerFacts, wanted: Sequence[range]) -> Prerequisite:
-    """A second dump with the same server id ends the first one. Ours have none, or a random one above 2³¹."""
-    used = {facts.server_id}
-    try:
-        used |= _replica_ids(connection)
-    except AccessError:
-        return Prerequisite(
-            "server ids in use", "known", "not to be seen without REPLICATION SLAVE", "warn", "grant it"
-        )
-    clash = sorted(number for number in used if any(number in ids for ids in wanted))
-    texts = [f"{number} (this server)" if number == facts.server_id else str(number) for number in sorted(used)]
-    expected = "none of ours" if wanted else "any"
-    if clash:
-        remedy = f"choose other server_ids: {', '.join(map(str, clash))} in use"
-        return Prerequisite("server ids in use", expected, ", ".join(texts), "fail", remedy)
-    return Prerequisite("server ids in use", expected, ", ".join(texts), "ok")
 
 
 def try_select(connection: Connection, db: str, table: str, columns: Sequence[str]) -> Prerequisite | None:

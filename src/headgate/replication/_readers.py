@@ -274,21 +274,20 @@ def follow(
     epoch: int = 0,
     images: str = "all",
     policies: Policies = DEFAULT,
-    server_id: int | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[LogItem]:
     """Everything outside ``had`` as it is committed, for ever; ``Idle`` whenever the log's end was reached.
 
-    Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
+    Each connection is checked first: after a failover it may lead to a server whose log lacks changes. The dump has a
+    random server id above 2³¹, where nobody's servers are.
 
-    :param server_id: 1 to 2³²−1; by default a random one above 2³¹, where nobody's servers are.
     :param sleep: how to wait, so many seconds, before a lost connection is made again; an error that it raises ends the
         reading, which is how to end it at once.
     :raises BinlogPurgedError: the log no longer holds what comes after ``had``.
     :raises ServerSettingError: the server's log does not have all changes of the tables, or not as rows.
     """
     options = DecodeOptions(tables, epoch, images, policies)
-    identity = server_id or random.randrange(1 << 31, (1 << 32) - 1)
+    identity = random.randrange(1 << 31, (1 << 32) - 1)
     back_off, skip = _BackOff(sleep=sleep), None
     log = _Log(settings, options)
     while True:

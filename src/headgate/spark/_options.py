@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from headgate.snapshot import TableLocks
 
 __all__ = ["OPTION_NAMES", "Options"]
+
+log = logging.getLogger("headgate")
 
 _HELP = {
     "append": 'carrier: leave out changes of key ranges that the first snapshot has yet to read ("true")',
@@ -56,7 +59,6 @@ _HELP = {
     "retry_seconds": "how long the planner tries again when the server cannot be reached or is behind (600)",
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
     "secret_file": "file that holds the password",
-    "server_ids": 'server ids that dumps may use, such as "5400-5499"; bounded dumps need none',
     "signal_table": "db.table with columns id, type, data; what is inserted there is handed on as signals, and "
     "watermark writes there",
     "signal_topic": 'signals out of a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the '
@@ -85,9 +87,6 @@ OPTION_NAMES = tuple(sorted(_HELP))
 """Every option, in lower case as Spark hands them over."""
 
 _PASSWORD_NAMES = frozenset({"password", "passwd", "pwd", "secret", "pass"})
-_SERVER_IDS = re.compile(r"[0-9]{1,10}(-[0-9]{1,10})?")
-
-
 _LOCKING_MODES: Mapping[str, Literal["setup", "read"] | None] = {"minimal": "setup", "extended": "read", "none": None}
 """Debezium's ``snapshot.locking.mode``, and how long a lock is held."""
 
@@ -102,7 +101,6 @@ class Options:
     patterns: tuple[str, ...] = ()
     """Of ``db.table``; with ``table``, just that one."""
     table: str | None = None
-    server_ids: str | None = None
     control_path: str | None = None
     conditions: Mapping[str, str] = field(default_factory=dict)
     """By ``db.table``."""
@@ -167,7 +165,6 @@ class Options:
             secret_file=values.get("secret_file"),
             patterns=patterns,
             table=table,
-            server_ids=_server_ids(values.get("server_ids")),
             control_path=values.get("control_path"),
             conditions=_conditions(values.get("conditions")),
             chunk_rows=_number(values, "chunk_rows", 250_000, 1),
@@ -237,6 +234,9 @@ class Options:
 
 def _check_name(name: str) -> None:
     if name in _HELP:
+        return
+    if name == "server_ids":  # no dump of a data source has an id
+        log.warning("option server_ids does nothing; remove it")
         return
     if name in _PASSWORD_NAMES:
         raise ConfigError(
@@ -408,12 +408,6 @@ def _conditions(text: str | None) -> Mapping[str, str]:
     if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
         raise ConfigError('option "conditions" is not a JSON object such as {"db.t": "id > 5"}')
     return {table: check_filter(condition) for table, condition in given.items()}
-
-
-def _server_ids(text: str | None) -> str | None:
-    if text is not None and not all(_SERVER_IDS.fullmatch(part.strip()) for part in text.split(",")):
-        raise ConfigError(f'option "server_ids" is {text!r}; expected numbers and ranges, such as 5400-5499')
-    return text
 
 
 def _start(text: str | None) -> str | None:
