@@ -70,7 +70,7 @@ def verify(file: Path) -> Run:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - begun
-    rows = sum(int(number.replace(",", "")) for number in re.findall(r": ([\d,]+) rows", text))
+    rows = sum(int(number.replace(",", "")) for number in re.findall(r"(?m)^\S+: ([\d,]+) rows", text))
     different = sum(int(number.replace(",", "")) for number in re.findall(r"([\d,]+) different", text))
     return Run(seconds, usage.ru_maxrss >> 10, process.returncode, rows - different)
 
