@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
 import pytest
 
-from headgate.binlog import Framer, Segment, codes
+from headgate.binlog import codes
 from headgate.catalog import TablePatterns
 from headgate.errors import AmbiguousKeyError
 from headgate.gtid import GtidSet
 from headgate.replication import LogBlock, Stopped
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._tables import DecodeOptions
-from headgate.testing._binlog import BinlogWriter, packed, packets
+from headgate.testing._binlog import packed
+from tests.replication.written import UUID, WrittenLog
 
-UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 UJIS = 12  # ujis_japanese_ci
 GOOD, ODD = b"\xa4\xa2", b"\xa1\xc0"
 
 
-class Log:
+class Log(WrittenLog):
     """Two tables: ``d.odd`` with a key of character set ujis, and ``d.other`` with a number."""
-
-    def __init__(self) -> None:
-        self.writer = BinlogWriter()
-        self.events = [self.writer.rotate("binlog.000001"), self.writer.format_description()]
-        self.number = 0
-
-    def begin(self) -> None:
-        self.number += 1
-        self.events += [self.writer.gtid(UUID, self.number), self.writer.query("BEGIN")]
 
     def odd(self, *keys: bytes) -> int:
         """Inserts into ``d.odd``; where the event begins."""
@@ -50,30 +40,19 @@ class Log:
         self.events.append(self.writer.table_map(2, "d", "other", [codes.T_TINY], b"", optional=optional))
         self.events.append(self.writer.rows(codes.WRITE_ROWS, 2, 1, bytes([0, value])))
 
-    def end(self) -> None:
-        self.events.append(self.writer.xid())
-
     def read(self, ambiguous: str, segments: int = 1) -> tuple[list[Stopped], dict[str, list[tuple[object, int]]]]:
         """What was stopped; of each table its values with the ordinals of their changes."""
         options = DecodeOptions(TablePatterns(["d.*"]), ambiguous=ambiguous)
         decoder = LogDecoder(GtidSet.parse(f"{UUID}:1-9"), options, lambda _db, _table: ())
         stops, rows = [], dict[str, list[tuple[object, int]]]()
-        framer, at = Framer(), 0
-        buf = np.frombuffer(packets(self.events), np.uint8).copy()
-        ends = [len(buf) * (piece + 1) // segments for piece in range(segments)]
-        for end in ends:
-            while True:
-                item, at = framer.next(buf, at, end)
-                if item is None:
-                    break
-                for found in decoder.decode(item) if isinstance(item, Segment) else ():
-                    if isinstance(found, Stopped):
-                        stops.append(found)
-                    elif isinstance(found, LogBlock):
-                        for image in found.images:
-                            ordinals = image.batch.column(1).field("ordinal").to_pylist()
-                            values = image.batch.column(image.batch.num_columns - 1).to_pylist()
-                            rows.setdefault(image.table.name, []).extend(zip(values, ordinals, strict=True))
+        for found in self.decoded(decoder, segments):
+            if isinstance(found, Stopped):
+                stops.append(found)
+            elif isinstance(found, LogBlock):
+                for image in found.images:
+                    ordinals = image.batch.column(1).field("ordinal").to_pylist()
+                    values = image.batch.column(image.batch.num_columns - 1).to_pylist()
+                    rows.setdefault(image.table.name, []).extend(zip(values, ordinals, strict=True))
         assert decoder.received() == GtidSet.parse(f"{UUID}:1-{self.number}")
         return stops, rows
 

@@ -5,34 +5,24 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pytest
 
-from headgate.binlog import Framer, Segment, codes
+from headgate.binlog import codes
 from headgate.catalog import TablePatterns
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.replication import Ddl, LogBlock
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._tables import DecodeOptions
-from headgate.testing._binlog import BinlogWriter, packed, packets
+from headgate.testing._binlog import packed
+from tests.replication.written import UUID, WrittenLog
 
-UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 WANTED = GtidSet.parse(f"{UUID}:1-100")
 FOLLOWED = ["shop.*", "!shop.tmp", "*.orders", "!logs.*"]
 
 
-class Log:
-    """Writes a log, one transaction after another."""
-
-    def __init__(self) -> None:
-        self.writer = BinlogWriter()
-        self.events = [self.writer.rotate("binlog.000001"), self.writer.format_description()]
-        self.number = 0
-
-    def begin(self) -> None:
-        self.number += 1
-        self.events += [self.writer.gtid(UUID, self.number), self.writer.query("BEGIN")]
+class Log(WrittenLog):
+    """Statements of any database, and rows of ``t``."""
 
     def statement(self, text: str, databases: Sequence[str] | int | None, *, db: str = "", load: bool = False) -> int:
         """Returns where it begins."""
@@ -46,28 +36,17 @@ class Log:
         self.events.append(self.writer.table_map(1, db, "t", [codes.T_TINY], b"", optional=names))
         self.events.append(self.writer.rows(codes.WRITE_ROWS, 1, 1, bytes([0, value])))
 
-    def end(self) -> None:
-        self.events.append(self.writer.xid())
-
     def read(self, patterns: Sequence[str] = FOLLOWED, wanted: GtidSet = WANTED) -> tuple[list[object], LogDecoder]:
         decoder = LogDecoder(wanted, DecodeOptions(TablePatterns(patterns)), lambda _db, _table: ())
-        return list(_decoded(decoder, self.events)), decoder
+        return list(self._told(decoder)), decoder
 
-
-def _decoded(decoder: LogDecoder, events: list[bytes]) -> Iterator[object]:
-    framer, at = Framer(), 0
-    buf = np.frombuffer(packets(events), np.uint8).copy()
-    while True:
-        item, at = framer.next(buf, at, len(buf))
-        if item is None:
-            return
-        if isinstance(item, Segment):
-            for found in decoder.decode(item):
-                if isinstance(found, Ddl):
-                    yield f"{found.action} {found.db}.{found.table}"
-                elif isinstance(found, LogBlock):
-                    for image in found.images:
-                        yield from image.batch.column(len(image.batch.columns) - 1).to_pylist()
+    def _told(self, decoder: LogDecoder) -> Iterator[object]:
+        for found in self.decoded(decoder):
+            if isinstance(found, Ddl):
+                yield f"{found.action} {found.db}.{found.table}"
+            elif isinstance(found, LogBlock):
+                for image in found.images:
+                    yield from image.batch.column(len(image.batch.columns) - 1).to_pylist()
 
 
 @pytest.mark.parametrize(

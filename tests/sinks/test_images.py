@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DecodeError
-from headgate.sinks._images import align, count_changes, fold, open_images, pair_updates, summarise
+from headgate.sinks._images import align, fold, open_images, pair_updates, summarise
 from tests.fix_carrier import FakeTable
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
@@ -142,19 +142,6 @@ def test_open_images_reads_every_stream_and_leaves_nulls_out() -> None:
         writer.write_batch(batch)
     blobs = pa.array([sink.getvalue().to_pybytes(), None, sink.getvalue().to_pybytes()], pa.binary())
     assert [part.num_rows for part in open_images(blobs)] == [1, 1]
-
-
-@given(logs(), st.integers(0, 5))
-def test_an_update_is_one_change(images: list[tuple[Any, ...]], cut: int) -> None:
-    batch = TABLE.batch(5, images)
-    assert count_changes(batch) == sum(op in "cud" for op, *_ in images)
-    rest = batch.slice(cut)  # a slice has the buffers of the whole
-    assert count_changes(rest) == sum(op in "cud" for op, *_ in images[cut:])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rest.schema) as writer:
-        writer.write_batch(rest)
-    (read,) = open_images([pa.scalar(sink.getvalue().to_pybytes(), pa.binary())])
-    assert count_changes(read) == count_changes(rest)
 
 
 def test_summarise() -> None:

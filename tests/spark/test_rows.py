@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, UnsupportedError
-from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema
+from headgate.mysql import ConnectionSettings
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock, canonical_schema
 from headgate.spark import _rows
-from headgate.spark._tasks import Unread
+from headgate.spark._progress import TaskProgress
+from headgate.spark._tasks import LogRange, Task, Unread
 from tests.spark.model import batch_of, definition
 
 Image = tuple[str, int, int, int]
@@ -52,6 +54,22 @@ def test_table_nobody_has_begun_to_read_gives_nothing_and_others_all() -> None:
     images: list[Image] = [("c", 1, 0, 1), ("d", 2, 0, 2)]
     assert left(images, Unread("d.t")) == []
     assert left(images, None) == [("c", 1), ("d", 2)]
+
+
+def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    images: list[Image] = [("c", 1, 0, 1), ("b", 1, 0, 2), ("u", 1, 0, 2), ("d", 1, 0, 3)]
+    block = LogBlock([batch_of("d.t", images)])
+    monkeypatch.setattr(_rows, "read_range", lambda *_args, **_options: iter([block]))
+    task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted=""))
+    told: list[tuple[str, int]] = []
+
+    class Told(TaskProgress):
+        def changes(self, table: str, count: int) -> None:
+            told.append((table, count))
+
+    read = list(_rows.read_task(ConnectionSettings("localhost"), task, images="all", policies=DEFAULT, progress=Told()))
+    assert [item.batch.num_rows for item in read if isinstance(item, ImageBatch)] == [4]
+    assert told == [("d.t", 3)]
 
 
 def test_truncation_is_never_left_out_of_a_table_that_was_begun() -> None:

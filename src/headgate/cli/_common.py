@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.mysql import ConnectionSettings
 
 __all__ = [
+    "TABLE_STYLES",
     "Format",
     "PasswordEnv",
     "PasswordFile",
@@ -43,6 +44,11 @@ __all__ = [
 ]
 
 
+TABLE_STYLES: Final = {
+    "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
+    "stale": "yellow", "stopped": "red",
+}  # fmt: skip
+"""How terminals show the states of tables, as ``rich`` names colours."""
 _AT_ONCE: Final = 10_000
 """Lines that are put together in memory."""
 

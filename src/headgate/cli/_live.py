@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli._common import TABLE_STYLES
 from headgate.lake import (
     Status,
     TableStatus,
@@ -39,11 +40,6 @@ log = logging.getLogger("headgate")
 _FIRST_SECONDS = 3.0
 _AGAIN_SECONDS = (10.0, 300.0)
 """What takes so long has a line in the log, and another one when it has taken so much, or a quarter, longer."""
-_COLOURS = {
-    "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
-    "stale": "yellow", "stopped": "red",
-}  # fmt: skip
-_CARE = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 3}
 
 
 class _View:
@@ -198,7 +194,7 @@ class LiveView(_View):
         tables = status.tables_now()
         if not tables:
             return []
-        names = sorted(tables, key=lambda name: (_CARE.get(tables[name].state, len(_CARE)), name))[: max(1, room)]
+        names = sorted(tables, key=lambda name: (tables[name].care, name))[: max(1, room)]
         while True:
             picture = self._picture(status, tables, sorted(names))
             more = len(self._console.render_lines(picture)) - room
@@ -219,7 +215,7 @@ class LiveView(_View):
         for name in names:
             state = tables[name].state
             what = Text(texts[name]) if state in ("stale", "stopped") else _line(texts[name], "")
-            picture.add_row(Text(name), Text(state, style=_COLOURS.get(state, "white")), what)
+            picture.add_row(Text(name), Text(state, style=TABLE_STYLES.get(state, "white")), what)
         return picture
 
     def _captions(self, status: Status) -> list[str]:

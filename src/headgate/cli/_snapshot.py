@@ -275,8 +275,7 @@ class _Reading:
         for item in found:
             if isinstance(item, Redo):
                 raise _Disturbed(item.chunk.table, item.reason)
-            if (
-                isinstance(item, ImageBatch) and item.batch.num_rows
-            ):  # a high watermark is for those who apply changes to the rows
+            # A high watermark is for those who apply changes to the rows.
+            if isinstance(item, ImageBatch) and item.batch.num_rows:
                 self._ordinal += item.batch.num_rows
                 yield item

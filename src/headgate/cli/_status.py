@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headgate.cli._common import console, on_terminal, write_lines
+from headgate.cli._common import TABLE_STYLES, console, on_terminal, write_lines
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,11 +21,7 @@ __all__ = ["command"]
 
 _SECONDS: Final = 2.0
 """Between two looks of ``--watch``; a busy pipeline writes about as often."""
-_STYLES: Final = {
-    "running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red",
-    "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
-    "stale": "yellow", "stopped": "red",
-}  # fmt: skip
+_STYLES: Final = {"running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red", "stopped": ""}
 _BATCHES: Final = 5
 
 
@@ -149,7 +145,7 @@ def _picture(status: Status | None, name: str) -> Group:
         Text.assemble(
             (name, "bold"),
             ": ",
-            (condition, "" if condition == "stopped" else _STYLES[condition]),
+            (condition, _STYLES[condition]),
             f", {_head(status)}",
         )
     ]
@@ -158,7 +154,7 @@ def _picture(status: Status | None, name: str) -> Group:
     parts += map(Text, _now(status))
     tables = Table("table", "state", "progress", header_style="bold")
     for known, state in status.tables_now().items():
-        style = _STYLES.get(state.state, "")
+        style = TABLE_STYLES.get(state.state, "")
         tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.reading(known))))
     if tables.rows:
         parts.append(tables)

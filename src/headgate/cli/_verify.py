@@ -1,8 +1,7 @@
 """``headgate verify``: compare the rows of the lake with those of the source, while writers run.
 
-The tables of a local lake are compared in threads, several at a time and the large ones in parts, and their results
-are printed in the order of their names. Spark is
-started for what needs it: tables that say so, and lakes elsewhere.
+The tables of a local lake are compared in threads, several at a time and the large ones in parts. Their results are
+printed in the order of their names. Spark is started for tables that need it, and for lakes elsewhere.
 """
 
 from __future__ import annotations

@@ -34,9 +34,21 @@ from urllib.parse import quote
 
 from headgate.errors import ConfigError
 
-__all__ = ["SIGNAL_TYPES", "Condition", "Outbox", "Signal", "check_filter", "parse_signal", "signal_file", "submit"]
+__all__ = [
+    "SIGNAL_TYPES",
+    "SINK_SIGNALS",
+    "Condition",
+    "Outbox",
+    "Signal",
+    "check_filter",
+    "parse_signal",
+    "signal_file",
+    "submit",
+]
 
 SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log")
+SINK_SIGNALS: Final = ("redo", "resnapshot", "settle")
+"""What the sinks and ``run --resnapshot`` ask of the stream; :func:`parse_signal` refuses these types."""
 
 _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "execute-snapshot": ("additional-condition", "additional-conditions", "data-collections", "surrogate-key", "type"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.control import SINK_SIGNALS
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake
 
@@ -24,7 +25,7 @@ def forget_position(spark: SparkSession, lake: Lake, inbox: Inbox) -> None:
     inbox.delete("finished.json")
     for name in inbox.names("signals"):
         signal = inbox.read(name)
-        if signal is not None and signal.get("type") in ("redo", "resnapshot", "settle"):
+        if signal is not None and signal.get("type") in SINK_SIGNALS:
             inbox.delete(name)
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     path = hadoop.Path(lake.checkpoint)

@@ -53,6 +53,9 @@ Phase = Literal["starting", "checking", "planning", "reading", "applying", "wait
 tables; has found nothing to do; waits before it tries again after a failure; ends."""
 
 
+_CARE = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 3}
+
+
 class TableStatus(_Model):
     """One table as of the newest ledger row; ``changes`` and ``rows`` (of snapshots) count since the run began.
 
@@ -71,6 +74,11 @@ class TableStatus(_Model):
     changes: int = _CHANGES
     rows: int = 0
     changes_per_second: float = 0.0
+
+    @property
+    def care(self) -> int:
+        """Lists of tables are sorted by this: what needs care comes first."""
+        return _CARE.get(self.state, len(_CARE))
 
 
 class BatchStatus(_Model):

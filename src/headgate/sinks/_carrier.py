@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate._changes import count_changes
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
-from headgate.sinks._images import Seq, count_changes, is_partial, open_images, summarise
+from headgate.sinks._images import Seq, is_partial, open_images, summarise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

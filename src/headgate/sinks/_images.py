@@ -28,7 +28,6 @@ __all__ = [
     "META",
     "absent_lists",
     "align",
-    "count_changes",
     "drop_before",
     "fold",
     "is_partial",
@@ -161,16 +160,6 @@ def summarise(batch: pa.RecordBatch, key: str | None) -> tuple[str | None, str |
                 low, high = _text(bounds["min"]), _text(bounds["max"])
     newest = pc.max(batch["_ts"].cast(pa.int64())).as_py() if batch.num_rows else None
     return low, high, newest, bool(pc.any(pc.equal(batch["_op"], "t")).as_py())
-
-
-def count_changes(batch: pa.RecordBatch) -> int:
-    """How many changes these images are: the two images of an update are one."""
-    _, offsets, letters = batch["_op"].buffers()
-    if not batch.num_rows:
-        return 0
-    first = int(np.frombuffer(offsets, np.int32)[batch["_op"].offset])
-    ops = bytes(letters[first : first + batch.num_rows])  # one ASCII letter each
-    return len(ops) - ops.count(b"b")
 
 
 def is_partial(batch: pa.RecordBatch) -> bool:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import TablePatterns
-from headgate.control import BatchFacts, Notification, OpenSnapshots, inbox_files, tell
+from headgate.control import SINK_SIGNALS, BatchFacts, Notification, OpenSnapshots, inbox_files, tell
 from headgate.errors import DecodeError, TargetError
 from headgate.gtid import GtidSet
 from headgate.lake import (
@@ -390,6 +390,6 @@ def _tell(batch: Batch) -> None:
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])
         elif action.get("message"):
             log.info("signal %s: %s", action.get("id"), action["message"])
-        elif action.get("type") not in ("redo", "resnapshot", "settle"):
+        elif action.get("type") not in SINK_SIGNALS:
             tables = ", ".join(action.get("tables") or ()) or "nothing to do"
             log.info("signal %s: %s: %s", action.get("id"), action.get("type"), tables)

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
+from headgate.control import SINK_SIGNALS
 from headgate.errors import ConfigError
 
 __all__ = ["ControlFolder"]
@@ -134,7 +135,7 @@ class ControlFolder:
 
 def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
     """When a signal was submitted, microseconds since 1970 UTC; those of the sinks come first."""
-    if signal.get("type") in ("redo", "resnapshot", "settle"):
+    if signal.get("type") in SINK_SIGNALS:
         return 0
     found = signal.get("submitted_us")
     return found if isinstance(found, int) else written_us

@@ -1,10 +1,10 @@
 """Signals become changes of the snapshot plan: ``headgate.control`` says what users' signals mean, this what they do.
 
-``redo``, ``resnapshot`` and ``settle`` (rows are exact once a set is applied: a stream that is to end reads so far)
-come from the sinks. A signal is taken once: its id is kept in the offset for as long as its
-file is there. A bad signal never stops the stream: what is wrong becomes an ``error`` in its action, and it is done
-with. Only a ``redo`` that names no table raises: it speaks of rows that are missing. What follows a signal gives
-back its action's fields beside ``id`` and ``type``.
+``redo``, ``resnapshot`` and ``settle`` come from the sinks; ``settle`` names a set after which rows are exact, and a
+stream that is to end reads so far. A signal is taken once: its id is kept in the offset for as long as its file is
+there. A bad signal never stops the stream: what is wrong becomes an ``error`` in its action, and it is done with. Only
+a ``redo`` that names no table raises: it speaks of rows that are missing. What follows a signal gives back its action's
+fields beside ``id`` and ``type``.
 
 **execute-snapshot.** A table that is being read or waits for it is not queued twice: a reading of all rows brings what
 any other would, and two filters are joined by OR. What was read before is read again, beside the live changes; so is a

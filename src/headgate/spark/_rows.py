@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._changes import count_changes
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import TableCodec
@@ -122,7 +123,7 @@ def read_task(
                     if signals.follows(image.table.full_name):
                         rest = without_unread(image, unread.get(image.table.full_name))
                         if rest is not None:
-                            progress.changes(image.table.full_name, rest.batch.num_rows)
+                            progress.changes(image.table.full_name, count_changes(rest.batch))
                             yield rest
             elif isinstance(item, RangeEnd):
                 if task.log.is_last:

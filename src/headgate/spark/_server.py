@@ -196,7 +196,7 @@ class MySQLServer:
         del whole
         purged = str(self.query("SELECT @@global.gtid_purged")[0][0])
         executed = self.executed()
-        uuid = self.identity()  # checked last: settings that are good now were so when `executed` was read
+        uuid = self.identity()  # after `executed`: a setting that was switched off before that shows here
         if self._place is None:
             return ServerState(uuid, executed, GtidSet.parse(purged))
         oldest = self.log_files()[0][0]

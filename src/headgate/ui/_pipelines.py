@@ -16,8 +16,6 @@ __all__ = ["View", "Watched", "watch"]
 
 _NOT_FROM_AFAR = ("url", "password_env", "password_file")
 """Keys of ``[source]``: whoever could change them could have the password sent to a server of theirs."""
-_ORDER = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 3}
-"""What needs care comes first."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class View:
     def tables(self) -> list[tuple[str, TableStatus]]:
         """What needs care first, then by name."""
         tables = self.status.tables_now().items() if self.status else ()
-        return sorted(tables, key=lambda found: (_ORDER.get(found[1].state, len(_ORDER)), found[0]))
+        return sorted(tables, key=lambda found: (found[1].care, found[0]))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values: the status file's content and ``condition``; ``problem`` if there is one."""
