@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from pymysql.constants import CLIENT
 from benchmarks._bench import DB
 from headgate.testing import MySQLServer
 
-__all__ = ["Commits", "Inserts", "SteadyWriter", "Updates"]
+__all__ = ["Commits", "Inserts", "SteadyWriter", "Transactions", "Updates"]
 
 _GROUP = 20
 _ANSWER_SECONDS = 120.0
@@ -77,6 +77,12 @@ class Inserts:
         return f"INSERT INTO {self.name}{choice.randrange(self.tables)} (v) VALUES {values}"
 
 
+class Transactions(Protocol):
+    """Gives the next transaction, as SQL. It is pickled into the writer's process."""
+
+    def __call__(self, choice: random.Random) -> str: ...
+
+
 class SteadyWriter:
     """Writes while its block is open; then :attr:`commits` are known. Nobody else may write meanwhile.
 
@@ -84,7 +90,7 @@ class SteadyWriter:
     :param group: transactions in a packet.
     """
 
-    def __init__(self, mysql: MySQLServer, transactions: Updates | Inserts, rate: int, *, group: int = _GROUP) -> None:
+    def __init__(self, mysql: MySQLServer, transactions: Transactions, rate: int, *, group: int = _GROUP) -> None:
         context = multiprocessing.get_context("spawn")
         self.commits = Commits(0, np.empty(0, np.int64))
         self._stop = context.Event()
@@ -111,7 +117,7 @@ class SteadyWriter:
 
 
 def _write(
-    address: dict[str, Any], transactions: Updates | Inserts, rate: int, group: int, stop: Event, answer: Connection
+    address: dict[str, Any], transactions: Transactions, rate: int, group: int, stop: Event, answer: Connection
 ) -> None:
     choice = random.Random(3)
     sent: list[int] = []
