@@ -25,8 +25,11 @@ CARRIER_DDL = "_table string, _kind string, _schema string, _count bigint, _data
 SNAPSHOT_PLACE = (2**31 - 1, 2**63 - 1)
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
-_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64(), "date": pa.date32(),
-          "variant": pa.string()}  # fmt: skip
+_ARROW = {
+    "bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64(), "date": pa.date32(),
+    "variant": pa.string(), "binary": pa.binary(), "boolean": pa.bool_(), "timestamp_ntz": pa.timestamp("us"),
+    "decimal(20,0)": pa.decimal128(20), "decimal(12,3)": pa.decimal128(12, 3),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

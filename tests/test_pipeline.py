@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from headgate.errors import (
     TargetError,
 )
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline, _locked, _Patience, _spark_failure, check_patterns, find_error, followed
+from headgate.pipeline import Pipeline, _locked, _Patience, _Run, _spark_failure, check_patterns, find_error, followed
 
 LOST = ConnectionLostError("the connection ended")
 
@@ -336,3 +337,18 @@ def test_a_lake_elsewhere_has_no_lock() -> None:
     lake = Lake.at("s3a://bucket/lake")
     with _locked(lake), _locked(lake):
         assert not lake.is_local
+
+
+def test_batches_begin_so_often_at_most_and_a_run_that_ends_waits_for_none() -> None:
+    run = _Run.__new__(_Run)
+    run._ending, written = threading.Event(), list[int]()
+    run._write = lambda _frame, batch: written.append(batch)  # type: ignore[assignment,method-assign]
+    run._batch_seconds = 0.2
+    begun = time.monotonic()
+    run._batch(None, 1)  # type: ignore[arg-type]
+    assert time.monotonic() - begun >= 0.2
+    run._batch_seconds = 600.0
+    threading.Timer(0.1, run._ending.set).start()
+    run._batch(None, 2)  # type: ignore[arg-type]
+    assert time.monotonic() - begun < 60
+    assert written == [1, 2]

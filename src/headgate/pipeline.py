@@ -330,7 +330,8 @@ class _Run:
         self._on_progress = on_progress
         self._error: BaseException | None = None
         self._idle = threading.Lock()  # held while a batch is under way
-        self._ending = False
+        self._ending = threading.Event()
+        self._batch_seconds = 0.0
         self.superseded = False
 
     def until_end(
@@ -340,6 +341,7 @@ class _Run:
 
         In the last case (None, and ``superseded``) the next query goes on from the checkpoint, with the new one.
         """
+        self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
         query = self._start(once)
         try:
             while not stop.is_set() and not self.superseded:
@@ -354,7 +356,7 @@ class _Run:
                 return self._cause(error)
             if not stop.is_set():
                 return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
-        self._ending = True
+        self._ending.set()
         if stop.is_set() and self._idle.locked():
             log.info("stopping: the batch under way may finish (%.0f s)", _FINISH_SECONDS)
         if self._idle.acquire(timeout=_FINISH_SECONDS):
@@ -394,8 +396,14 @@ class _Run:
                 self._status.counts_tasks(done, sum(stage.numTasks for stage in stages))
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one batch; return when the next one may begin."""
+        begun = time.monotonic()
+        self._write(frame, batch_id)
+        self._ending.wait(max(0.0, begun + self._batch_seconds - time.monotonic()))
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
         with self._idle:
-            if self._ending:
+            if self._ending.is_set():
                 raise InterruptedError("the run is ending")  # Spark does the batch again in the next run
             try:
                 self._status.reads(batch_id)

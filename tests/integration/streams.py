@@ -102,7 +102,7 @@ class Stream:
         self.do(*meanwhile)
         rows = self._rows(end)
         described = [_describe(*[pa.scalar(cell) for cell in row.values()]) for row in rows]
-        blank = dict.fromkeys(("_low", "_high", "_newest", "_text", "_truncates", "_partial", "_changes"))
+        blank = dict.fromkeys(("_low", "_high", "_newest", "_text", "_truncates", "_partial", "_changes", "_data"))
         batch = build_batch([{**blank, **row} for row in described])
         for name in batch.tables():
             self._table(name, batch, rows)

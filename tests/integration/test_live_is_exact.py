@@ -109,7 +109,7 @@ def _statement(choice: random.Random, window: str) -> str:
     )  # fmt: skip
 
 
-LONG = pytest.mark.timeout(3600)
+LONG = pytest.mark.timeout(9000)
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(200, marks=[pytest.mark.slow, LONG])])

@@ -278,7 +278,7 @@ def test_a_range_that_holds_nothing_is_appended_beside_its_images(bench: Bench) 
     bench.crash_before_ledger(batch)
     expected = [(1, "a"), (2, "b"), (3, "c"), (5, "e"), (9, "above"), (20, "followed")]
     assert bench.rows() == expected
-    assert bench.operations() == ["CREATE TABLE", "MERGE", "WRITE", "MERGE"]
+    assert bench.operations() == ["CREATE TABLE", "STREAMING UPDATE", "WRITE", "STREAMING UPDATE"]
     bench.write(batch)
     assert bench.rows() == expected
     last = FakeBatch(3).snapshot(NAME, 2, append=False, last=True)

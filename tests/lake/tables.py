@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
-from headgate.lake._parquet import write_files
+from headgate.delta._parquet import write_files
 
 __all__ = ["make_table"]
 

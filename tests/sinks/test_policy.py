@@ -34,7 +34,8 @@ def described(fake: FakeBatch) -> Batch:
     header = {"v": 1, "epoch": fake.epoch, "start": "", "gtid": fake.gtid, "server_uuid": "u", "planned_us": 1}
     header.update(tables=fake.header, actions=[])
     rows.append({"_table": None, "_kind": "batch", "_schema": None, "_count": 0, "_text": json.dumps(header)})
-    blank = {"_low": None, "_high": None, "_newest": None, "_truncates": False, "_partial": False, "_changes": 0}
+    unknown = dict.fromkeys(("_low", "_high", "_newest"))
+    blank = {**unknown, "_truncates": False, "_partial": False, "_changes": 0, "_data": None}
     return build_batch([{**blank, **row} for row in rows])
 
 

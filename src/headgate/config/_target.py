@@ -29,6 +29,14 @@ class TargetConfig(Model):
         description="`current` (each table as it is now), `changelog` (every change), or a list of both",
     )
 
+    batch_ms: int = Field(
+        500,
+        ge=0,
+        le=3_600_000,
+        description="milliseconds from the beginning of a batch to that of the next one, at least: each batch adds"
+        " files to the tables that it changes",
+    )
+
     @field_validator("mode", mode="before")
     @classmethod
     def _as_list(cls, mode: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
-from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, spark_schema
+from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -56,6 +56,7 @@ from headgate.lake._verify_spark import SparkComparer, compare
 from headgate.lake._workers import StoppedError, Workers
 
 if TYPE_CHECKING:
+    from headgate.lake._upsert import Upserts
     from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "TableResult",
     "TableState",
     "TableStatus",
+    "Upserts",
     "WarningStatus",
     "Workers",
     "activity_lines",
@@ -118,6 +120,7 @@ __all__ = [
     "rates_text",
     "read_as_of",
     "read_status",
+    "schema_of",
     "snapshot_text",
     "spark_schema",
     "split_table",
@@ -127,9 +130,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs numba is loaded when it is asked for: most users of this room do not compare tables."""
-    if name != "ArrowComparer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headgate.lake import _verify_arrow
+    """What needs numba is loaded when it is asked for: most users of this room neither write nor compare tables."""
+    if name == "ArrowComparer":
+        from headgate.lake._verify_arrow import ArrowComparer
 
-    return _verify_arrow.ArrowComparer
+        return ArrowComparer
+    if name == "Upserts":
+        from headgate.lake._upsert import Upserts
+
+        return Upserts
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,7 @@
 """Appending to a Delta table past Spark's writers: the tasks write the Parquet files, the driver commits them.
 
 A Spark writer takes each row through generated Java, which costs more CPU than Arrow's writer, and in a young session
-has to be compiled first. What is left to the JVM here is Delta's own transaction, so conflicts, checkpoints of the log
-and everything else that a commit brings about are Delta's, as before.
+has to be compiled first. Commits are ``headgate.delta``'s, too.
 
 **Exactly once** is as with Spark's writer: a commit carries a marker (application, version), and who finds that version
 or a later one in the table appends nothing. Files of a commit that did not come about are orphans.
@@ -10,6 +9,9 @@ or a later one in the table appends nothing. Files of a commit that did not come
 **Only plain tables.** A table whose properties or protocol ask a writer for more than rows in Parquet files (column
 mapping, constraints, clustering, generated columns, change data feed, …) is left to Spark, and so are lakes on object
 stores, whose credentials Spark has and Python has not.
+
+**Other programs** may commit meanwhile. An append rests on nothing but the table's columns and the marker: it looks at
+both again, and commits after them.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate.delta import CODECS, Snapshot, commit, is_plain, write_files
 from headgate.errors import CommitConflictError
-from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
-from headgate.lake._parquet import CODECS, is_plain, write_files
+from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Marker", "append", "append_frame", "append_rows"]
+__all__ = ["Begun", "Marker", "append", "append_frame", "append_rows", "begin", "fit", "look"]
 
 _PROPERTIES = frozenset(
     {
@@ -42,6 +44,7 @@ _PROPERTIES = frozenset(
     }
 )
 _FEATURES = frozenset({"deletionVectors", "timestampNtz", "appendOnly", "invariants"})
+_TRIES = 100
 _SESSION = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -53,9 +56,10 @@ class Marker:
 
     application: str
     version: int
-    absent_at: int | None = None
-    """A version of the table which the caller knows not to have them. If it is still the newest one, that spares a look
-    through the table's log."""
+
+    def action(self) -> str:
+        """As an action of the commit."""
+        return json.dumps({"txn": {"appId": self.application, "version": self.version}})
 
 
 def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns: Sequence[str], marker: Marker) -> bool:
@@ -67,21 +71,20 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
     :raises CommitConflictError: another program changed the table so that this does not fit any more, or appended under
         the same marker.
     """
-    begun = _begin(delta, ddl, columns)
+    begun = begin(delta, ddl, columns)
     if begun is None:
         return False
-    transaction, schema, codec = begun
-    if _has(transaction, marker):
+    if _has(begun, marker):
         return True
-    folder, given = delta.path, frozenset(columns)
+    folder, schema, codec, given = delta.path, begun.schema, begun.codec, frozenset(columns)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (_fit(batch, schema, given) for batch in expand(batches))
+        rows = (fit(batch, schema, given) for batch in expand(batches))
         added = list(write_files(rows, folder, schema, codec))
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.string())], ["action"])
 
     actions = [row[0] for row in data.mapInArrow(write, "action string").collect()]
-    _commit(delta, transaction, actions, marker)
+    _commit(delta, begun, actions, marker, lambda: begin(delta, ddl, columns))
     return True
 
 
@@ -103,19 +106,17 @@ def append_rows(
     :raises CommitConflictError: another program changed the table at the same time, or since ``at``.
     """
     names = spark_schema(ddl).fieldNames()
-    begun = _begin(delta, ddl, names)
+    begun = begin(delta, ddl, names)
     if begun is None:
         append_frame(delta, delta.spark.createDataFrame(rows, ddl).coalesce(1), marker, mergeSchema="true")
         return
-    transaction, schema, codec = begun
-    if at is not None:
-        if int(transaction.readVersion()) != at:
-            raise CommitConflictError(f"another program wrote {delta.path} after version {at}")
-        transaction.readWholeTable()
-    if not _has(transaction, marker):
+    if at is not None and begun.version != at:
+        raise CommitConflictError(f"another program wrote {delta.path} after version {at}")
+    if not _has(begun, marker):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
-        batches = pa.Table.from_pylist(lines, schema=schema).to_batches()
-        _commit(delta, transaction, list(write_files(batches, delta.path, schema, codec)), marker)
+        batches = pa.Table.from_pylist(lines, schema=begun.schema).to_batches()
+        actions = list(write_files(batches, delta.path, begun.schema, begun.codec))
+        _commit(delta, begun, actions, marker, None if at is not None else lambda: begin(delta, ddl, names))
 
 
 def append_frame(delta: DeltaPath, frame: DataFrame, marker: Marker | None, **options: str) -> None:
@@ -130,7 +131,7 @@ def append_frame(delta: DeltaPath, frame: DataFrame, marker: Marker | None, **op
         writer.save(delta.path)
 
 
-def _fit(batch: pa.RecordBatch, schema: pa.Schema, given: frozenset[str]) -> pa.RecordBatch:
+def fit(batch: pa.RecordBatch, schema: pa.Schema, given: frozenset[str]) -> pa.RecordBatch:
     """The table's columns, in its order."""
     columns = [
         batch.column(field.name) if field.name in given else pa.nulls(batch.num_rows, field.type) for field in schema
@@ -138,74 +139,104 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema, given: frozenset[str]) -> pa.
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _begin(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> tuple[Any, pa.Schema, str] | None:
-    """A transaction on the newest version, the files' schema, which is that version's, and their codec; None if the
-    table is not one for us.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
+@dataclass(frozen=True)
+class Begun:
+    """What a commit is planned on: the newest version of a plain table."""
 
-    if not delta.path.startswith("/"):
-        return None
+    snapshot: Snapshot
+    schema: pa.Schema
+    """Of the table's files at that version."""
+    codec: str
+
+    @property
+    def version(self) -> int:
+        """The version that it reads."""
+        return self.snapshot.version
+
+
+def begin(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
+    """Look at the newest version; None if the table is not one for us.
+
+    :param ddl: of rows that are to be written, as Spark DDL.
+    :param columns: of them, those that the table gets.
+    """
+    found = look(delta, ddl, columns)
+    return found if isinstance(found, Begun) else None
+
+
+def look(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | str:
+    """As :func:`begin`; if the table is not one for us, the reason."""
+    snapshot = delta.local()
+    if snapshot is None:
+        return "the lake is not in a local folder"
+    asked = _special(snapshot)
+    if asked:
+        return f"the table asks more of its writers than rows ({', '.join(asked)})"
     conf = delta.spark.conf
     codec = (conf.get("spark.sql.parquet.compression.codec") or "").lower()
-    if codec not in CODECS or any((conf.get(name, "false") or "").lower() != "false" for name in _SESSION):
-        return None
-    transaction = delta.transaction()
-    if not _is_plain(transaction.metadata(), transaction.protocol()):
-        return None
-    table = schema_of(transaction.metadata())
+    if codec not in CODECS:
+        return f"spark.sql.parquet.compression.codec is {codec}"
+    for name in _SESSION:
+        if (conf.get(name, "false") or "").lower() != "false":
+            return f"{name} is on"
+    schema = _schema(snapshot.schema_json, ddl, tuple(columns))
+    return "the table has a column of another type" if schema is None else Begun(snapshot, schema, codec)
+
+
+@lru_cache(maxsize=4096)
+def _schema(table_json: str, ddl: str, columns: tuple[str, ...]) -> pa.Schema | None:
+    """The schema of the table's files; None if these columns do not fit, or Arrow has no such type."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    table = StructType.fromJson(json.loads(table_json))
     there = {field.name: field.dataType for field in table}
     given = {field.name: field.dataType for field in spark_schema(ddl)}
     if any(there.get(name) != given[name] for name in columns):
         return None
     try:
         schema: pa.Schema = to_arrow_schema(table, timezone="UTC")
-    except PySparkException:  # a type that Arrow does not have
+    except PySparkException:
         return None
-    return (transaction, schema, codec) if all(is_plain(field.type) for field in schema) else None
+    return schema if all(is_plain(field.type) for field in schema) else None
 
 
-def _is_plain(metadata: Any, protocol: Any) -> bool:
-    """Whether a table asks nothing of its writers but rows: by its properties, its protocol, its partitions."""
-    properties = {name for name in metadata.configuration().keySet().mkString("\n").split("\n") if name}
-    features = {name for name in protocol.readerAndWriterFeatureNames().mkString("\n").split("\n") if name}
-    ours = {name for name in properties if name.startswith("headgate.")}
-    return metadata.partitionColumns().isEmpty() and properties - ours <= _PROPERTIES and features <= _FEATURES
+def _special(snapshot: Snapshot) -> list[str]:
+    """What a table asks of its writers but rows: properties, features of its protocol, partitions."""
+    features = snapshot.features
+    if features is None:
+        return [f"protocol version {snapshot.protocol.get('minWriterVersion')}"]
+    properties = {name for name in snapshot.properties if not name.startswith("headgate.")}
+    partitions = ["partitions"] if snapshot.metadata.get("partitionColumns") else []
+    return [*sorted(properties - _PROPERTIES), *sorted(features - _FEATURES), *partitions]
 
 
-def _has(transaction: Any, marker: Marker | None) -> bool:
-    """Whether the transaction's version has the marker's rows. If not, a commit of the same application that comes
-    before the transaction's is a conflict: Delta is told that it depends on there being none.
+def _has(begun: Begun, marker: Marker | None) -> bool:
+    return marker is not None and begun.snapshot.transactions.get(marker.application, -1) >= marker.version
+
+
+def _commit(
+    delta: DeltaPath,
+    begun: Begun,
+    added: Sequence[str],
+    marker: Marker | None,
+    again: Callable[[], Begun | None] | None,
+) -> None:
+    """Commit new files.
+
+    :param again: looks at the table anew if another program has committed meanwhile; None: then it is a conflict.
+    :raises CommitConflictError: it is one, or these rows do not fit the table any more, or are there by now.
     """
-    if marker is None:
-        return False
-    if marker.absent_at is None or int(transaction.readVersion()) != marker.absent_at:
-        return int(transaction.txnVersion(marker.application)) >= marker.version  # which tells Delta
-    transaction.readTxn().addOne(marker.application)
-    return False
-
-
-def _commit(delta: DeltaPath, transaction: Any, added: list[str], marker: Marker | None) -> None:
-    jvm = delta.spark._jvm
-    read_action, as_scala, operation = _classes(jvm)
-    actions = jvm.java.util.ArrayList()  # type: ignore[union-attr]
-    if marker is not None:
-        actions.add(read_action(json.dumps({"txn": {"appId": marker.application, "version": marker.version}})))
-    for text in added:
-        actions.add(read_action(text))
-    with commit_errors(delta.path):
-        transaction.commit(as_scala(actions).toList(), operation)
-
-
-@lru_cache(maxsize=1)
-def _classes(jvm: Any) -> tuple[Any, Any, Any]:
-    """``Action.fromJson``, ``CollectionConverters.asScala``, and what a table's history calls a commit: an append."""
-    package = jvm.org.apache.spark.sql.delta
-    write = getattr(package, "DeltaOperations$Write")
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    (constructor,) = jvm.java.lang.Class.forName(write._fqn, True, loader).getConstructors()
-    count = constructor.getParameterCount()  # more with each version of Delta; all but the first one are options
-    operation = write(jvm.org.apache.spark.sql.SaveMode.Append, *[jvm.scala.Option.empty()] * (count - 1))
-    action = getattr(package.actions, "Action$").__getattr__("MODULE$")
-    return action.fromJson, jvm.scala.jdk.javaapi.CollectionConverters.asScala, operation
+    actions = [*([] if marker is None else [marker.action()]), *added]
+    for _ in range(_TRIES):
+        try:
+            commit(delta.path, begun.snapshot, actions, "WRITE", {"mode": "Append", "partitionBy": "[]"}, blind=True)
+        except CommitConflictError:
+            found = again() if again is not None else None
+            if found is None or found.schema != begun.schema or _has(found, marker):
+                raise
+            begun = found
+        else:
+            return
+    raise CommitConflictError(f"other programs keep committing to {delta.path}")

@@ -1,7 +1,7 @@
 """What headgate needs of a Delta table beyond reading and writing: its version, schema, properties, ownership.
 
-All of it is asked of the table's ``DeltaLog`` in the JVM: 10 ms a call in a warm session, where the SQL commands that
-tell the same take a Spark job.
+The log of a table in a local folder is followed here (``headgate.delta``). Elsewhere the table's ``DeltaLog`` in the
+JVM is asked: 10 ms a call in a warm session, where the SQL commands that tell the same take a Spark job.
 
 Ownership: every table headgate makes carries the properties ``headgate.pipeline`` and ``headgate.table``. A path that
 holds anything else is refused before the first byte is written.
@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headgate._names import quote_name
+from headgate.delta import Snapshot, TableLog
 from headgate.errors import CommitConflictError, TargetError
 
 if TYPE_CHECKING:
@@ -77,6 +78,11 @@ def _delta_log(jvm: Any) -> tuple[Any, Any]:
     return jvm.org.apache.spark.sql.delta.DeltaLog, jvm.scala.Option.empty()
 
 
+@lru_cache(maxsize=10_000)
+def _local_log(path: str) -> TableLog:
+    return TableLog(path, files=False)
+
+
 @dataclass(frozen=True)
 class DeltaPath:
     """One Delta table by path, through one session."""
@@ -89,27 +95,31 @@ class DeltaPath:
         """The table's name in SQL."""
         return f"delta.{quote_name(self.path)}"
 
-    def _snapshot(self) -> Any:
-        log, nothing = _delta_log(self.spark._jvm)
-        return log.forTable(self.spark._jsparkSession, self.path).update(False, nothing, nothing)
+    def local(self) -> Snapshot | None:
+        """The newest version; None if the table does not lie in a local folder."""
+        return _local_log(self.path).refresh() if self.path.startswith("/") else None
 
-    def transaction(self) -> Any:
-        """A transaction of Delta's on the newest version (its ``OptimisticTransaction``)."""
+    def snapshot(self) -> Snapshot:
+        """The newest version."""
+        found = self.local()
+        if found is not None:
+            return found
         log, nothing = _delta_log(self.spark._jvm)
-        return log.forTable(self.spark._jsparkSession, self.path).startTransaction(nothing, nothing)
+        theirs = log.forTable(self.spark._jsparkSession, self.path).update(False, nothing, nothing)
+        metadata = json.loads(theirs.metadata().json())["metaData"]
+        return Snapshot(version=int(theirs.version()), metadata=metadata)
 
     def version(self) -> int:
         """The newest version; −1 when there is no Delta table."""
-        return int(self._snapshot().version())
+        return self.snapshot().version
 
     def schema(self) -> StructType:
         """The columns at the newest version."""
-        return schema_of(self._snapshot().metadata())
+        return schema_of(self.snapshot())
 
     def property(self, name: str) -> str | None:
         """A table property, or None."""
-        value = self._snapshot().metadata().configuration().get(name)
-        return str(value.get()) if value.isDefined() else None
+        return self.snapshot().properties.get(name)
 
     def exists(self) -> bool:
         """Whether a Delta table is there."""
@@ -124,17 +134,18 @@ class DeltaPath:
             return False
         return not fs.getFileStatus(path).isDirectory() or bool(fs.listStatusIterator(path).hasNext())
 
-    def check_ours(self, pipeline: str, table: str) -> bool:
-        """True when the table is ours, False when the path is free; otherwise ``TargetError``."""
-        if not self.exists():
+    def check_ours(self, pipeline: str, table: str) -> Snapshot | None:
+        """The newest version if the table is ours, None if the path is free; otherwise ``TargetError``."""
+        snapshot = self.snapshot()
+        if snapshot.version < 0:
             if self.occupied():
                 raise TargetError(
                     f"{self.path} holds files that are not a table of pipeline {pipeline!r}; "
                     "move them away or choose another target.path",
                     table=table,
                 )
-            return False
-        owner, owned = self.property(PIPELINE), self.property(TABLE)
+            return None
+        owner, owned = snapshot.properties.get(PIPELINE), snapshot.properties.get(TABLE)
         if owner is None:
             raise TargetError(
                 f"{self.path} is a Delta table that headgate did not make; move it away or choose another target.path",
@@ -146,7 +157,7 @@ class DeltaPath:
                 "choose another target.path or name",
                 table=table,
             )
-        return True
+        return snapshot
 
     def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Make an empty table in one commit; ``replace`` drops the columns and rows of the one that is there."""
@@ -187,13 +198,14 @@ class DeltaPath:
         return reader.load(self.path)
 
 
-def schema_of(metadata: Any) -> StructType:
-    """The columns that Delta's metadata of a table name."""
+def schema_of(snapshot: Snapshot) -> StructType:
+    """The columns of a version."""
     from pyspark.sql.types import StructType as Struct
 
-    return Struct.fromJson(json.loads(metadata.schema().json()))
+    return Struct.fromJson(json.loads(snapshot.schema_json))
 
 
+@lru_cache(maxsize=4096)
 def spark_schema(ddl: str) -> StructType:
     """A Spark schema from DDL."""
     from pyspark.sql.types import _parse_datatype_string

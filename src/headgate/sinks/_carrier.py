@@ -25,11 +25,25 @@ from headgate.sinks._images import Seq, is_partial, open_images, summarise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batch", "Column", "DdlRow", "Definition", "Header", "HeaderTable", "Part", "Redo", "read_batch"]
+__all__ = [
+    "Batch",
+    "Column",
+    "DdlRow",
+    "Definition",
+    "Header",
+    "HeaderTable",
+    "Part",
+    "Redo",
+    "read_batch",
+]
 
+_SENT_BYTES = 128 << 20
+"""Images that the tasks of a batch send along with its description, at most."""
+_DATA = 4
+"""The place of ``_data`` among the columns that are described."""
 _SUMMARY_DDL = (
     "_table string, _kind string, _schema string, _count bigint, _text string, "
-    "_low string, _high string, _newest bigint, _truncates boolean, _partial boolean, _changes bigint"
+    "_low string, _high string, _newest bigint, _truncates boolean, _partial boolean, _changes bigint, _data binary"
 )
 _SUMMARY = pa.schema(
     [
@@ -44,6 +58,7 @@ _SUMMARY = pa.schema(
         ("_truncates", pa.bool_()),
         ("_partial", pa.bool_()),
         ("_changes", pa.int64()),
+        ("_data", pa.binary()),
     ]
 )
 
@@ -164,16 +179,21 @@ class Part:
     newest_us: int | None = None
     truncates: bool = False
     partial: bool = False  # some image leaves columns out
+    sent: list[pa.Scalar] = field(default_factory=list, compare=False, repr=False)  # images that are here, as IPC
 
     @property
     def definition(self) -> Definition:
         """The definition all images of this part have."""
         return Definition.from_json(self.schema)
 
+    def here(self) -> Iterator[pa.RecordBatch] | None:
+        """All images of this part, if all of them came along with the description."""
+        return open_images(self.sent) if len(self.sent) == self.blobs else None
+
 
 @dataclass
 class Batch:
-    """A batch without its images."""
+    """A batch: what it brings, and of parts with few images the images."""
 
     header: Header
     parts: dict[str, list[Part]]
@@ -218,14 +238,28 @@ class Batch:
 
 def read_batch(frame: DataFrame) -> Batch:
     """Run one job over the (persisted) carrier frame and describe the batch."""
-    described = frame.select("_table", "_kind", "_schema", "_count", "_data").mapInArrow(_describer(), _SUMMARY_DDL)
-    return build_batch(described.toArrow().to_pylist())
+    share = _SENT_BYTES // frame.sparkSession.sparkContext.defaultParallelism
+    columns = ("_table", "_kind", "_schema", "_count", "_data")
+    described = frame.select(*columns).mapInArrow(_describer(share), _SUMMARY_DDL).toArrow()
+    rows = described.drop_columns("_data").to_pylist()
+    return build_batch([{**row, "_data": data} for row, data in zip(rows, described["_data"], strict=True)])
 
 
-def _describer() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _describer(most: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does: describe its rows, and send along images of ``most`` bytes, half as many of one table."""
+
     def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sent: dict[str, int] = {}
         for batch in batches:
             rows = [_describe(*cells) for cells in zip(*batch.columns, strict=True)]
+            for row, data in zip(rows, batch.column(_DATA), strict=True):
+                if row["_kind"] not in ("rows", "chunk"):
+                    continue
+                size = len(data.as_buffer())
+                table = sent.get(row["_table"], 0) + size
+                if table <= most // 2 and sum(sent.values()) + size <= most:
+                    sent[row["_table"]] = table
+                    row["_data"] = data.as_py()
             yield pa.RecordBatch.from_pylist(rows, schema=_SUMMARY)
 
     return describe
@@ -291,6 +325,8 @@ def _add_part(parts: dict[tuple[str, str, str], Part], row: dict[str, Any]) -> N
     part.blobs += 1
     part.images += row["_count"] or 0
     part.changes += row["_changes"] or 0
+    if row["_data"] is not None and row["_data"].is_valid:
+        part.sent.append(row["_data"])
     if row["_low"] is not None:
         part.low = row["_low"] if part.low is None else min(part.low, row["_low"], key=sortable)
         part.high = row["_high"] if part.high is None else max(part.high, row["_high"], key=sortable)

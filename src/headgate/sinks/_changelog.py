@@ -43,7 +43,7 @@ class ChangelogTable:
 
     def check(self) -> bool:
         """Whether the table is there; ``TargetError`` when the path is not ours."""
-        return self.delta.check_ours(self.pipeline, self._owned)
+        return self.delta.check_ours(self.pipeline, self._owned) is not None
 
     def types(self) -> dict[str, str] | None:
         """The table's own columns, name → Spark type; None when there is no changelog yet."""
@@ -55,12 +55,11 @@ class ChangelogTable:
         """Append a batch's changes and return the version the table then has (None: there is no table yet)."""
         definition = work.log
         if definition is not None:
-            absent_at = work.state.changelog_version if self.delta.exists() else 0
             self._prepare(definition)
             if any(part.images for part in work.log_parts):
                 data = _data(frame, list(work.log_parts))
                 columns = [*_META[:4], *(column.name for column in definition.columns), *_META[4:]]
-                marker = Marker(f"headgate/{self.pipeline}/{self._owned}", epoch, absent_at)
+                marker = Marker(f"headgate/{self.pipeline}/{self._owned}", epoch)
                 append_once(self.delta, data, change_rows(definition), definition, columns, marker)
         version = self.delta.version()
         return None if version < 0 else version

@@ -9,8 +9,9 @@ What a batch does to a table, in this order, each step one Delta commit:
    again, what an attempt has left whose batch then brought no rows (``Work.strays``);
 3. append chunks, under Delta's transaction marker (application, epoch): those of a first read, and those in whose
    range of keys the table holds nothing;
-4. MERGE the last image of each key, guarded by ``_seq``; where images leave columns out, completed by the table as it
-   was before the batch (``_partial``, ``_complete``);
+4. upsert the last image of each key, guarded by ``_seq``: by key index and deletion vectors where that can be
+   (``headgate.lake.Upserts``), else by a MERGE; where images leave columns out, completed by the table as it was before
+   the batch (``_partial``, ``_complete``);
 5. after the last chunk of a re-read, delete what was not seen since it began: each row that exists at the source was
    either read again or changed since, so its ``_seq.epoch`` is at least the re-read's first.
 
@@ -23,24 +24,25 @@ meanwhile, none in the replay. Then rows of the first attempt stay. They are as 
 after it are applied to them as to any others; where the table is held, so that changes are left out, 2 deletes them
 later.
 
-**Why append (3) and MERGE (4) do not disturb each other.** In a first read the reader drops the images of ranges that
-had not been read when the batch began: images and chunks of one batch are of different keys. Elsewhere an image may be
-of a key that a chunk of its batch has: the chunk's row is there first, with the greater ``_seq``, so 4 leaves it alone.
-Rows are appended only if the ranges of their record batches do not meet, so no key comes twice. A replay after 3 finds
-the rows and merges them, each over itself. Partial images are completed together with the chunks, so beside them all
-chunks are merged.
+**Why appends (3) and upserts (4) do not disturb each other.** In a first read the reader drops the images of ranges
+that had not been read when the batch began: images and chunks of one batch are of different keys. Elsewhere an image
+may be of a key that a chunk of its batch has: the chunk's row is there first, with the greater ``_seq``, so 4 leaves it
+alone. Rows are appended only if the ranges of their record batches do not meet, so no key comes twice. A replay after 3
+finds the rows and upserts them, each over itself. Partial images are completed together with the chunks, so beside them
+all chunks are upserted.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.errors import DecodeError
-from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, commit_errors, spark_schema
+from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, commit_errors, schema_of, spark_schema
 from headgate.sinks._carrier import Definition, Part, sortable
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
@@ -50,6 +52,7 @@ from headgate.sinks._expand import (
     folded_images,
     image_rows,
     last_images,
+    last_in,
     table_ddl,
 )
 from headgate.sinks._images import ABSENT, Seq
@@ -60,6 +63,8 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from headgate.lake import Upserts
+
 __all__ = ["CurrentTable"]
 
 log = logging.getLogger("headgate")
@@ -68,45 +73,52 @@ SINCE = "headgate.since"
 OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
 OWN = ("_seq", "_gtid", "_ts")
 
-# A checkpoint of a table's log (Delta's default: each 10 commits) takes seconds where a commit takes tenths.
+_FIRST = (0, 0, 0)
+"""File, position and ordinal: nothing of an epoch is below."""
+# Where Spark writes it, a checkpoint of a table's log (Delta's default: each 10 commits) takes seconds.
 _CHECKPOINT_INTERVAL = "50"
 
 
 class CurrentTable:
     """The current table of one source table."""
 
-    def __init__(self, delta: DeltaPath, pipeline: str, table: str, span: KeySpan | None = None) -> None:
+    def __init__(
+        self,
+        delta: DeltaPath,
+        pipeline: str,
+        table: str,
+        span: KeySpan | None = None,
+        upserts: Upserts | None = None,
+    ) -> None:
         self.delta = delta
         self.pipeline = pipeline
         self.table = table
         self.span = span or KeySpan()
+        self._upserts = upserts
         self._steps = 0
-        self._absent_at: int | None = None  # a version that has nothing of this batch
         self.lost: str | None = None
         """After :meth:`apply`: why the table does not hold all it should, if so, and must be read again."""
 
     def describe(self) -> Target | None:
         """The table's columns and key; None when there is none yet. ``TargetError`` when it is not ours."""
-        import json
-
-        if not self.delta.check_ours(self.pipeline, self.table):
+        found = self.delta.check_ours(self.pipeline, self.table)
+        if found is None:
             return None
-        key = tuple(json.loads(self.delta.property(KEY) or "[]"))
+        key = tuple(json.loads(found.properties.get(KEY) or "[]"))
         own = own_columns(key)
-        types = {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in own}
-        since = self.delta.property(SINCE)
+        types = {f.name: f.dataType.simpleString() for f in schema_of(found).fields if f.name not in own}
+        since = found.properties.get(SINCE)
         return Target(types, key, int(since) if since else None)
 
     def apply(self, work: Work, frame: DataFrame, epoch: int) -> int:
         """Do all of a batch's work on the table and return the version it then has."""
         definition = work.definition
         before, self._steps = self.delta.version(), 0
-        self._absent_at = 0 if before < 0 else work.state.version
         if work.apply and definition is not None and self._prepare(work, definition, epoch):
             before = self.delta.version()
             self.span.begin(before, epoch)
         if work.truncated is not None and self.delta.exists():
-            self._delete(f"_seq < {_seq_literal(work.truncated)}")
+            self._clear(work.truncated)
         if work.strays is not None and self.delta.exists():
             self._delete("_seq.epoch >= {} AND _seq.epoch < {}".format(*work.strays))
         if work.apply and definition is not None and not definition.key:
@@ -119,11 +131,11 @@ class CurrentTable:
             if any(part.images for part in chunks):
                 self._append(_data(frame, chunks), definition, epoch)
             if any(part.images for part in merged):
-                self._merge(_data(frame, merged), definition, merged, work)
+                self._merge(frame, definition, merged, work)
         after = self._grow(before, work.parts)
         if work.sweep_before is None or after < 0 or self.span.all_since(after, work.sweep_before):
             return after
-        self._delete(f"_seq.epoch < {work.sweep_before}")
+        self._clear((work.sweep_before, *_FIRST))
         return self._grow(after, ())
 
     def _grow(self, before: int, parts: Sequence[Part]) -> int:
@@ -135,8 +147,6 @@ class CurrentTable:
 
     def _prepare(self, work: Work, definition: Definition, epoch: int) -> bool:
         """Make the table fit the definition; whether it is a new one."""
-        import json
-
         if work.replace or not self.delta.exists():
             properties = {
                 PIPELINE: self.pipeline,
@@ -204,16 +214,31 @@ class CurrentTable:
 
     def _append(self, data: DataFrame, definition: Definition, epoch: int) -> None:
         columns = [*(column.name for column in definition.columns), *OWN]
-        marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch, self._absent_at)
+        marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._steps += 1
         append_once(self.delta, data, image_rows(definition), definition, columns, marker)
 
-    def _merge(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
-        count = sum(part.images for part in parts)
+    def _merge(self, frame: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
         if any(part.partial for part in parts):
-            self._merge_partial(data, definition, parts, work)
-        else:
-            self._merge_rows(last_images(data, definition, count, work.truncated, work.fills), definition, parts)
+            self._merge_partial(_data(frame, parts), definition, parts, work)
+        elif not self._upsert(definition, parts, work):
+            count = sum(part.images for part in parts)
+            rows = last_images(_data(frame, parts), definition, count, work.truncated, work.fills)
+            self._merge_rows(rows, definition, parts)
+
+    def _upsert(self, definition: Definition, parts: list[Part], work: Work) -> bool:
+        """Do without a MERGE what it would do; False: it has to be a MERGE."""
+        sent = [images for part in parts if (images := part.here()) is not None]
+        if self._upserts is None or len(sent) < len(parts):
+            return False
+        images = chain.from_iterable(sent)
+        columns = [*(column.name for column in definition.columns), *OWN]
+        done = self._upserts.apply(
+            self.delta, lambda: last_in(images, definition, work.truncated, work.fills), image_rows(definition).ddl,
+            columns, definition.key,
+        )  # fmt: skip
+        self._steps += done or 0
+        return done is not None
 
     def _merge_rows(self, source: DataFrame, definition: Definition, parts: list[Part]) -> None:
         """``source``: whole images, at most one a key."""
@@ -258,6 +283,16 @@ class CurrentTable:
             log.log(level, "%s: updates of %d rows that the table does not hold were ignored", self.table, ignored)
         if moved and (work.midway or work.exact):
             self.lost = "a key was changed by a partial row image, and the table has no row at its old key"
+
+    def _clear(self, bound: Seq) -> None:
+        """Delete the rows whose ``_seq`` is below."""
+        found = self.delta.check_ours(self.pipeline, self.table)
+        key = json.loads(found.properties.get(KEY) or "[]") if found is not None else ()
+        done = self._upserts.clear(self.delta, bound, key) if self._upserts is not None else None
+        if done is None:
+            self._delete(f"_seq.epoch < {bound[0]}" if bound[1:] == _FIRST else f"_seq < {_seq_literal(bound)}")
+        else:
+            self._steps += done
 
     def _delete(self, condition: str) -> None:
         from delta.tables import DeltaTable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ __all__ = [
     "folded_images",
     "image_rows",
     "last_images",
+    "last_in",
     "table_ddl",
 ]
 
@@ -157,6 +158,16 @@ def folded_images(
         yield from lines.cast(schema).to_batches()
 
     return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
+
+
+def last_in(
+    images: Iterable[pa.RecordBatch], definition: Definition, truncated: Seq | None, fills: Mapping[str, str]
+) -> pa.Table:
+    """The last image of each key, of images in this process. A VARIANT is JSON text."""
+    schema = _arrow_schema(f"{_META_DDL}, {_carried_ddl(definition)}")
+    return fold(
+        pa.Table.from_batches([align(part, schema, fills) for part in images], schema), definition.key, truncated
+    )
 
 
 def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:

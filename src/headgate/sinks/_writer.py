@@ -55,6 +55,8 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headgate.lake import Upserts
+
 __all__ = ["BatchReport", "BatchWriter", "Progress"]
 
 log = logging.getLogger("headgate")
@@ -123,11 +125,16 @@ class BatchWriter:
         self.inbox = Inbox(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
         self._history = DeltaPath(spark, lake.schema_history)
-        self._has_history = self._history.check_ours(pipeline, "_headgate.schema_history")
+        self._has_history = self._history.check_ours(pipeline, "_headgate.schema_history") is not None
         self._threads = threads
         self._strict = frozenset(strict)
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
+        self._upserts: Upserts | None = None
+        if lake.is_local and "current" in self.modes:
+            from headgate.lake import Upserts  # loads numba
+
+            self._upserts = Upserts()
         self._finished: list[str] | None = None
         self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
@@ -201,7 +208,8 @@ class BatchWriter:
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
-        return CurrentTable(DeltaPath(spark, self.lake.current(table)), self.pipeline, table, span)
+        delta = DeltaPath(spark, self.lake.current(table))
+        return CurrentTable(delta, self.pipeline, table, span, self._upserts)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table)), self.pipeline, table)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.lake import _parquet
-from headgate.lake._parquet import FileStatistics, is_plain, write_files
+from headgate.delta import _parquet
+from headgate.delta._parquet import FileStatistics, is_plain, write_files
 
 SEQ = pa.struct([("epoch", pa.int64()), ("pos", pa.int64())])
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(20, 4)), ("_seq", SEQ)])

@@ -1,13 +1,14 @@
 """Parquet files for a Delta table, written where the rows are Arrow already: no row passes through the JVM.
 
-A file is one of the table's files only once a commit names it (``_append``), so a writer that dies leaves nothing but
-an orphan, which VACUUM removes, as Spark's own writers do. Here is what such a commit needs to know of a file: its
+A file is one of the table's files only once a commit names it (``headgate.lake``), so a writer that dies leaves nothing
+but an orphan, which VACUUM removes, as Spark's own writers do. Here is what such a commit needs to know of a file: its
 ``add`` action with statistics, by which Delta skips files (Delta Transaction Log Protocol, "Add File and Remove File"
 and "Per-file Statistics").
 
-**Statistics** are bounds: least and greatest value, and nulls, of the first 32 leaf columns. They may be wide, never
-narrow: texts are cut to 32 characters, the greatest one then raised by U+10FFFF; times are cut to milliseconds, which
-readers allow for; what has no order that Spark and Arrow share (booleans, binaries, lists) has none.
+**Statistics** are bounds: least and greatest value, and nulls, of the first 32 leaf columns, and of those that the
+caller names wherever they stand. They may be wide, never narrow: texts are cut to 32 characters, the greatest one then
+raised by U+10FFFF; times are cut to milliseconds, which readers allow for; what has no order that Spark and Arrow share
+(booleans, binaries, lists) has none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -58,10 +59,13 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 class FileStatistics:
-    """Bounds of the rows of one file, gathered part by part."""
+    """Bounds of the rows of one file, gathered part by part.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._leaves = list(_leaves(schema))[:LEAVES]
+    :param always: columns that have statistics wherever they stand.
+    """
+
+    def __init__(self, schema: pa.Schema, always: Collection[str] = ()) -> None:
+        self._leaves = [path for i, path in enumerate(_leaves(schema)) if i < LEAVES or path[0] in always]
         self._nulls = [0] * len(self._leaves)
         self._least: list[Any] = [None] * len(self._leaves)
         self._greatest: list[Any] = [None] * len(self._leaves)
@@ -98,12 +102,15 @@ class FileStatistics:
         return _object({"numRecords": str(self.rows), "tightBounds": "true", **parts})
 
 
-def write_files(batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schema, codec: str) -> Iterator[str]:
+def write_files(
+    batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schema, codec: str, always: Collection[str] = ()
+) -> Iterator[str]:
     """Write the rows into new files of the folder, and give each file's ``add`` action, as JSON, when all are there.
 
     :param batches: of exactly this schema.
     :param folder: the table's, on this machine's file system; made if it is not there.
     :param codec: one of :data:`CODECS`.
+    :param always: columns that have statistics wherever they stand.
     :raises OSError: a file cannot be written. No file is left then.
     """
     done: list[str] = []
@@ -114,7 +121,7 @@ def write_files(batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schem
         while group is not None:
             path = Path(folder) / f"part-{len(paths):05d}-{uuid.uuid4()}-c000.{codec}.parquet"
             paths.append(path)
-            statistics, group = _write_file(path, group, source, schema, codec)
+            statistics, group = _write_file(path, group, source, schema, codec, always)
             done.append(_add_action(path, statistics))
     except BaseException:
         for path in paths:
@@ -140,10 +147,10 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
 
 
 def _write_file(
-    path: Path, first: pa.Table, more: Iterator[pa.Table], schema: pa.Schema, codec: str
+    path: Path, first: pa.Table, more: Iterator[pa.Table], schema: pa.Schema, codec: str, always: Collection[str]
 ) -> tuple[FileStatistics, pa.Table | None]:
     """One file: ``first`` and what follows, up to the size of a file; and the rows that come after it."""
-    statistics = FileStatistics(schema)
+    statistics = FileStatistics(schema, always)
     path.parent.mkdir(parents=True, exist_ok=True)
     group: pa.Table | None = first
     with (

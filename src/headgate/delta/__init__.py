@@ -1,0 +1,49 @@
+"""The Delta table format, as far as headgate writes it itself: data files and their statistics, the log's list of
+files, commits, deletion vectors, the index by which the rows of a key are found, and the folding of small files. Knows
+neither Spark nor MySQL.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.delta._commit import commit
+from headgate.delta._log import DataFile, Snapshot, TableLog
+from headgate.delta._parquet import CODECS, is_plain, write_files
+
+if TYPE_CHECKING:
+    from headgate.delta._change import Found, KeyedTable, Sequences
+    from headgate.delta._fold import Fold, choose_files, prepare_fold
+    from headgate.delta._index import IndexCache
+    from headgate.delta._keys import Keys, keys_of
+
+__all__ = [
+    "CODECS",
+    "DataFile",
+    "Fold",
+    "Found",
+    "IndexCache",
+    "KeyedTable",
+    "Keys",
+    "Sequences",
+    "Snapshot",
+    "TableLog",
+    "choose_files",
+    "commit",
+    "is_plain",
+    "keys_of",
+    "prepare_fold",
+    "write_files",
+]
+
+_LATE = {
+    "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
+    "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What needs numba is loaded when it is asked for."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"headgate.delta.{_LATE[name]}"), name)

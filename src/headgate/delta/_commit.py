@@ -1,0 +1,109 @@
+"""Commits to the log of a table in a local folder: one version after another, each by one writer.
+
+Delta's own transaction in the JVM takes some 100 ms a commit on a local disk, mostly for processes that Hadoop's local
+file system starts to set permissions. A commit is a file with a name that nobody else has taken: it is written aside,
+synced, and linked under its name, which the operating system does for one writer only. So whoever has planned on a
+version commits the next one, or learns that another program did, and plans again.
+
+Only tables that ask nothing of their writers but what these actions say may be written so (``headgate.lake``).
+
+**Checkpoints** of the log are delta-rs's work, now and then after a commit; so is the removal of commits past the
+table's retention (``delta.logRetentionDuration``).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.delta._log import Snapshot, commit_path, log_folder
+from headgate.errors import CommitConflictError
+
+__all__ = ["commit"]
+
+log = logging.getLogger("headgate")
+
+_CHECKPOINT_COMMITS: Final = 50
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+"""What file systems without hard links say. There two programs that commit at the same moment can lose one commit, as
+they can by Delta's own writers, which look and then rename."""
+
+
+def commit(
+    folder: str,
+    read: Snapshot,
+    actions: Sequence[Mapping[str, Any] | str],
+    operation: str,
+    parameters: Mapping[str, str],
+    *,
+    blind: bool,
+) -> None:
+    """Make the next version of the table in ``folder``.
+
+    :param read: the version that it was planned on.
+    :param actions: as the log has them: objects, or their JSON text.
+    :param operation: what the table's history calls it.
+    :param blind: it only adds rows, whatever the table holds, so it conflicts with no other.
+    :raises CommitConflictError: another program made that version.
+    :raises OSError: it cannot be written.
+    """
+    version = read.version + 1
+    about = {
+        "timestamp": time.time_ns() // 1_000_000, "operation": operation, "operationParameters": dict(parameters),
+        "readVersion": read.version, "isolationLevel": "Serializable", "isBlindAppend": blind,
+        "engineInfo": "headgate", "txnId": str(uuid.uuid4()),
+    }  # fmt: skip
+    lines = [{"commitInfo": about}, *actions]
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    _put(commit_path(folder, version), text.encode())
+    if version % int(read.properties.get("delta.checkpointInterval", _CHECKPOINT_COMMITS)) == 0:
+        _checkpoint(folder)
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Put a file, whole, where none is.
+
+    :raises CommitConflictError: there is one.
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with aside.open("xb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        _link(aside, path)
+    except FileExistsError:
+        raise CommitConflictError(f"{path.parent.parent}: another program committed version {int(path.stem)}") from None
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _link(aside: Path, path: Path) -> None:
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError(path) from None
+        aside.rename(path)
+
+
+def _checkpoint(folder: str) -> None:
+    """Nothing rests on it but the time that readers take."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = DeltaTable(folder)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        log.warning("no checkpoint of the log %s: %s", log_folder(folder), error)

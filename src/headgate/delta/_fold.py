@@ -1,0 +1,177 @@
+"""Small files become one, beside the writer: prepared while it goes on, committed by it.
+
+Each batch adds a file to a table, and marks rows in others. So that readers do not have to open ever more of them, the
+rows of files of one size class are written anew into one file, in the order of the key; then of the next class, and so
+on, so a row is written once for each class. A file most of whose rows are deleted is written anew by itself.
+
+**Prepared on one version, committed on a later one.** Meanwhile rows of the sources may have been marked: they are
+marked in the new file, too, because :class:`Fold` knows where each row went. A source that is gone because all its rows
+were marked is one of which every row is marked; one that another program has taken out, and perhaps written elsewhere,
+makes the fold void. The commit says that no data has changed (``dataChange`` false), so streams that read the table
+pass over it.
+
+**Bounded**: by the bytes and rows of the sources, which are in memory while a fold is prepared.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headgate.delta._log import DataFile, Snapshot
+from headgate.delta._parquet import write_files
+from headgate.delta._statistics import loosened
+from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
+
+__all__ = ["Fold", "choose_files", "prepare_fold"]
+
+_FILES: Final = 16
+"""So many files of a class become one."""
+_CLASSES: Final = (1 << 20, 16 << 20, 128 << 20)
+"""Bytes below which a file is of the first class, the second, the third; larger ones are left alone."""
+_MOST_BYTES: Final = 128 << 20
+_MOST_ROWS: Final = 4_000_000
+_DELETED_SHARE: Final = 0.5
+_NONE: Final = 0xFFFFFFFF
+"""The place of a row that was deleted before."""
+
+
+def choose_files(table: Snapshot) -> list[DataFile]:
+    """What should be folded next; empty: nothing."""
+    classes: list[list[DataFile]] = [[] for _ in _CLASSES]
+    for file in table.files.values():
+        if file.size >= _CLASSES[-1] or file.statistics.rows is None or file.statistics.rows > _MOST_ROWS:
+            continue
+        if file.size >= _CLASSES[0] and file.deleted > _DELETED_SHARE * file.statistics.rows:
+            return [file]
+        live = file.size * (1 - file.deleted / max(1, file.statistics.rows))
+        classes[next(number for number, limit in enumerate(_CLASSES) if live < limit)].append(file)
+    for files in classes:
+        if len(files) >= _FILES:
+            return _bounded(files)
+    return []
+
+
+def _bounded(files: Sequence[DataFile]) -> list[DataFile]:
+    """As many of them as one fold may take; none if that is only one."""
+    chosen: list[DataFile] = []
+    size = rows = 0
+    for file in files:
+        size, rows = size + file.size, rows + (file.statistics.rows or 0)
+        if size > _MOST_BYTES or rows > _MOST_ROWS:
+            break
+        chosen.append(file)
+    return chosen if len(chosen) > 1 else []
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows that were written anew."""
+
+    folder: str
+    sources: tuple[DataFile, ...]
+    """As they were read."""
+    places: Mapping[str, Any]
+    """uint32[rows] by source: the row of the new file that each of its rows has become."""
+    added: Mapping[str, Any] | None
+    """The ``add`` of the new file; None: no row was left."""
+
+    def actions(self, table: Snapshot, emptied: Collection[str]) -> list[dict[str, Any]] | None:
+        """What commits it on a version; None: it is void.
+
+        :param emptied: files that are gone because all their rows were deleted.
+        :raises OSError: the new file's deletion vector cannot be written.
+        """
+        now = time.time_ns() // 1_000_000
+        actions = []
+        marked = [np.empty(0, np.uint32)]
+        for source in self.sources:
+            file, places = table.files.get(source.path), self.places[source.path]
+            if file is None:
+                if source.path not in emptied:
+                    return None
+                marked.append(places[places != _NONE])
+                continue
+            actions.append(file.removal(now, data_change=False))
+            if file.vector != source.vector:
+                gone = places[rows_of(self._vector(file))]
+                if np.count_nonzero(gone == _NONE) < source.deleted:
+                    return None  # rows that were deleted count again: somebody has restored an older version
+                marked.append(gone[gone != _NONE])
+        if self.added is not None:
+            add, deleted = dict(self.added), positions_of(np.concatenate(marked))
+            rows = json.loads(add["stats"])["numRecords"]
+            if deleted:
+                vectors = VectorFile()
+                add |= {"deletionVector": vectors.add(deleted), "stats": loosened(add["stats"], rows)}
+                vectors.write(self.folder)
+            if len(deleted) < rows:
+                actions.append({"add": add})
+            else:
+                self.discard()
+        return actions
+
+    def _vector(self, file: DataFile) -> Positions:
+        return positions_of(np.empty(0)) if file.vector is None else read_vector(self.folder, file.vector)
+
+    def discard(self) -> None:
+        """Remove the new file, which no commit names."""
+        if self.added is not None:
+            Path(self.folder, self.added["path"]).unlink(missing_ok=True)
+
+
+def prepare_fold(
+    folder: str, sources: Sequence[DataFile], schema: pa.Schema, codec: str, key: Sequence[str]
+) -> Fold | None:
+    """Write the rows of some files into a new one; None: they do not fit into one.
+
+    :param schema: the table's; columns that a file lacks are null.
+    :param key: the columns that the rows are ordered by; they have statistics wherever they stand.
+    :raises OSError: a file cannot be read or written.
+    """
+    tables, kept, counts = [], [], []
+    for source in sources:
+        table = _read(folder, source, schema)
+        rows = np.arange(table.num_rows)
+        if source.vector is not None:
+            rows = np.setdiff1d(rows, rows_of(read_vector(folder, source.vector)), assume_unique=True)
+        tables.append(table.take(pa.array(rows)))
+        kept.append(rows)
+        counts.append(table.num_rows)
+    whole = pa.concat_tables(tables).combine_chunks()
+    order = pc.sort_indices(whole, [(name, "ascending") for name in key])
+    batches = whole.take(order).to_batches()
+    added = [json.loads(text)["add"] for text in write_files(batches, folder, schema, codec, always=(*key, "_seq"))]
+    if len(added) > 1:
+        for one in added:
+            Path(folder, one["path"]).unlink(missing_ok=True)
+        return None
+    became = np.empty(len(order), np.uint32)
+    became[np.asarray(order)] = np.arange(len(order), dtype=np.uint32)
+    places, first = {}, 0
+    for source, rows, count in zip(sources, kept, counts, strict=True):
+        place = np.full(count, _NONE, np.uint32)
+        place[rows] = became[first : first + len(rows)]
+        places[source.path] = place
+        first += len(rows)
+    return Fold(folder, tuple(sources), places, {**added[0], "dataChange": False} if added else None)
+
+
+def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
+    """All rows of a file, deleted ones included, with the table's columns."""
+    with pq.ParquetFile(Path(folder, source.name), coerce_int96_timestamp_unit="us") as file:
+        table = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
+    columns = [
+        table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
+        for one in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,351 @@
+"""Where a data file has which key: made once, because a data file never changes, and mapped from local disk.
+
+An index is a cache. It is made from the rows when they are written here, else from the file's key columns; losing it
+costs the time to make it again. It knows nothing of deletion vectors, so it serves every version of the table.
+
+| an index file | bytes |
+|---|---|
+| magic, version of the layout | 8 |
+| a mark of the machine's start, which says whether it is of this one | 8 |
+| CRC-32 of everything behind the head | 8 |
+| n: rows | 8 |
+| kind: 1 exact keys, 2 bytes | 8 |
+| bytes of all keys (kind 2) | 8 |
+| kind 1: the keys, ascending | int64[n] |
+| kind 2: hashes, ascending | uint64[n] |
+| the row of each of these | uint32[n], padded to 8 |
+| kind 2: where the keys' bytes begin, by row, and where they end | int64[n + 1] |
+| kind 2: the keys' bytes | uint8 |
+
+Numbers are little-endian. A file is written aside and renamed. After a failure of the machine a renamed file may still
+hold pages that were never written, so a file of an earlier start of the machine counts only if its checksum is right.
+
+**Memory.** Arrays are mapped, so an index takes pages of the system's cache and none of the process. To make one takes
+some 30 bytes a row of the data file, and the bytes of its keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from headgate.delta._keys import Keys
+from headgate.errors import DecodeError
+
+__all__ = ["IndexCache", "KeyIndex", "build_index"]
+
+_MAGIC: Final = 0x3130584449474448
+"""``HDGIDX01``"""
+_HEAD: Final = 6
+_EXACT, _BYTES = 1, 2
+_ON_DISK_ROWS: Final = 1 << 16
+_MERGE_SHARE: Final = 8
+"""If more than one of so many rows is asked for, both sides are walked instead of searching each key."""
+
+
+@dataclass(frozen=True)
+class KeyIndex:
+    """The keys of one data file, and the rows that have them."""
+
+    rows: int
+    exact: Any = None
+    """int64[rows], ascending."""
+    hashes: Any = None
+    """uint64[rows], ascending."""
+    places: Any = None
+    """uint32[rows]: the row of each."""
+    offsets: Any = None
+    data: Any = None
+
+    def find(self, keys: Keys, some: slice = slice(None)) -> tuple[Any, Any]:
+        """``(int64[m], int64[m])``: for each row that has one of these keys, the key's number and the row's.
+
+        :param some: which of the keys, by their places in ``keys.order``.
+        :raises DecodeError: the keys are of another kind than the file's.
+        """
+        if (self.exact is not None) != keys.is_exact:
+            raise DecodeError("keys of another kind than those of the index")
+        order = keys.order[some]
+        asked, found = _pairs(keys.ascending[some], self.exact if keys.is_exact else self.hashes)
+        asked, found = order[asked], self.places[found].astype(np.int64)
+        if keys.is_exact:
+            return asked, found
+        same = np.empty(len(asked), np.bool_)
+        _compare(keys.data, keys.offsets, asked, self.data, self.offsets, found, same)
+        return asked[same], found[same]
+
+
+def _pairs(sought: Any, stored: Any) -> tuple[Any, Any]:
+    """Every pair of equal values: ``(place in sought, place in stored)``; both are ascending."""
+    if len(sought) * _MERGE_SHARE > len(stored):
+        count = _merge(sought, stored, np.empty(0, np.int64), np.empty(0, np.int64))
+        asked, found = np.empty(count, np.int64), np.empty(count, np.int64)
+        _merge(sought, stored, asked, found)
+        return asked, found
+    first = np.searchsorted(stored, sought, "left")
+    hit = first < len(stored)
+    hit[hit] = stored[first[hit]] == sought[hit]
+    asked = np.flatnonzero(hit)
+    if not len(asked):
+        return asked, asked
+    last = np.searchsorted(stored, sought[asked], "right")
+    counts = last - first[asked]
+    ends = np.cumsum(counts)
+    steps = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+    return np.repeat(asked, counts), np.repeat(first[asked], counts) + steps
+
+
+@njit(cache=True, nogil=True)
+def _merge(sought: Any, stored: Any, asked: Any, found: Any) -> int:
+    """Walk both. Writes as many pairs as there is room for, and returns how many there are."""
+    count = 0
+    j = 0
+    for i in range(len(sought)):
+        while j < len(stored) and stored[j] < sought[i]:
+            j += 1
+        k = j
+        while k < len(stored) and stored[k] == sought[i]:
+            if count < len(asked):
+                asked[count] = i
+                found[count] = k
+            count += 1
+            k += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _compare(data: Any, offsets: Any, asked: Any, stored: Any, stored_offsets: Any, rows: Any, same: Any) -> None:
+    """Whether key ``asked[i]`` has the bytes of row ``rows[i]``."""
+    for i in range(len(asked)):
+        start, end = offsets[asked[i]], offsets[asked[i] + 1]
+        other, rest = stored_offsets[rows[i]], stored_offsets[rows[i] + 1]
+        equal = end - start == rest - other and other >= 0 and rest <= len(stored)
+        j = 0
+        while equal and j < end - start:
+            equal = data[start + j] == stored[other + j]
+            j += 1
+        same[i] = equal
+
+
+def build_index(keys: Keys) -> KeyIndex:
+    """The index of a file whose rows have these keys, in memory."""
+    values = keys.exact if keys.is_exact else keys.hashes
+    order = np.argsort(values, kind="stable")
+    places = order.astype(np.uint32)
+    if keys.is_exact:
+        return KeyIndex(keys.count, exact=values[order], places=places)
+    return KeyIndex(keys.count, hashes=values[order], places=places, offsets=keys.offsets, data=keys.data)
+
+
+# --- on disk
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def _start_of_machine() -> int:
+    """A number that another start of the machine does not have; 0: nobody knows."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return 0
+    return int(text.strip().replace("-", "")[:15], 16)
+
+
+def write_index(path: Path, keys: Iterable[Keys]) -> None:
+    """Write the index of a file whose rows have these keys, part by part.
+
+    :raises OSError: it cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with aside.open("xb") as out:
+            _write(out, list(keys))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _write(out: Any, parts: Sequence[Keys]) -> None:
+    count = sum(part.count for part in parts)
+    exact = all(part.is_exact for part in parts)
+    bytes_ = 0 if exact else sum(len(part.data) for part in parts)
+    checksum = 0
+    out.write(bytes(8 * _HEAD))
+
+    def put(array: Any) -> None:
+        nonlocal checksum
+        data = np.ascontiguousarray(array).tobytes()
+        checksum = zlib.crc32(data, checksum)
+        out.write(data)
+        rest = bytes(_padded(len(data)) - len(data))
+        checksum = zlib.crc32(rest, checksum)
+        out.write(rest)
+
+    values, places = _sorted([part.exact if exact else part.hashes for part in parts])
+    put(values)
+    put(places)
+    if not exact:
+        starts = np.zeros(count + 1, np.int64)
+        row = at = 0
+        for part in parts:
+            starts[row : row + part.count] = part.offsets[:-1] + at
+            row += part.count
+            at += len(part.data)
+        starts[count] = at
+        put(starts)
+        joined = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts])
+        put(joined)
+    out.seek(0)
+    head = [_MAGIC, _start_of_machine(), checksum, count, _EXACT if exact else _BYTES, bytes_]
+    out.write(np.array(head, np.uint64).tobytes())
+
+
+def _sorted(parts: Sequence[Any]) -> tuple[Any, Any]:
+    """All values in order, and the row of each: uint32."""
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if not len(values):
+        return values, np.empty(0, np.uint32)
+    if bool((values[1:] >= values[:-1]).all()):
+        return values, np.arange(len(values), dtype=np.uint32)
+    order = np.argsort(values, kind="stable").astype(np.uint32)
+    return values[order], order
+
+
+def read_index(path: Path) -> KeyIndex | None:
+    """The index in a file, mapped; None: there is none, or it is damaged."""
+    try:
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError):  # ValueError: an empty file
+        return None
+    if len(data) < 8 * _HEAD:
+        return None
+    magic, start, checksum, count, kind, bytes_ = (int(word) for word in data[: 8 * _HEAD].view(np.uint64))
+    rest = data[8 * _HEAD :]
+    size = 8 * count + _padded(4 * count) + (_padded(bytes_) + 8 * (count + 1) if kind == _BYTES else 0)
+    if magic != _MAGIC or kind not in (_EXACT, _BYTES) or size != len(rest):
+        return None
+    if (start != _start_of_machine() or not start) and zlib.crc32(rest.data) != checksum:
+        return None
+    places_at = 8 * count
+    places = rest[places_at : places_at + 4 * count].view(np.uint32)
+    if kind == _EXACT:
+        return KeyIndex(count, exact=rest[:places_at].view(np.int64), places=places)
+    offsets_at = places_at + _padded(4 * count)
+    data_at = offsets_at + 8 * (count + 1)
+    return KeyIndex(
+        count, hashes=rest[:places_at].view(np.uint64), places=places,
+        offsets=rest[offsets_at:data_at].view(np.int64), data=rest[data_at : data_at + bytes_],
+    )  # fmt: skip
+
+
+@dataclass
+class IndexCache:
+    """Indexes of data files on this machine, about ``most`` bytes at the most; the least used ones go first.
+
+    Many processes may share the folder: each file is whole, and one that is removed while it is mapped stays readable.
+    Those of small data files are kept in memory alone: to make them again takes no longer than to read them.
+    """
+
+    folder: Path
+    most: int
+    _open: dict[str, KeyIndex] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def get(self, table: str, file: str, key: Sequence[str], keys: Callable[[], Iterable[Keys]]) -> KeyIndex:
+        """The index of a data file; made if it is not there.
+
+        :param table: the table's path.
+        :param file: the data file's path in its log.
+        :param key: the key's columns.
+        :param keys: the keys of the file's rows, in their order, part by part.
+        """
+        mark = self.mark(table, file, key)
+        with self._lock:
+            known = self._open.get(mark)
+        if known is not None:
+            return known
+        path = self._path(mark)
+        found = read_index(path)
+        if found is None:
+            found = self._make(path, list(keys()))
+        else:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        with self._lock:
+            self._open[mark] = found
+        return found
+
+    def forget(self, table: str, file: str, key: Sequence[str]) -> None:
+        """A data file is no longer part of its table."""
+        mark = self.mark(table, file, key)
+        with self._lock:
+            known = self._open.pop(mark, None)
+        if known is None or known.rows >= _ON_DISK_ROWS:
+            self._path(mark).unlink(missing_ok=True)
+
+    def _path(self, mark: str) -> Path:
+        return self.folder / mark[:2] / f"{mark}.keys"
+
+    def _make(self, path: Path, parts: list[Keys]) -> KeyIndex:
+        found = None
+        if sum(part.count for part in parts) >= _ON_DISK_ROWS:
+            with contextlib.suppress(OSError):  # the disk is full, or not ours: this one stays in memory
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_index(path, parts)
+                found = read_index(path)
+                self._trim(path)
+        return found if found is not None else build_index(_joined(parts))
+
+    def _trim(self, kept: Path) -> None:
+        """Remove the least used files until the rest fits; that one stays."""
+        files = []
+        for path in self.folder.glob("*/*.keys"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                files.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files):
+            if total <= self.most:
+                break
+            if path != kept:
+                path.unlink(missing_ok=True)
+                total -= size
+                with self._lock:
+                    self._open.pop(path.name.removesuffix(".keys"), None)
+
+    @staticmethod
+    def mark(table: str, file: str, key: Sequence[str]) -> str:
+        """The name of a file's index."""
+        return hashlib.sha256("\0".join([table, file, *key]).encode()).hexdigest()[:40]
+
+
+def _joined(parts: Sequence[Keys]) -> Keys:
+    if len(parts) == 1:
+        return parts[0]
+    count = sum(part.count for part in parts)
+    if all(part.is_exact for part in parts):
+        return Keys(count, exact=np.concatenate([np.empty(0, np.int64), *(part.exact for part in parts)]))
+    offsets = [np.zeros(1, np.int64)]
+    at = 0
+    for part in parts:
+        offsets.append(part.offsets[1:] + at)
+        at += len(part.data)
+    return Keys(
+        count,
+        hashes=np.concatenate([part.hashes for part in parts]),
+        data=np.concatenate([part.data for part in parts]),
+        offsets=np.concatenate(offsets),
+    )

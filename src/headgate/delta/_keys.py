@@ -1,0 +1,251 @@
+"""Keys in a form that is equal exactly where Spark calls keys equal.
+
+| a column's Arrow type | equal where |
+|---|---|
+| integers, dates, timestamps (µs) | the numbers are |
+| decimals | the values are, at the column's scale |
+| floats | the values are; 0.0 is −0.0, and all NaN are one |
+| strings, binaries | the bytes are: no collation, no padding |
+| booleans | the values are |
+
+A key of one column whose values fit 64 bits in order (all integers, decimals of at most 18 digits, decimal(20,0) as
+which BIGINT UNSIGNED comes, dates, timestamps) is *exact*: an int64 that sorts as the values do. Every other key is a
+string of bytes, and a 64-bit hash of it by which candidates are found; the bytes decide.
+
+| the bytes of a key, column by column in the key's order | |
+|---|---|
+| fixed width | integers, dates, times and floats 8 bytes, decimals 16, booleans 1; little-endian |
+| strings, binaries | length (4 bytes, little-endian), then the value |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from headgate._memory import copy, u8, u64
+from headgate.errors import DecodeError
+
+__all__ = ["Keys", "exact_number", "is_exact", "keys_of"]
+
+_UNSIGNED_DIGITS: Final = 20
+_LONG_DIGITS: Final = 18
+"""Decimals of so many digits fit an int64."""
+_SIGN: Final = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of some rows.
+
+    Either ``exact`` (int64[n]), or ``hashes`` (uint64[n]) with the bytes of key i at ``data[offsets[i]:offsets[i+1]]``
+    (uint8, int64[n+1]).
+    """
+
+    count: int
+    exact: Any = None
+    hashes: Any = None
+    data: Any = None
+    offsets: Any = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the keys are numbers."""
+        return self.exact is not None
+
+    @cached_property
+    def order(self) -> Any:
+        """int64[n]: the keys' numbers in the order of :attr:`ascending`."""
+        return np.argsort(self.exact if self.is_exact else self.hashes, kind="stable")
+
+    @cached_property
+    def ascending(self) -> Any:
+        """The exact keys, or the hashes, in order."""
+        return (self.exact if self.is_exact else self.hashes)[self.order]
+
+
+def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
+    """The keys that these columns make, row by row.
+
+    :param columns: of equal length, without nulls.
+    :raises DecodeError: a null, or a type that no key has.
+    """
+    arrays = [_whole(column) for column in columns]
+    if any(array.null_count for array in arrays):
+        raise DecodeError("a key column holds NULL")
+    count = len(arrays[0])
+    if len(arrays) == 1:
+        exact = _exact(arrays[0])
+        if exact is not None:
+            return Keys(count, exact=exact)
+    return _bytes(arrays, count)
+
+
+def is_exact(kind: pa.DataType) -> bool:
+    """Whether a key of one column of this type is exact."""
+    if pa.types.is_decimal128(kind):
+        return bool(kind.precision <= _LONG_DIGITS or (kind.precision == _UNSIGNED_DIGITS and kind.scale == 0))
+    return any(fits(kind) for fits in (pa.types.is_signed_integer, pa.types.is_date32, pa.types.is_timestamp))
+
+
+def exact_number(value: int, kind: pa.DataType) -> int:
+    """The int64 of one value of an exact type.
+
+    :param value: the integer; of a decimal the unscaled one, of a date days, of a timestamp µs.
+    """
+    unsigned = pa.types.is_decimal128(kind) and kind.precision == _UNSIGNED_DIGITS
+    return value - (1 << 63) if unsigned else value
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        if isinstance(column, pa.ChunkedArray):  # no rows, or more bytes than one array can address
+            column = pa.concat_arrays([chunk.cast(_large(chunk.type)) for chunk in column.chunks])
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary(kind) else kind
+
+
+def _exact(array: pa.Array) -> Any:
+    """int64[n], or None."""
+    kind = array.type
+    if not is_exact(kind):
+        return None
+    if not pa.types.is_decimal128(kind):
+        return _number(array)
+    words = _words(array)
+    if kind.precision <= _LONG_DIGITS:
+        return np.ascontiguousarray(words[:, 0]).view(np.int64)
+    if words[:, 1].any():
+        raise DecodeError("a decimal(20,0) key below 0 or above 2^64 - 1")
+    return (words[:, 0] ^ _SIGN).view(np.int64)
+
+
+def _words(array: pa.Array) -> Any:
+    """uint64[n, 2]: the low and the high half of decimals."""
+    if not len(array):
+        return np.empty((0, 2), np.uint64)
+    return np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 2)[array.offset : array.offset + len(array)]
+
+
+def _number(array: pa.Array) -> Any:
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    elif pa.types.is_date32(kind):
+        array = array.cast(pa.int32())
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+
+
+def _fixed(array: pa.Array) -> Any:
+    """uint8[n, width]: a column of fixed width; None: it is none."""
+    kind, count = array.type, len(array)
+    if pa.types.is_decimal128(kind):
+        return np.ascontiguousarray(_words(array)).view(np.uint8).reshape(count, 16)
+    if pa.types.is_boolean(kind):
+        return array.cast(pa.uint8()).to_numpy(zero_copy_only=False).reshape(count, 1)
+    if pa.types.is_floating(kind):
+        values = np.asarray(array.cast(pa.float64()).to_numpy(zero_copy_only=False)) + 0.0
+        values = np.where(np.isnan(values), np.nan, values)
+        return np.ascontiguousarray(values).view(np.uint8).reshape(count, 8)
+    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return np.ascontiguousarray(_number(array)).view(np.uint8).reshape(count, 8)
+    return None
+
+
+def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
+    """Keys as bytes, column by column."""
+    fixed = [_fixed(array) for array in arrays]
+    texts = [_text(array) if part is None else None for array, part in zip(arrays, fixed, strict=True)]
+    sizes = np.zeros(count, np.int64)
+    for part, text in zip(fixed, texts, strict=True):
+        sizes += part.shape[1] if part is not None else 4 + np.diff(text[0])  # type: ignore[index]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    at = offsets[:-1].copy()
+    for part, text in zip(fixed, texts, strict=True):
+        if part is not None:
+            _put_fixed(data, at, np.ascontiguousarray(part))
+        else:
+            starts, values = text  # type: ignore[misc]
+            _put_texts(data, at, starts, values)
+    hashes = np.empty(count, np.uint64)
+    _hash(data, offsets, hashes)
+    return Keys(count, hashes=hashes, data=data, offsets=offsets)
+
+
+def _text(array: pa.Array) -> tuple[Any, Any]:
+    """``(int64[n+1] offsets, uint8 values)`` of strings or binaries."""
+    kind = array.type
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or _is_large(kind)):
+        raise DecodeError(f"a key column of type {kind}")
+    array = array.cast(pa.large_binary()) if not pa.types.is_large_binary(kind) else array
+    _, offsets, values = array.buffers()
+    starts = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1] if offsets else np.zeros(1)
+    found = np.frombuffer(values, np.uint8) if values is not None and values.size else np.empty(0, np.uint8)
+    return starts.astype(np.int64, copy=False), found
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+@njit(cache=True, nogil=True)
+def _put_fixed(data: Any, at: Any, part: Any) -> None:
+    for i in range(part.shape[0]):
+        for j in range(part.shape[1]):
+            data[at[i] + j] = part[i, j]
+        at[i] += part.shape[1]
+
+
+@njit(cache=True, nogil=True)
+def _put_texts(data: Any, at: Any, starts: Any, values: Any) -> None:
+    """Values after their lengths. The caller has made room; ``starts`` are Arrow's, so they lie inside ``values``."""
+    for i in range(len(at)):
+        start = starts[i]
+        size = starts[i + 1] - start
+        to = at[i]
+        for j in range(4):
+            data[to + j] = (size >> (8 * j)) & 255
+        copy(data, to + 4, values, start, size)
+        at[i] = to + 4 + size
+
+
+@njit(cache=True, nogil=True)
+def _hash(data: Any, offsets: Any, hashes: Any) -> None:
+    """A 64-bit hash of each key: words are mixed in by multiplying (the constants of SplitMix64)."""
+    for i in range(len(hashes)):
+        start, end = offsets[i], offsets[i + 1]
+        value = np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15)
+        at = start
+        while at + 8 <= end:
+            value = _mixed(value ^ u64(data, at))
+            at += 8
+        rest = np.uint64(0)
+        shift = np.uint64(0)
+        while at < end:
+            rest |= np.uint64(u8(data, at)) << shift
+            shift += np.uint64(8)
+            at += 1
+        hashes[i] = _mixed(value ^ rest)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _mixed(value: Any) -> Any:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,248 @@
+"""A table's log, replayed here: what a version asks of writers, and its data files with statistics and vectors.
+
+The log is a commit a version (``_delta_log/<20 digits>.json``, one action a line), and from time to time a checkpoint,
+which holds the actions of all versions up to its own (Delta Transaction Log Protocol). A replay takes a commit's
+removes before its adds: a file whose vector changes is removed and added in one commit.
+
+What is replayed stays in memory, so a newer version costs the commits since. Nothing is remembered that the log does
+not say: who starts anew comes to the same state. If somebody puts another table in the folder, the newest commit that
+is known is another file then, and the log is replayed anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from headgate.delta._statistics import Statistics
+from headgate.errors import TargetError
+
+__all__ = ["DataFile", "Snapshot", "TableLog", "commit_path", "log_folder"]
+
+_DIGITS: Final = 20
+_MAPS: Final = frozenset({"configuration", "options", "partitionValues", "tags"})
+_OF_CHECKPOINTS: Final = frozenset({"stats_parsed", "partitionValues_parsed"})
+"""What checkpoints say twice, in a form of their own."""
+_KINDS: Final = ("metaData", "protocol", "txn")
+
+
+def log_folder(folder: str) -> Path:
+    """Where the log of the table in ``folder`` is."""
+    return Path(folder, "_delta_log")
+
+
+def commit_path(folder: str, version: int) -> Path:
+    """The file of a commit."""
+    return log_folder(folder) / f"{version:0{_DIGITS}d}.json"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file of a version, with the vector that it has there. ``action`` is its ``add``, as the log has it."""
+
+    action: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Its path as the log has it: percent-encoded."""
+        return str(self.action["path"])
+
+    @property
+    def name(self) -> str:
+        """Its name in the table's folder."""
+        return unquote(self.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.action["size"])
+
+    @property
+    def vector(self) -> Mapping[str, Any] | None:
+        """Its deletion vector's descriptor."""
+        found: Mapping[str, Any] | None = self.action.get("deletionVector")
+        return found
+
+    @property
+    def deleted(self) -> int:
+        """How many of its rows do not count."""
+        return 0 if self.vector is None else int(self.vector["cardinality"])
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """What the log says of its rows, deleted ones included."""
+        return Statistics.parse(self.action.get("stats"))
+
+    def removal(self, now_ms: int, *, data_change: bool) -> dict[str, Any]:
+        """The action by which it, with its vector, is no longer part of the table.
+
+        :param data_change: whether rows go with it.
+        """
+        remove: dict[str, Any] = {
+            "path": self.path,
+            "deletionTimestamp": now_ms,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": self.action.get("partitionValues") or {},
+            "size": self.action["size"],
+        }
+        if self.vector is not None:
+            remove["deletionVector"] = dict(self.vector)
+        return {"remove": remove}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version; −1: there is none."""
+
+    version: int = -1
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    """Application → the newest version of its transaction marker."""
+    files: Mapping[str, DataFile] = field(default_factory=dict)
+    """By path; empty if the log is followed without them."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        found: Mapping[str, str] = self.metadata.get("configuration") or {}
+        return found
+
+    @property
+    def schema_json(self) -> str:
+        """Its columns, as JSON in the form of Spark's types."""
+        return str(self.metadata.get("schemaString") or "")
+
+    @property
+    def features(self) -> frozenset[str] | None:
+        """The table features that it asks of readers and writers; None: of a protocol that does not name them all.
+
+        Writers below 3 have to keep to ``appendOnly`` and ``invariants`` without being asked for them by name.
+        """
+        writer, reader = (int(self.protocol.get(name) or 0) for name in ("minWriterVersion", "minReaderVersion"))
+        if reader == 1 and writer <= 2:
+            return frozenset({"appendOnly", "invariants"})
+        if writer != 7 or reader not in (1, 3):
+            return None
+        return frozenset([*(self.protocol.get("readerFeatures") or ()), *(self.protocol.get("writerFeatures") or ())])
+
+    def after(self, version: int, actions: Iterable[Mapping[str, Any]], *, files: bool) -> Snapshot:
+        """The version that these actions make."""
+        done = list(actions)
+        found: dict[str, Any] = {}
+        transactions: dict[str, int] = {}
+        for action in done:
+            if "txn" in action:
+                transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
+            elif "metaData" in action:
+                found["metadata"] = action["metaData"]
+            elif "protocol" in action:
+                found["protocol"] = action["protocol"]
+        if transactions:
+            found["transactions"] = {**self.transactions, **transactions}
+        if files:
+            gone = {str(action["remove"]["path"]) for action in done if "remove" in action}
+            kept = {path: file for path, file in self.files.items() if path not in gone}
+            added = [DataFile(action["add"]) for action in done if "add" in action]
+            found["files"] = {**kept, **{file.path: file for file in added}}
+        return replace(self, version=version, **found)
+
+
+class TableLog:
+    """Follows the log of the table in ``folder``. May be used by several threads.
+
+    :param files: whether the data files are followed, too.
+    """
+
+    def __init__(self, folder: str, *, files: bool = True) -> None:
+        self.folder = folder
+        self._with_files = files
+        self._lock = Lock()
+        self._snapshot = Snapshot()
+        self._newest: tuple[int, int, int] | None = None
+
+    def refresh(self) -> Snapshot:
+        """The newest version.
+
+        :raises TargetError: the log is damaged.
+        """
+        with self._lock:
+            if self._snapshot.version < 0 or _identity(self.folder, self._snapshot.version) != self._newest:
+                self._snapshot = self._load()
+            while (actions := self._commit(self._snapshot.version + 1)) is not None:
+                self._snapshot = self._after(self._snapshot, self._snapshot.version + 1, actions)
+            self._newest = _identity(self.folder, self._snapshot.version)
+            return self._snapshot
+
+    def _after(self, snapshot: Snapshot, version: int, actions: Iterable[Mapping[str, Any]]) -> Snapshot:
+        return snapshot.after(version, actions, files=self._with_files)
+
+    def _commit(self, version: int) -> list[dict[str, Any]] | None:
+        path = commit_path(self.folder, version)
+        try:
+            return [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise TargetError(f"{path} is damaged") from None
+
+    def _load(self) -> Snapshot:
+        """From the newest checkpoint of the classic kinds, if there is one."""
+        found: dict[int, list[Path]] = {}
+        for path in log_folder(self.folder).glob("*.checkpoint*.parquet"):
+            number = path.name.partition(".")[0]
+            if number.isdigit():
+                found.setdefault(int(number), []).append(path)
+        whole = [version for version, paths in found.items() if _is_whole(paths)]
+        if not whole:
+            return Snapshot()
+        newest = max(whole)
+        kinds = (*_KINDS, "add") if self._with_files else _KINDS
+        actions = [action for path in sorted(found[newest]) for action in _read_checkpoint(path, kinds)]
+        return self._after(Snapshot(), newest, actions)
+
+
+def _identity(folder: str, version: int) -> tuple[int, int, int] | None:
+    """Tells the file of a commit from another one of that version; None: it is gone."""
+    try:
+        status = commit_path(folder, version).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _is_whole(paths: list[Path]) -> bool:
+    """Whether these are all the files of a checkpoint: a single one, or ``<i>.<n>`` for i from 1 to n."""
+    names = [path.name.split(".") for path in paths]
+    if any(len(name) == 3 for name in names):
+        paths[:] = [path for path, name in zip(paths, names, strict=True) if len(name) == 3]
+        return True
+    numbered = all(len(name) == 5 and name[2].isdigit() and name[3].isdigit() for name in names)
+    return numbered and len(paths) == int(names[0][3])
+
+
+def _read_checkpoint(path: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    with pq.ParquetFile(path) as file:
+        there = [kind for kind in kinds if kind in file.schema_arrow.names]
+        table = file.read(columns=there)
+    return [{kind: _plain(value)} for kind in there for value in table[kind].drop_null().to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    """A value of a checkpoint in the form that commits have: maps as objects, without what is null."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: dict(one) if name in _MAPS else _plain(one)
+        for name, one in value.items()
+        if one is not None and name not in _OF_CHECKPOINTS
+    }

@@ -1,0 +1,173 @@
+"""Deletion vectors: which rows of a data file no longer count.
+
+A vector names positions, counted from 0 in the order in which the rows stand in the Parquet file. Where it is kept, by
+its descriptor's ``storageType`` (Delta Transaction Log Protocol, "Deletion Vectors"):
+
+| type | ``pathOrInlineDv`` | where |
+|---|---|---|
+| ``u`` | a prefix, then a UUID in Z85 (20 characters) | ``<prefix>/deletion_vector_<uuid>.bin``, at ``offset`` |
+| ``i`` | Z85 of the data | in the log itself |
+| ``p`` | absolute path | that file, at ``offset``; not read here |
+
+| a ``.bin`` file | bytes |
+|---|---|
+| version, 1 | 1 |
+| for each vector, at its ``offset``: the data's length | 4, big-endian |
+| the data | ``sizeInBytes`` |
+| their CRC-32 | 4, big-endian |
+
+The data are a magic number (little-endian) and a 64-bit roaring bitmap in its portable form: the number of 32-bit
+bitmaps (8 bytes), and for each its high half (4 bytes, little-endian) and the bitmap ("Roaring Bitmap Format
+Specification"). Our files have fewer than 2³² rows, so the high half is 0, and that of a file with more is refused.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from pyroaring import BitMap
+
+from headgate.errors import DecodeError
+
+__all__ = ["Descriptor", "Positions", "VectorFile", "positions_of", "read_vector", "rows_of"]
+
+Positions: TypeAlias = "BitMap"
+Descriptor: TypeAlias = Mapping[str, Any]
+"""A vector's descriptor, as the log has it."""
+
+_MAGIC: Final = 1681511377
+_HEAD: Final = struct.Struct("<iQ")
+_KEY: Final = struct.Struct("<I")
+_FILE_VERSION: Final = b"\x01"
+_UUID_DIGITS: Final = 20
+_INLINE_BYTES: Final = 256
+"""Vectors up to this size stand in the log: a small file costs more to write, to read and to remove."""
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+"""The digits of Z85 (ZeroMQ RFC 32), and those of Python's ``base64.b85encode``: the same code with other letters."""
+_TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
+
+
+def positions_of(rows: Any) -> Positions:
+    """A set of positions out of an array of integers from 0 to 2³²−1, in any order."""
+    values = array.array("I")
+    values.frombytes(np.ascontiguousarray(rows, np.uint32).tobytes())
+    return BitMap(values)
+
+
+def rows_of(positions: Positions) -> Any:
+    """int64[n]: the positions, ascending."""
+    return np.frombuffer(positions.to_array(), np.uint32).astype(np.int64)
+
+
+def encode(positions: Positions) -> bytes:
+    """The data of a vector."""
+    if not positions:
+        return _HEAD.pack(_MAGIC, 0)
+    positions.run_optimize()
+    return _HEAD.pack(_MAGIC, 1) + _KEY.pack(0) + bytes(positions.serialize())
+
+
+def decode(data: bytes, where: str) -> Positions:
+    """The positions.
+
+    :param where: for errors: the table's path.
+    :raises DecodeError: no vector, or one of a file with 2³² rows or more.
+    """
+    if len(data) < _HEAD.size:
+        raise DecodeError(f"{where}: a deletion vector of {len(data)} bytes")
+    magic, count = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise DecodeError(f"{where}: a deletion vector in another format (magic {magic})")
+    if count == 0:
+        return BitMap()
+    start = _HEAD.size + _KEY.size
+    if count > 1 or len(data) < start or _KEY.unpack_from(data, _HEAD.size)[0]:
+        raise DecodeError(f"{where}: a deletion vector of a file with more than 4,294,967,295 rows")
+    try:
+        return BitMap.deserialize(data[start:])
+    except ValueError:
+        raise DecodeError(f"{where}: a deletion vector whose bitmap is damaged") from None
+
+
+def read_vector(folder: str, descriptor: Descriptor) -> Positions:
+    """The vector that a descriptor in the log of the table in ``folder`` names.
+
+    :raises DecodeError: it is damaged, or does not hold as many positions as the log says.
+    :raises FileNotFoundError: its file is gone.
+    """
+    found = decode(_data(folder, descriptor), folder)
+    if len(found) != int(descriptor["cardinality"]):
+        raise DecodeError(
+            f"{folder}: a deletion vector with {len(found)} positions, {descriptor['cardinality']} by the log"
+        )
+    return found
+
+
+def _data(folder: str, descriptor: Descriptor) -> bytes:
+    kind, text, size = descriptor["storageType"], str(descriptor["pathOrInlineDv"]), int(descriptor["sizeInBytes"])
+    if kind == "i":
+        return _unpack(text)[:size]
+    if kind != "u":
+        raise DecodeError(f"{folder}: a deletion vector of storage type {kind!r}")
+    name = _name(text)
+    offset = int(descriptor.get("offset") or 0)
+    with Path(folder, name).open("rb") as source:
+        source.seek(offset)
+        data = source.read(size + 8)
+    if len(data) != size + 8 or int.from_bytes(data[:4], "big") != size:
+        raise DecodeError(f"{folder}/{name}: no deletion vector of {size} bytes at {offset}")
+    if zlib.crc32(data[4:-4]) != int.from_bytes(data[-4:], "big"):
+        raise DecodeError(f"{folder}/{name}: a deletion vector with a wrong checksum")
+    return data[4:-4]
+
+
+def _name(text: str) -> str:
+    """The file of a descriptor of type ``u``, from the table's folder."""
+    prefix = text[:-_UUID_DIGITS]
+    name = f"deletion_vector_{uuid.UUID(bytes=_unpack(text[-_UUID_DIGITS:]))}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
+class VectorFile:
+    """Vectors of one commit, which lie in one file, or in the log if they are small."""
+
+    def __init__(self) -> None:
+        self._uuid = uuid.uuid4()
+        self._data = bytearray(_FILE_VERSION)
+
+    def add(self, positions: Positions) -> dict[str, Any]:
+        """Take in a vector; its descriptor."""
+        data = encode(positions)
+        descriptor: dict[str, Any] = {"sizeInBytes": len(data), "cardinality": len(positions)}
+        if len(data) <= _INLINE_BYTES:
+            return {"storageType": "i", "pathOrInlineDv": _pack(data), **descriptor}
+        offset = len(self._data)
+        self._data += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
+        return {"storageType": "u", "pathOrInlineDv": _pack(self._uuid.bytes), "offset": offset, **descriptor}
+
+    def write(self, folder: str) -> None:
+        """Write the file, if a vector needs it."""
+        if len(self._data) > len(_FILE_VERSION):
+            with Path(folder, f"deletion_vector_{self._uuid}.bin").open("xb") as out:
+                out.write(self._data)
+
+
+def _pack(data: bytes) -> str:
+    """Z85, padded with zero bytes to a multiple of 4."""
+    return base64.b85encode(data + bytes(-len(data) % 4)).translate(_TO_Z85).decode()
+
+
+def _unpack(text: str) -> bytes:
+    try:
+        return base64.b85decode(text.encode().translate(_FROM_Z85))
+    except ValueError:
+        raise DecodeError(f"no Z85: {text[:40]!r}") from None

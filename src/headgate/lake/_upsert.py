@@ -1,0 +1,199 @@
+"""Upserts into a keyed table without a MERGE: rows are found by index, taken out by deletion vectors, and written anew.
+
+A MERGE joins: it reads the table's files, plans, shuffles and compiles, which takes seconds however few rows change.
+Here the driver looks up where the keys are (``headgate.delta``), and one commit takes those rows out and adds a file
+with the new ones.
+
+**What it does is what the MERGE does**, row by row: a row goes, or gives way to the new one, if its ``_seq`` is below
+the change's; if it is not, the change is left out; a change of a key that has no row is inserted, unless it deletes. So
+one may be repeated by the other.
+
+**Nothing comes between** the look-up and the commit: the commit makes the version after the one that was looked at. If
+another program has made that one, the keys are looked up again.
+
+**Only plain tables**, as in ``_append``, and those that have deletion vectors.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.delta import (
+    Found,
+    IndexCache,
+    KeyedTable,
+    Sequences,
+    Snapshot,
+    TableLog,
+    commit,
+    keys_of,
+    write_files,
+)
+from headgate.errors import CommitConflictError
+from headgate.lake._append import Begun, fit, look
+from headgate.lake._folds import Folds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headgate.lake._delta import DeltaPath
+
+__all__ = ["Upserts"]
+
+log = logging.getLogger("headgate")
+
+_TRIES: Final = 4
+_INDEX_BYTES: Final = 4 << 30
+
+
+@dataclass
+class _Known:
+    """What is known of one table from batch to batch."""
+
+    log: TableLog
+    table: KeyedTable
+
+
+class Upserts:
+    """Upserts into the tables of one lake; different tables may be written at the same time.
+
+    :param cache: the folder for key indexes; by default one of the user's caches.
+    """
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self._indexes = IndexCache(cache or _cache_folder(), _INDEX_BYTES)
+        self._folds = Folds()
+        self._tables: dict[str, _Known] = {}
+        self._told: dict[str, str] = {}
+        self._lock = Lock()
+
+    def apply(
+        self, delta: DeltaPath, changes: Callable[[], pa.Table], ddl: str, columns: Sequence[str], key: Sequence[str]
+    ) -> int | None:
+        """Apply changes to a table; how many commits that took (0: it has them already), None: a MERGE has to do it.
+
+        :param changes: gives the last image of each key: ``_op`` (``b`` and ``d`` delete), ``_seq`` and ``columns``.
+        :param ddl: its columns, as Spark DDL.
+        :param columns: those that the table gets; other columns of the table become null.
+        :raises CommitConflictError: other programs changed the table, again and again.
+        """
+        begun = self._begin(delta, ddl, columns)
+        if begun is None:
+            return None
+        known = self._known(delta.path, key, begun.schema)
+        folded = self._folds.finish(delta.path, known.log.refresh(), key)
+        rows = changes()
+        for attempt in range(_TRIES):
+            begun = self._begin(delta, ddl, columns)
+            if begun is None:
+                return None
+            try:
+                written = self._upsert(known, begun, rows, columns)
+            except CommitConflictError:
+                if attempt == _TRIES - 1:
+                    raise
+            else:
+                self._folds.begin(delta.path, known.log.refresh(), begun.schema, begun.codec, key)
+                return folded + written
+        return None
+
+    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
+        """Delete the rows whose ``_seq`` is below ``bound``; how many commits that took, None: a DELETE has to do it.
+
+        :raises CommitConflictError: other programs changed the table, again and again.
+        """
+        for attempt in range(_TRIES):
+            begun = self._begin(delta, "_seq struct<epoch: bigint>", ())
+            if begun is None:
+                return None
+            known = self._known(delta.path, key, begun.schema)
+            try:
+                table = self._at(known, begun)
+                found = known.table.older(table, bound)
+                self._commit(known, table, found, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
+            except CommitConflictError:
+                if attempt == _TRIES - 1:
+                    raise
+            else:
+                return int(bool(found.removed))
+        return None
+
+    def _begin(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
+        """As for an append; None also for tables without deletion vectors."""
+        found = look(delta, ddl, columns)
+        if isinstance(found, Begun):
+            if found.snapshot.properties.get("delta.enableDeletionVectors", "").lower() == "true":
+                return found
+            found = "the table has no deletion vectors (delta.enableDeletionVectors)"
+        with self._lock:
+            told = self._told.get(delta.path) == found
+            self._told[delta.path] = found
+        if not told:
+            log.info("%s is written by MERGE, which takes seconds a batch: %s", delta.path, found)
+        return None
+
+    def _upsert(self, known: _Known, begun: Begun, rows: pa.Table, columns: Sequence[str]) -> bool:
+        """Whether there was something to commit.
+
+        :raises CommitConflictError: another program's commit came before.
+        """
+        table, key = self._at(known, begun), known.table.key
+        sequences = Sequences.of(rows["_seq"])
+        found = known.table.find(table, keys_of([rows[name] for name in key]), sequences)
+        deletes = np.asarray(pc.is_in(rows["_op"], pa.array(["b", "d"])).combine_chunks())
+        new = rows.filter(pa.array(~deletes & ~found.spared)).combine_chunks()
+        given = frozenset(columns)
+        batches = (fit(batch, begun.schema, given) for batch in new.to_batches())
+        added = list(write_files(batches, known.log.folder, begun.schema, begun.codec, always=(*key, "_seq")))
+        about = {"outputMode": "Update", "epochId": str(sequences.least_epoch)}
+        try:
+            self._commit(known, table, found, added, "STREAMING UPDATE", about)
+        except CommitConflictError:
+            for action in added:
+                Path(known.log.folder, json.loads(action)["add"]["path"]).unlink(missing_ok=True)
+            raise
+        return bool(found.removed or added)
+
+    def _at(self, known: _Known, begun: Begun) -> Snapshot:
+        """The table with its files, at the version that was looked at.
+
+        :raises CommitConflictError: there is a newer one.
+        """
+        table = known.log.refresh()
+        if table.version != begun.version:
+            raise CommitConflictError(f"{known.log.folder}: another program committed version {table.version}")
+        return table
+
+    def _commit(
+        self, known: _Known, table: Snapshot, found: Found, added: Sequence[str], operation: str, about: dict[str, str]
+    ) -> None:
+        """Commit new files and what they take the place of, if there is anything."""
+        if not found.removed and not added:
+            return
+        commit(known.log.folder, table, [*added, *known.table.actions(table, found)], operation, about, blind=False)
+        self._folds.emptied(known.log.folder, [path for path, left in found.removed.items() if left is None])
+
+    def _known(self, path: str, key: Sequence[str], schema: pa.Schema) -> _Known:
+        types = [schema.field(name).type for name in key]
+        with self._lock:
+            known = self._tables.get(path)
+            if known is None or known.table.key != tuple(key) or known.table.types != tuple(types):
+                known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes))
+                self._tables[path] = known
+            return known
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "headgate" / "keys"

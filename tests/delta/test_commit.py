@@ -1,0 +1,107 @@
+"""Commits to a log, beside delta-rs: one writer a version, checkpoints now and then."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headgate.delta import TableLog, commit, write_files
+from headgate.errors import CommitConflictError
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
+
+
+def add(path: str, log: TableLog) -> int:
+    """Append two rows; the version."""
+    read = log.refresh()
+    added = list(write_files(ROWS.to_batches(), path, ROWS.schema, "snappy"))
+    commit(
+        path, read, [*added, {"txn": {"appId": "a", "version": read.version}}], "WRITE", {"mode": "Append"}, blind=True
+    )
+    return read.version + 1
+
+
+def test_delta_rs_reads_and_names_what_was_committed(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    log = TableLog(path)
+    assert add(path, log) == 1
+    table = DeltaTable(path)
+    assert table.to_pyarrow_table().num_rows == 4
+    assert table.transaction_version("a") == log.refresh().transactions["a"] == 0
+    told = table.history(1)[0]
+    assert (told["operation"], told["operationParameters"], told["readVersion"]) == ("WRITE", {"mode": "Append"}, 0)
+
+
+def test_of_many_writers_one_makes_a_version(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    versions = 30
+
+    def work(_number: int) -> list[int]:
+        log, made = TableLog(path), list[int]()
+        while log.refresh().version < versions:
+            with suppress(CommitConflictError):
+                made.append(add(path, log))
+        return made
+
+    with ThreadPoolExecutor(4) as pool:
+        made = sorted(version for found in pool.map(work, range(4)) for version in found)
+    assert made == list(range(1, len(made) + 1)), "each version once"
+    assert versions <= len(made) < versions + 4
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 2 + 2 * len(made)
+    assert not list(Path(path, "_delta_log").glob(".*"))
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_paths: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    log = TableLog(path)
+    read = log.refresh()
+    assert add(path, log) == 1
+    with pytest.raises(CommitConflictError, match="committed version 1"):
+        commit(path, read, [], "WRITE", {}, blind=True)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 4
+    assert not list(Path(path, "_delta_log").glob(".*"))
+
+
+@pytest.mark.parametrize(("asked", "expected"), [({}, [50]), ({"delta.checkpointInterval": "20"}, [20, 40, 60])])
+def test_now_and_then_the_log_gets_a_checkpoint(
+    tmp_path: Path, asked: dict[str, str | None], expected: list[int]
+) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS, configuration=asked)
+    log = TableLog(path)
+    for _ in range(62):
+        add(path, log)
+    folder = Path(path, "_delta_log")
+    assert sorted(int(file.name[:20]) for file in folder.glob("*.checkpoint.parquet")) == expected
+    assert json.loads((folder / "_last_checkpoint").read_text())["version"] == expected[-1]
+    anew = TableLog(path).refresh()
+    assert (anew.version, len(anew.files)) == (62, 63)
+    for name in ("schema_json", "features", "transactions"):
+        assert getattr(anew, name) == getattr(log.refresh(), name)
+
+
+def test_a_log_that_delta_rs_cannot_read_gets_no_checkpoint_and_its_commit_stands(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS, configuration={"delta.checkpointInterval": "1"})
+    first = Path(path, "_delta_log", f"{0:020d}.json")
+    first.write_text(first.read_text().replace('"minReaderVersion":1', '"minReaderVersion":99'))
+    assert add(path, TableLog(path)) == 1
+    assert "no checkpoint of the log" in caplog.text
+    assert TableLog(path).refresh().version == 1

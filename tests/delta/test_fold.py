@@ -1,0 +1,226 @@
+"""Files folded beside a writer: whatever happens between the preparation and the commit, no row comes, goes or changes.
+
+A table is written as the sinks do it, without Spark; delta-rs reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from headgate.delta import (
+    Found,
+    IndexCache,
+    KeyedTable,
+    Sequences,
+    TableLog,
+    choose_files,
+    commit,
+    keys_of,
+    prepare_fold,
+    write_files,
+)
+from headgate.delta import _fold as fold_module
+from headgate.delta._log import commit_path
+
+SEQ = pa.struct([(name, pa.int64()) for name in ("epoch", "file", "pos", "ordinal")])
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_seq", SEQ)])
+
+
+class Written:
+    """A table, and what it should hold: key → value."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "t")
+        Path(self.path, "_delta_log").mkdir(parents=True)
+        fields = [
+            {"name": "k", "type": "string", "nullable": True, "metadata": {}},
+            {"name": "v", "type": "long", "nullable": True, "metadata": {}},
+        ]
+        part = [{"name": field.name, "type": "long", "nullable": True, "metadata": {}} for field in SEQ]
+        fields.append({"name": "_seq", "type": {"type": "struct", "fields": part}, "nullable": True, "metadata": {}})
+        asked = {key: ["deletionVectors"] for key in ("readerFeatures", "writerFeatures")}
+        actions: list[dict[str, Any]] = [
+            {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **asked}},
+            {
+                "metaData": {
+                    "id": "t", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+                    "schemaString": json.dumps({"type": "struct", "fields": fields}),
+                    "configuration": {"delta.enableDeletionVectors": "true"}, "createdTime": 0,
+                }
+            },
+        ]  # fmt: skip
+        commit_path(self.path, 0).write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        self.log = TableLog(self.path)
+        self.table = KeyedTable(self.path, ("k",), [pa.string()], IndexCache(folder / "keys", 1 << 20))
+        self.epoch = 0
+        self.rows: dict[str, int] = {}
+        self.emptied: set[str] = set()
+
+    def upsert(self, changes: dict[str, int | None]) -> None:
+        """Set keys to values; None deletes."""
+        self.epoch += 1
+        seqs = [{"epoch": self.epoch, "file": 1, "pos": n, "ordinal": 0} for n in range(len(changes))]
+        batch = pa.table(
+            [pa.array(changes), pa.array(changes.values(), pa.int64()), pa.array(seqs, SEQ)], schema=SCHEMA
+        )
+        read = self.log.refresh()
+        found = self.table.find(read, keys_of([batch["k"]]), Sequences.of(batch["_seq"]))
+        new = batch.filter(batch["v"].is_valid()).combine_chunks()
+        added = list(write_files(new.to_batches(), self.path, SCHEMA, "snappy", always=("k", "_seq")))
+        self.finish(read, found, added)
+        for key, value in changes.items():
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+
+    def finish(self, read: Any, found: Found, added: list[str]) -> None:
+        if found.removed or added:
+            actions: list[Any] = [*added, *self.table.actions(read, found)]
+            commit(self.path, read, actions, "STREAMING UPDATE", {}, blind=False)
+            self.emptied |= {path for path, left in found.removed.items() if left is None}
+
+    def clear_before(self, epoch: int) -> None:
+        read = self.log.refresh()
+        self.finish(read, self.table.older(read, (epoch, 0, 0, 0)), [])
+
+    def read(self) -> dict[str, int]:
+        found = pa.table(QueryBuilder().register("t", DeltaTable(self.path)).execute("SELECT k, v FROM t").read_all())
+        assert found.num_rows == len(set(found["k"].to_pylist())), "no key twice"
+        return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+    def fold(self, sources: Any) -> Any:
+        self.emptied.clear()
+        return prepare_fold(self.path, sources, SCHEMA, "snappy", ("k",))
+
+    def commit_fold(self, fold: Any) -> bool:
+        read = self.log.refresh()
+        actions = fold.actions(read, self.emptied)
+        if actions:
+            commit(self.path, read, actions, "OPTIMIZE", {}, blind=False)
+        return bool(actions)
+
+
+CHANGES = st.dictionaries(st.sampled_from("abcdefghij"), st.one_of(st.none(), st.integers(0, 99)), min_size=1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(CHANGES, min_size=2, max_size=6), st.lists(CHANGES, max_size=5), st.integers(1, 6))
+def test_rows_that_change_while_a_fold_is_prepared(
+    before: list[dict[str, int | None]], meanwhile: list[dict[str, int | None]], take: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = Written(Path(folder))
+        for changes in before:
+            table.upsert(changes)
+        sources = [*table.log.refresh().files.values()][:take]
+        assume(sources)
+        fold = table.fold(sources)
+        for changes in meanwhile:
+            table.upsert(changes)
+        files = len(table.log.refresh().files)
+        left = sum(source.path not in table.emptied for source in sources)
+        assert table.commit_fold(fold) == bool(left), "nobody else writes, so no fold is void"
+        read = table.log.refresh()
+        assert table.read() == table.rows
+        assert len(read.files) <= files - left + 1
+        if fold.added is not None:
+            assert (fold.added["path"] in read.files) == Path(table.path, fold.added["path"]).exists()
+        table.upsert({"a": 1, "b": None, "k": 2})
+        assert table.read() == table.rows
+        assert len(table.table.indexes._open) <= len(read.files), "nothing is known of files that are gone"
+
+
+def test_a_fold_keeps_values_order_and_statistics(tmp_path: Path) -> None:
+    table = Written(tmp_path)
+    for key in "cab":
+        table.upsert({key: ord(key)})
+    assert table.commit_fold(table.fold([*table.log.refresh().files.values()]))
+    (file,) = table.log.refresh().files.values()
+    assert file.action["dataChange"] is False
+    assert (file.statistics.rows, file.statistics.least["k"], file.statistics.greatest["k"]) == (3, "a", "c")
+    found = pq.read_table(Path(table.path, file.name))
+    assert found["k"].to_pylist() == ["a", "b", "c"]
+    assert [row["epoch"] for row in found["_seq"].to_pylist()] == [2, 3, 1], "each row keeps its place in the stream"
+
+
+def test_files_that_another_program_took_out_make_a_fold_void(tmp_path: Path) -> None:
+    table = Written(tmp_path)
+    for key in "abc":
+        table.upsert({key: 1})
+    read = table.log.refresh()
+    fold = table.fold([*read.files.values()])
+    theirs = table.fold([*read.files.values()][:2])
+    assert table.commit_fold(theirs), "stands for an OPTIMIZE of somebody else"
+    assert not table.commit_fold(fold)
+    fold.discard()
+    assert table.read() == table.rows
+    named = {file.name for file in table.log.refresh().files.values()}
+    assert not Path(table.path, fold.added["path"]).exists()
+    assert fold.added["path"] not in named
+
+
+def test_rows_that_somebody_restored_make_a_fold_void(tmp_path: Path) -> None:
+    table = Written(tmp_path)
+    table.upsert({"a": 1, "b": 2, "c": 3})
+    (whole,) = table.log.refresh().files.values()
+    table.upsert({"a": None})
+    read = table.log.refresh()
+    (file,) = read.files.values()
+    fold = table.fold([file])
+    commit(
+        table.path, read, [file.removal(0, data_change=True), {"add": dict(whole.action)}], "RESTORE", {}, blind=False
+    )
+    assert not table.commit_fold(fold)
+    assert table.read() == {"a": 1, "b": 2, "c": 3}
+
+
+def test_what_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_module, "_FILES", 3)
+    table = Written(tmp_path)
+    table.upsert({"a": 1})
+    table.upsert({"b": 1})
+    assert choose_files(table.log.refresh()) == []
+    table.upsert({"c": 1})
+    assert len(choose_files(table.log.refresh())) == 3
+    monkeypatch.setattr(fold_module, "_MOST_ROWS", 2)
+    assert len(choose_files(table.log.refresh())) == 2
+    monkeypatch.setattr(fold_module, "_MOST_ROWS", 1)
+    assert choose_files(table.log.refresh()) == [], "one file alone gains nothing"
+    monkeypatch.setattr(fold_module, "_MOST_ROWS", 100)
+    monkeypatch.setattr(fold_module, "_CLASSES", (1, 1 << 20))
+    monkeypatch.setattr(fold_module, "_FILES", 100)
+    table.upsert(dict.fromkeys("defghij", 1))
+    table.upsert(dict.fromkeys("defg"))
+    (found,) = choose_files(table.log.refresh())
+    assert (found.deleted, found.statistics.rows) == (4, 7), "most of its rows are deleted"
+
+
+def test_rows_below_a_place_in_the_stream_go(tmp_path: Path) -> None:
+    choice = random.Random(5)
+    table = Written(tmp_path)
+    since: dict[str, int] = {}
+    for epoch in range(1, 8):
+        changes: dict[str, int | None] = {choice.choice("abcdefgh"): epoch for _ in range(3)}
+        table.upsert(changes)
+        since |= dict.fromkeys(changes, epoch)
+    table.commit_fold(table.fold([*table.log.refresh().files.values()][:3]))  # a file with rows of several epochs
+    table.clear_before(5)
+    kept = {key: table.rows[key] for key, epoch in since.items() if epoch >= 5}
+    assert table.read() == kept
+    version = table.log.refresh().version
+    table.clear_before(5)
+    assert table.log.refresh().version == version, "there is nothing left to do"
+    table.clear_before(99)
+    assert (table.read(), table.log.refresh().files) == ({}, {})

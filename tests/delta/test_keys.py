@@ -1,0 +1,166 @@
+"""Keys: equal where Spark calls them equal, and found in the index of a data file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.delta import IndexCache, Keys, keys_of
+from headgate.delta import _index as index_module
+from headgate.delta._index import build_index, read_index, write_index
+from headgate.errors import DecodeError
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "long": (pa.int64(), NUMBERS),
+    "int": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "unsigned": (pa.decimal128(20), st.integers(0, 2**64 - 1).map(Decimal)),
+    "decimal": (pa.decimal128(18, 4), st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-4))),
+    "large": (pa.decimal128(38, 2), st.integers(-(10**25), 10**25).map(lambda n: Decimal(n).scaleb(-2))),
+    "day": (pa.date32(), st.dates(date(1, 1, 1), date(9999, 12, 31))),
+    "moment": (pa.timestamp("us"), st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))),
+    "text": (pa.string(), st.text(st.characters(codec="utf-8"), max_size=12)),
+    "bytes": (pa.binary(), st.binary(max_size=12)),
+    "float": (pa.float64(), st.floats()),
+    "bool": (pa.bool_(), st.booleans()),
+}
+
+
+def same(value: Any) -> Any:
+    """What stands for a value in Python's ``==``."""
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def keys(kinds: Sequence[pa.DataType], rows: Sequence[tuple[Any, ...]]) -> Keys:
+    return keys_of([pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)])
+
+
+@given(st.data())
+@pytest.mark.parametrize(
+    "names", [*((name,) for name in COLUMNS), ("int", "text"), ("bytes", "bytes"), ("bool", "day")]
+)
+def test_the_index_finds_the_rows_of_equal_keys_and_no_others(names: tuple[str, ...], data: st.DataObject) -> None:
+    kinds = [COLUMNS[name][0] for name in names]
+    few = st.lists(st.tuples(*(COLUMNS[name][1] for name in names)), max_size=12)
+    stored = data.draw(few)
+    sought = list({tuple(map(same, row)): row for row in data.draw(few) + stored[::2]}.values())
+    asked, found = build_index(keys(kinds, stored)).find(keys(kinds, sought))
+    expected = {
+        (i, j)
+        for i, mine in enumerate(sought)
+        for j, theirs in enumerate(stored)
+        if tuple(map(same, mine)) == tuple(map(same, theirs))
+    }
+    pairs = list(zip(asked.tolist(), found.tolist(), strict=True))
+    assert set(pairs) == expected
+    assert len(pairs) == len(expected)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=50))
+def test_exact_keys_sort_as_their_values(values: list[int]) -> None:
+    whole = keys_of([pa.array(values, pa.int64())])
+    assert whole.ascending.tolist() == sorted(values)
+    unsigned = [Decimal(value % 2**64) for value in values]
+    order = keys_of([pa.array(unsigned, pa.decimal128(20))]).order
+    assert [unsigned[i] for i in order] == sorted(unsigned)
+
+
+def test_keys_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, sought = (keys([pa.string()], [(text,) for text in texts]) for texts in ("abcde", "cx"))
+    for one in (stored, sought):
+        one.hashes[:] = 7
+    asked, found = build_index(stored).find(sought)
+    assert (asked.tolist(), found.tolist()) == ([0], [2])
+
+
+def test_parts_of_many_chunks_and_slices() -> None:
+    column = pa.chunked_array([pa.array(["x", "a", "b"])[1:], pa.array(["c"])])
+    asked, found = build_index(keys_of([column])).find(keys([pa.string()], [("b",), ("x",), ("c",)]))
+    assert sorted(zip(asked.tolist(), found.tolist(), strict=True)) == [(0, 1), (2, 2)]
+
+
+def test_what_is_no_key_is_refused() -> None:
+    with pytest.raises(DecodeError, match="NULL"):
+        keys_of([pa.array([1, None])])
+    with pytest.raises(DecodeError, match="a key column of type"):
+        keys_of([pa.array([[1]])])
+    with pytest.raises(DecodeError, match="another kind"):
+        build_index(keys_of([pa.array([1])])).find(keys_of([pa.array(["1"])]))
+
+
+def refill(number: int) -> Callable[[], list[Keys]]:
+    return lambda: [keys_of([pa.array([f"k{i}" for i in range(number)])])]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_an_index_on_disk_is_the_one_in_memory(tmp_path: Path, kind: pa.DataType) -> None:
+    def part(numbers: Sequence[int]) -> Keys:
+        return keys_of([pa.array([n * 7919 % 10_007 for n in numbers]).cast(kind)])
+
+    write_index(tmp_path / "a", [part(range(4000)), part(range(4000, 9000))])
+    found = read_index(tmp_path / "a")
+    assert found is not None
+    sought = keys_of([pa.array([0, 7919, 10_006, 20_000, 5]).cast(kind)])
+    expected = build_index(part(range(9000))).find(sought)
+    assert [rows.tolist() for rows in found.find(sought)] == [rows.tolist() for rows in expected]
+
+
+def test_a_damaged_index_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_index(tmp_path / "a", refill(100)())
+    whole = (tmp_path / "a").read_bytes()
+    for data in (b"", whole[:20], whole[:-8], b"\0" * len(whole)):
+        (tmp_path / "a").write_bytes(data)
+        assert read_index(tmp_path / "a") is None
+    (tmp_path / "a").write_bytes(whole[:-3] + b"?" + whole[-2:])
+    monkeypatch.setattr(index_module, "_start_of_machine", lambda: 5)  # it was written before the machine failed
+    assert read_index(tmp_path / "a") is None
+    (tmp_path / "a").write_bytes(whole)
+    assert read_index(tmp_path / "a") is not None
+
+
+def test_the_cache_keeps_what_fits_and_loses_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_ON_DISK_ROWS", 10)
+    made: list[str] = []
+
+    def get(cache: IndexCache, file: str, rows: int) -> int:
+        def parts() -> list[Keys]:
+            made.append(file)
+            return refill(rows)()
+
+        found = cache.get("/lake/t", file, ["id"], parts)
+        assert len(found.find(refill(rows)()[0])[0]) == rows
+        return len(list(tmp_path.glob("*/*.keys")))
+
+    cache = IndexCache(tmp_path, 10_000)
+    assert get(cache, "small", 9) == 0
+    assert get(cache, "a", 100) == 1
+    assert get(IndexCache(tmp_path, 10_000), "a", 100) == 1
+    assert made == ["small", "a"], "another process finds it"
+    for number in range(8):
+        assert get(cache, f"more {number}", 100) <= 4
+    assert get(cache, "a", 100) <= 4
+    assert made.count("a") == 2, "it was the least used one"
+    cache.forget("/lake/t", "a", ["id"])
+    cache.forget("/lake/t", "small", ["id"])
+    get(cache, "a", 100)
+    assert made.count("a") == 3
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_index_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "_ON_DISK_ROWS", 10)
+    (tmp_path / "file").write_text("")
+    found = IndexCache(tmp_path / "file", 1000).get("/t", "a", ["id"], refill(50))
+    assert found.rows == 50
+    assert isinstance(found.places, np.ndarray)

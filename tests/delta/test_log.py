@@ -1,0 +1,154 @@
+"""The replay of a table's log, beside delta-rs; which files bounds exclude."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headgate.delta import Snapshot, TableLog
+from headgate.delta._statistics import Statistics, loosened
+from headgate.errors import TargetError
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "part of": pa.array([f"é {n}" for n in ids])})
+
+
+def names(table: Snapshot) -> list[str]:
+    return sorted(Path(file.name).name for file in table.files.values())
+
+
+def told(log: TableLog) -> tuple[int, list[str]]:
+    found = log.refresh()
+    return found.version, names(found)
+
+
+def theirs(path: str) -> list[str]:
+    return sorted(Path(uri).name for uri in DeltaTable(path).file_uris())
+
+
+def test_the_files_are_those_that_delta_rs_names(tmp_path: Path) -> None:
+    path = str(tmp_path / "a table")
+    write_deltalake(path, rows(1, 2))
+    log = TableLog(path)
+    assert told(log) == (0, theirs(path))
+    for number in range(3, 9):
+        write_deltalake(path, rows(number), mode="append")
+    DeltaTable(path).delete("id = 2")
+    assert told(log) == (7, theirs(path))
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).create_checkpoint()
+    write_deltalake(path, rows(9), mode="append")
+    for old in range(8):
+        Path(path, "_delta_log", f"{old:020d}.json").unlink()  # as Delta removes what a checkpoint has
+    assert told(log) == (9, theirs(path))
+    anew = TableLog(path)
+    assert told(anew) == (9, theirs(path))
+    assert all(file.statistics.rows for file in anew.refresh().files.values())
+    assert all(json.dumps(file.action) for file in anew.refresh().files.values()), "as a commit may have it"
+
+
+def test_another_table_in_the_same_folder_is_replayed_anew(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(1))
+    write_deltalake(path, rows(2), mode="append")
+    log, bare = TableLog(path), TableLog(path, files=False)
+    assert (told(log), bare.refresh().files) == ((1, theirs(path)), {})
+    before = bare.refresh().metadata["id"]
+    shutil.rmtree(path)
+    for number in range(5):
+        write_deltalake(path, rows(number), mode="append")
+    assert told(log) == (4, theirs(path))
+    assert bare.refresh().metadata["id"] == log.refresh().metadata["id"] != before
+
+
+@pytest.mark.parametrize(
+    ("protocol", "features"),
+    [
+        ({"minReaderVersion": 1, "minWriterVersion": 2}, {"appendOnly", "invariants"}),
+        ({"minReaderVersion": 1, "minWriterVersion": 4}, None),
+        ({"minReaderVersion": 2, "minWriterVersion": 5}, None),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["domainMetadata"]}, {"domainMetadata"}),
+        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}, {"x"}),
+        ({"minReaderVersion": 3, "minWriterVersion": 8}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_protocol_asks_for(protocol: dict[str, Any], features: set[str] | None) -> None:
+    assert Snapshot(protocol=protocol).features == features
+
+
+def test_a_checkpoint_in_parts_counts_when_it_is_whole(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(1))
+    write_deltalake(path, rows(2), mode="append")
+    DeltaTable(path).create_checkpoint()
+    folder = Path(path, "_delta_log")
+    (whole,) = folder.glob("*.checkpoint.parquet")
+    expected = theirs(path)
+    first, second = (folder / f"{1:020d}.checkpoint.{n:010d}.{2:010d}.parquet" for n in (1, 2))
+    whole.rename(first)
+    log = TableLog(path)
+    assert told(log) == (1, expected), "from the commits"
+    second.write_bytes(first.read_bytes())
+    for commit in folder.glob("*.json"):
+        commit.unlink()
+    anew = TableLog(path)
+    assert told(anew) == (1, expected)
+
+
+def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
+    assert TableLog(str(tmp_path / "none")).refresh().version == -1
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(1))
+    Path(path, "_delta_log", f"{1:020d}.json").write_text("{")
+    with pytest.raises(TargetError, match="is damaged"):
+        TableLog(path).refresh()
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "found"),
+    [
+        (pa.int64(), "-5", "9223372036854775807", (-5, 2**63 - 1)),
+        (
+            pa.decimal128(38, 2),
+            "-1.50",
+            "99999999999999999999.99",
+            (Decimal("-1.50"), Decimal("99999999999999999999.99")),
+        ),
+        (pa.date32(), '"1969-12-31"', '"1970-01-02"', (-1, 1)),
+        (pa.timestamp("us"), '"1970-01-01T00:00:00.001"', '"1970-01-01T00:00:00.002"', (1000, 3000)),
+        (pa.timestamp("us", "UTC"), '"1969-12-31T23:59:59.999Z"', '"1970-01-01T00:00:00.000Z"', (-1000, 1000)),
+        (pa.int64(), '"x"', "5", None),
+        (pa.int64(), "null", "5", None),
+        (pa.int64(), "true", "5", None),
+        (pa.date32(), '"-5"', '"1970-01-02"', None),
+    ],
+)
+def test_bounds_are_those_of_the_values_or_wider(kind: pa.DataType, low: str, high: str, found: object) -> None:
+    text = f'{{"numRecords":3,"minValues":{{"s":{{"a":{low}}}}},"maxValues":{{"s":{{"a":{high}}}}}}}'
+    statistics = Statistics.parse(text)
+    assert statistics.rows == 3
+    assert statistics.bounds(("s", "a"), kind) == found
+    assert statistics.bounds(("s", "b"), kind) is None
+    assert statistics.bounds(("s", "a", "c"), kind) is None
+
+
+def test_statistics_that_nobody_can_read_are_none() -> None:
+    for text in (None, "", "{", "{}"):
+        assert Statistics.parse(text).rows is None
+        assert json.loads(loosened(text, 4)) == {"numRecords": 4, "tightBounds": False}
+
+
+def test_loosened_statistics_keep_their_digits() -> None:
+    text = '{"numRecords":3,"minValues":{"a":12345678901234567890.12},"tightBounds": true}'
+    assert loosened(text, 3) == text.replace('"tightBounds": true', '"tightBounds":false')
+    assert loosened('{"numRecords":3}', 3) == '{"tightBounds":false,"numRecords":3}'
+    assert loosened('{"numRecords":3,"tightBounds":false}', 3) == '{"numRecords":3,"tightBounds":false}'
