@@ -53,7 +53,7 @@ READY_SECONDS = 900.0
 COLUMNS = "customer_id INT, status VARCHAR(16), amount DECIMAL(12,2), note VARCHAR(100), flag TINYINT, mark BIGINT"
 KEYS = {
     "bigint": ("id BIGINT PRIMARY KEY", "id", "id = {0}"),
-    "binary": ("id BINARY(16) PRIMARY KEY", "UNHEX(MD5(id))", "id = UNHEX(MD5({0}))"),
+    "binary": ("id BINARY(16) PRIMARY KEY", "LEFT(UNHEX(SHA2(id, 256)), 16)", "id = LEFT(UNHEX(SHA2({0}, 256)), 16)"),
     "text": (
         "name VARCHAR(40), at DATETIME(6), PRIMARY KEY (name, at)",
         "CONCAT('customer ', id), TIMESTAMPADD(MICROSECOND, id, '2024-01-01')",
