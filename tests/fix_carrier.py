@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 
 from headgate.catalog import AddedColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.sinks import Batch, BatchWriter
 
 SEQ = pa.struct([("epoch", pa.int64()), ("file", pa.int32()), ("pos", pa.int64()), ("ordinal", pa.int64())])
 META = [
@@ -194,3 +197,18 @@ class FakeBatch:
     def _json(self, kind: str, table: str | None, value: dict[str, Any], count: int) -> FakeBatch:
         self.rows.append((table, kind, None, count, json.dumps(value).encode()))
         return self
+
+
+class Crash(Exception):
+    """Stands for a driver that dies."""
+
+
+def crash_before_ledger(writer: BatchWriter, write: Callable[[], object]) -> None:
+    """Write a batch's tables, as a driver that dies before the batch's ledger row."""
+
+    def crash(_: Batch) -> None:
+        raise Crash
+
+    writer.after_tables = crash
+    with pytest.raises(Crash):
+        write()

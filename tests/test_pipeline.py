@@ -340,15 +340,15 @@ def test_a_lake_elsewhere_has_no_lock() -> None:
 
 
 def test_batches_begin_so_often_at_most_and_a_run_that_ends_waits_for_none() -> None:
-    run = _Run.__new__(_Run)
+    run: Any = _Run.__new__(_Run)
     run._ending, written = threading.Event(), list[int]()
-    run._write = lambda _frame, batch: written.append(batch)  # type: ignore[assignment,method-assign]
+    run._write = lambda _frame, batch: written.append(batch)
     run._batch_seconds = 0.2
     begun = time.monotonic()
-    run._batch(None, 1)  # type: ignore[arg-type]
+    run._batch(None, 1)
     assert time.monotonic() - begun >= 0.2
     run._batch_seconds = 600.0
     threading.Timer(0.1, run._ending.set).start()
-    run._batch(None, 2)  # type: ignore[arg-type]
+    run._batch(None, 2)
     assert time.monotonic() - begun < 60
     assert written == [1, 2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
@@ -112,20 +112,30 @@ def test_a_marker_that_is_there_appends_nothing(spark: SparkSession, tmp_path: P
     assert list((tmp_path / "t" / "_delta_log").glob("*3.checkpoint*.parquet"))
 
 
+def before_commit(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> None:
+    """Have something done once, between the writing of an append's files and its commit."""
+    commit = _append._commit
+
+    def overtaken(*args: Any) -> None:
+        monkeypatch.undo()
+        meanwhile()
+        commit(*args)
+
+    monkeypatch.setattr(_append, "_commit", overtaken)
+
+
 def test_who_appends_under_a_marker_while_another_does_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although rows that are only appended never conflict."""
     delta = table_at(spark, tmp_path / "t", "id bigint")
-    marker, commit = Marker("p/t", 7), _append._commit
+    marker = Marker("p/t", 7)
 
-    def meanwhile(*args: Any) -> None:
-        monkeypatch.undo()
+    def meanwhile() -> None:
         append_rows(delta, [(1,)], "id bigint", marker)
         append_rows(delta, [(2,)], "id bigint", Marker("p/another", 7))
-        commit(*args)
 
-    monkeypatch.setattr(_append, "_commit", meanwhile)
+    before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
         append(delta, spark.range(3), same, "id bigint", ["id"], marker)
     assert {row.id for row in delta.read().collect()} == {1, 2}
@@ -135,14 +145,11 @@ def test_of_two_appends_to_one_version_one_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta = table_at(spark, tmp_path / "t", "id bigint")
-    commit = _append._commit
 
-    def meanwhile(*args: Any) -> None:
-        monkeypatch.undo()
+    def meanwhile() -> None:
         append_rows(delta, [(1,)], "id bigint", at=0)
-        commit(*args)
 
-    monkeypatch.setattr(_append, "_commit", meanwhile)
+    before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
         append_rows(delta, [(2,)], "id bigint", at=0)
     with pytest.raises(CommitConflictError, match="after version 0"):
@@ -155,15 +162,12 @@ def test_an_append_goes_on_after_what_others_commit_meanwhile(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta = table_at(spark, tmp_path / "t", "id bigint")
-    commit = _append._commit
 
-    def meanwhile(*args: Any) -> None:
-        monkeypatch.undo()
+    def meanwhile() -> None:
         spark.range(10, 12).write.format("delta").mode("append").save(delta.path)
         append_rows(delta, [(1,)], "id bigint")
-        commit(*args)
 
-    monkeypatch.setattr(_append, "_commit", meanwhile)
+    before_commit(monkeypatch, meanwhile)
     assert append(delta, spark.range(2), same, "id bigint", ["id"], Marker("p/t", 1))
     assert sorted(row.id for row in delta.read().collect()) == [0, 1, 1, 10, 11]
     assert delta.version() == 3
@@ -173,14 +177,11 @@ def test_rows_that_do_not_fit_the_columns_of_meanwhile_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta = table_at(spark, tmp_path / "t", "id bigint")
-    commit = _append._commit
 
-    def meanwhile(*args: Any) -> None:
-        monkeypatch.undo()
+    def meanwhile() -> None:
         delta.add_columns(["`more` string"])
-        commit(*args)
 
-    monkeypatch.setattr(_append, "_commit", meanwhile)
+    before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
         append_rows(delta, [(1,)], "id bigint")
     assert delta.read().count() == 0

@@ -12,18 +12,14 @@ import pytest
 from headgate.catalog import AddedColumn
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, find_row, ledger_notifications, ledger_rows, read_as_of
-from headgate.sinks import Batch, BatchReport, BatchWriter
-from tests.fix_carrier import UUID, FakeBatch, FakeTable
+from headgate.sinks import BatchReport, BatchWriter
+from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ORDERS = FakeTable()
 NAME = ORDERS.name
-
-
-class Crash(Exception):
-    """Stands for a driver that dies."""
 
 
 class Bench:
@@ -44,12 +40,7 @@ class Bench:
         return report
 
     def crash_before_ledger(self, batch: FakeBatch) -> None:
-        def crash(_: Batch) -> None:
-            raise Crash
-
-        self.writer.after_tables = crash
-        with pytest.raises(Crash):
-            self.write(batch)
+        crash_before_ledger(self.writer, lambda: self.write(batch))
         self.restart()
 
     def rows(self, table: str = NAME) -> list[tuple[Any, ...]]:

@@ -18,8 +18,8 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import commit
 from headgate.lake import DeltaPath, Lake, Upserts
-from headgate.sinks import Batch, BatchWriter
-from tests.fix_carrier import FakeBatch, FakeTable
+from headgate.sinks import BatchWriter
+from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,10 +109,6 @@ class History:
         return batch.chunk(self.table, [self.values(n, value) for n, value in sorted(self.rows.items())])
 
 
-class Crash(Exception):
-    """Stands for a driver that dies."""
-
-
 class Copy:
     """One lake; ``upserts`` as they are, or MERGE for all batches."""
 
@@ -138,12 +134,7 @@ class Copy:
             wait([one.fold for one in folds._prepared.values()])
 
     def crash(self, batch: FakeBatch) -> None:
-        def crash(_: Batch) -> None:
-            raise Crash
-
-        self.writer.after_tables = crash
-        with pytest.raises(Crash):
-            self.write(batch)
+        crash_before_ledger(self.writer, lambda: self.write(batch))
         self.restart()
 
     def delta(self) -> DeltaPath:

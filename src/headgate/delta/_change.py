@@ -15,16 +15,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headgate.delta._index import IndexCache, KeyIndex
 from headgate.delta._keys import Keys, exact_number, is_exact, keys_of
 from headgate.delta._log import DataFile, Snapshot
+from headgate.delta._parquet import open_file
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -175,7 +174,10 @@ class KeyedTable:
     def _count(self, file: DataFile) -> int:
         """How many rows stand in a file, deleted ones included."""
         rows = file.statistics.rows
-        return rows if rows is not None else int(pq.read_metadata(Path(self.folder, file.name)).num_rows)
+        if rows is not None:
+            return rows
+        with open_file(self.folder, file.name) as opened:
+            return int(opened.metadata.num_rows)
 
     def _index(self, file: DataFile) -> KeyIndex:
         self._known.add(file.path)
@@ -190,7 +192,7 @@ class KeyedTable:
 
     def _batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Columns of all rows of a file, deleted ones included, in their order."""
-        with pq.ParquetFile(Path(self.folder, file.name), coerce_int96_timestamp_unit="us") as opened:
+        with open_file(self.folder, file.name) as opened:
             yield from opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
 
     def actions(self, table: Snapshot, found: Found) -> list[dict[str, Any]]:

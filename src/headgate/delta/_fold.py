@@ -1,8 +1,8 @@
 """Small files become one, beside the writer: prepared while it goes on, committed by it.
 
-Each batch adds a file to a table, and marks rows in others. So that readers do not have to open ever more of them, the
-rows of files of one size class are written anew into one file, in the order of the key; then of the next class, and so
-on, so a row is written once for each class. A file most of whose rows are deleted is written anew by itself.
+Each batch adds a file to a table, and marks rows in others. A fold keeps the number of files small: it copies the rows
+of the files of one size class into one new file, in the order of the key. So a row is copied once for each class. If
+most rows of a file are deleted, the others are copied into a new file, too.
 
 **Prepared on one version, committed on a later one.** Meanwhile rows of the sources may have been marked: they are
 marked in the new file, too, because :class:`Fold` knows where each row went. A source that is gone because all its rows
@@ -25,10 +25,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import write_files
+from headgate.delta._parquet import open_file, write_files
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -75,7 +74,7 @@ def _bounded(files: Sequence[DataFile]) -> list[DataFile]:
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows that were written anew."""
+    """Rows that were copied into a new file."""
 
     folder: str
     sources: tuple[DataFile, ...]
@@ -105,7 +104,7 @@ class Fold:
             if file.vector != source.vector:
                 gone = places[rows_of(self._vector(file))]
                 if np.count_nonzero(gone == _NONE) < source.deleted:
-                    return None  # rows that were deleted count again: somebody has restored an older version
+                    return None  # somebody has restored an older version, in which more rows count
                 marked.append(gone[gone != _NONE])
         if self.added is not None:
             add, deleted = dict(self.added), positions_of(np.concatenate(marked))
@@ -168,7 +167,7 @@ def prepare_fold(
 
 def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
     """All rows of a file, deleted ones included, with the table's columns."""
-    with pq.ParquetFile(Path(folder, source.name), coerce_int96_timestamp_unit="us") as file:
+    with open_file(folder, source.name) as file:
         table = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
     columns = [
         table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)

@@ -168,24 +168,28 @@ def _fixed(array: pa.Array) -> Any:
 
 def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
     """Keys as bytes, column by column."""
-    fixed = [_fixed(array) for array in arrays]
-    texts = [_text(array) if part is None else None for array, part in zip(arrays, fixed, strict=True)]
+    parts = [_part(array) for array in arrays]
     sizes = np.zeros(count, np.int64)
-    for part, text in zip(fixed, texts, strict=True):
-        sizes += part.shape[1] if part is not None else 4 + np.diff(text[0])  # type: ignore[index]
+    for starts, values in parts:
+        sizes += values.shape[1] if starts is None else 4 + np.diff(starts)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
     at = offsets[:-1].copy()
-    for part, text in zip(fixed, texts, strict=True):
-        if part is not None:
-            _put_fixed(data, at, np.ascontiguousarray(part))
+    for starts, values in parts:
+        if starts is None:
+            _put_fixed(data, at, np.ascontiguousarray(values))
         else:
-            starts, values = text  # type: ignore[misc]
             _put_texts(data, at, starts, values)
     hashes = np.empty(count, np.uint64)
     _hash(data, offsets, hashes)
     return Keys(count, hashes=hashes, data=data, offsets=offsets)
+
+
+def _part(array: pa.Array) -> tuple[Any, Any]:
+    """A column: ``(None, uint8[n, width])``, or of strings and binaries what :func:`_text` gives."""
+    fixed = _fixed(array)
+    return _text(array) if fixed is None else (None, fixed)
 
 
 def _text(array: pa.Array) -> tuple[Any, Any]:

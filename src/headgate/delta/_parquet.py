@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["CODECS", "LEAVES", "FileStatistics", "is_plain", "write_files"]
+__all__ = ["CODECS", "LEAVES", "FileStatistics", "is_plain", "open_file", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
@@ -41,6 +41,14 @@ _FILE_BYTES = 512 << 20
 _CALENDAR = {b"org.apache.spark.version": b"4.0.0"}
 """Readers take days and times of a file that Spark wrote since 3.0 as they are, in the proleptic Gregorian calendar;
 those of unknown writers by a setting (Spark's ``DataSourceUtils.datetimeRebaseSpec``)."""
+
+
+def open_file(folder: str, name: str) -> pq.ParquetFile:
+    """A data file of the table in ``folder``, whoever wrote it; its times are in µs.
+
+    :raises OSError: it cannot be read.
+    """
+    return pq.ParquetFile(Path(folder, name), coerce_int96_timestamp_unit="us")
 
 
 def is_plain(kind: pa.DataType) -> bool:

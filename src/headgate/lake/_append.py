@@ -225,7 +225,7 @@ def _commit(
 ) -> None:
     """Commit new files.
 
-    :param again: looks at the table anew if another program has committed meanwhile; None: then it is a conflict.
+    :param again: looks at the table again if another program has committed meanwhile; None: then it is a conflict.
     :raises CommitConflictError: it is one, or these rows do not fit the table any more, or are there by now.
     """
     actions = [*([] if marker is None else [marker.action()]), *added]

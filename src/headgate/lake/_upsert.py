@@ -1,4 +1,4 @@
-"""Upserts into a keyed table without a MERGE: rows are found by index, taken out by deletion vectors, and written anew.
+"""Upserts into a keyed table without a MERGE: an index finds the old rows, deletion vectors take them out.
 
 A MERGE joins: it reads the table's files, plans, shuffles and compiles, which takes seconds however few rows change.
 Here the driver looks up where the keys are (``headgate.delta``), and one commit takes those rows out and adds a file
@@ -20,6 +20,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -91,43 +92,38 @@ class Upserts:
         begun = self._begin(delta, ddl, columns)
         if begun is None:
             return None
-        known = self._known(delta.path, key, begun.schema)
-        folded = self._folds.finish(delta.path, known.log.refresh(), key)
+        table = self._known(delta.path, key, begun.schema).log.refresh()
+        folded = self._folds.finish(delta.path, table, key)
         rows = changes()
-        for attempt in range(_TRIES):
+
+        def write() -> int | None:
             begun = self._begin(delta, ddl, columns)
             if begun is None:
                 return None
-            try:
-                written = self._upsert(known, begun, rows, columns)
-            except CommitConflictError:
-                if attempt == _TRIES - 1:
-                    raise
-            else:
-                self._folds.begin(delta.path, known.log.refresh(), begun.schema, begun.codec, key)
-                return folded + written
-        return None
+            known = self._known(delta.path, key, begun.schema)
+            written = self._upsert(known, begun, rows, columns)
+            self._folds.begin(delta.path, known.log.refresh(), begun.schema, begun.codec, key)
+            return folded + written
+
+        return _tried(write)
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``; how many commits that took, None: a DELETE has to do it.
 
         :raises CommitConflictError: other programs changed the table, again and again.
         """
-        for attempt in range(_TRIES):
+
+        def write() -> int | None:
             begun = self._begin(delta, "_seq struct<epoch: bigint>", ())
             if begun is None:
                 return None
             known = self._known(delta.path, key, begun.schema)
-            try:
-                table = self._at(known, begun)
-                found = known.table.older(table, bound)
-                self._commit(known, table, found, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
-            except CommitConflictError:
-                if attempt == _TRIES - 1:
-                    raise
-            else:
-                return int(bool(found.removed))
-        return None
+            table = self._at(known, begun)
+            found = known.table.older(table, bound)
+            self._commit(known, table, found, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
+            return int(bool(found.removed))
+
+        return _tried(write)
 
     def _begin(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
         """As for an append; None also for tables without deletion vectors."""
@@ -192,6 +188,17 @@ class Upserts:
                 known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes))
                 self._tables[path] = known
             return known
+
+
+def _tried(write: Callable[[], int | None]) -> int | None:
+    """What ``write`` gives. If another program commits meanwhile, it looks at the table and plans again.
+
+    :raises CommitConflictError: other programs did, again and again.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(CommitConflictError):
+            return write()
+    return write()
 
 
 def _cache_folder() -> Path:

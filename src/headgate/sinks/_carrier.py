@@ -25,17 +25,7 @@ from headgate.sinks._images import Seq, is_partial, open_images, summarise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "Batch",
-    "Column",
-    "DdlRow",
-    "Definition",
-    "Header",
-    "HeaderTable",
-    "Part",
-    "Redo",
-    "read_batch",
-]
+__all__ = ["Batch", "Column", "DdlRow", "Definition", "Header", "HeaderTable", "Part", "Redo", "read_batch"]
 
 _SENT_BYTES = 128 << 20
 """Images that the tasks of a batch send along with its description, at most."""
@@ -249,7 +239,8 @@ def _describer(most: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
     """What a task does: describe its rows, and send along images of ``most`` bytes, half as many of one table."""
 
     def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sent: dict[str, int] = {}
+        sent: dict[str, int] = {}  # bytes by table
+        total = 0
         for batch in batches:
             rows = [_describe(*cells) for cells in zip(*batch.columns, strict=True)]
             for row, data in zip(rows, batch.column(_DATA), strict=True):
@@ -257,8 +248,8 @@ def _describer(most: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
                     continue
                 size = len(data.as_buffer())
                 table = sent.get(row["_table"], 0) + size
-                if table <= most // 2 and sum(sent.values()) + size <= most:
-                    sent[row["_table"]] = table
+                if table <= most // 2 and total + size <= most:
+                    sent[row["_table"]], total = table, total + size
                     row["_data"] = data.as_py()
             yield pa.RecordBatch.from_pylist(rows, schema=_SUMMARY)
 

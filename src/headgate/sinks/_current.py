@@ -63,6 +63,7 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from headgate.delta import Snapshot
     from headgate.lake import Upserts
 
 __all__ = ["CurrentTable"]
@@ -104,7 +105,7 @@ class CurrentTable:
         found = self.delta.check_ours(self.pipeline, self.table)
         if found is None:
             return None
-        key = tuple(json.loads(found.properties.get(KEY) or "[]"))
+        key = _key_of(found)
         own = own_columns(key)
         types = {f.name: f.dataType.simpleString() for f in schema_of(found).fields if f.name not in own}
         since = found.properties.get(SINCE)
@@ -286,8 +287,7 @@ class CurrentTable:
 
     def _clear(self, bound: Seq) -> None:
         """Delete the rows whose ``_seq`` is below."""
-        found = self.delta.check_ours(self.pipeline, self.table)
-        key = json.loads(found.properties.get(KEY) or "[]") if found is not None else ()
+        key = _key_of(self.delta.snapshot())
         done = self._upserts.clear(self.delta, bound, key) if self._upserts is not None else None
         if done is None:
             self._delete(f"_seq.epoch < {bound[0]}" if bound[1:] == _FIRST else f"_seq < {_seq_literal(bound)}")
@@ -300,6 +300,11 @@ class CurrentTable:
         self._steps += 1
         with commit_errors(self.delta.path):
             DeltaTable.forPath(self.delta.spark, self.delta.path).delete(condition)
+
+
+def _key_of(table: Snapshot) -> tuple[str, ...]:
+    """The key's columns, as the table's properties have them."""
+    return tuple(json.loads(table.properties.get(KEY) or "[]"))
 
 
 def own_columns(key: Sequence[str]) -> tuple[str, ...]:
