@@ -10,7 +10,8 @@ row, and seconds up to the end of the batch that brought the first ones (``first
   batch that had it, in seconds: ``p50`` and ``p99`` without a snapshot (``--quiet`` seconds long), ``p50_reading`` and
   ``p99_reading`` of the commits between a signal and its last row;
 - *lake*: the pipeline with ``current`` into Delta, nobody writes: the table joins the running pipeline and is read for
-  the first time (*lake*), then once more (*lake again*, which merges each row into the one that is there; no bound).
+  the first time (*lake*), then once more (*lake again*: each row takes the place of the one that is there); the same
+  of a copy whose key is a text (*lake text*, *lake text again*). ``--lake`` measures these alone.
 
 Compared with the Debezium engine's read-only incremental snapshot, chunks of 10,000 rows. With ``--debezium`` it reads
 the first ``--debezium-rows`` rows of the same table on the same idle server in the same run, and its rate is that from
@@ -51,9 +52,10 @@ from headgate.sinks import BatchReport
 from headgate.spark import register
 
 TABLE = f"{DB}.orders"
+TEXT_TABLE = f"{DB}.named_orders"
 PUBLISHED = 69_000
 FIRST_ROWS_SECONDS = 5.0
-BOUNDS = {"idle": 12.0, "beside": 8.0, "lake": 4.0}
+BOUNDS = {"idle": 12.0, "beside": 8.0, "lake": 4.0, "lake again": 300_000 / PUBLISHED}
 TASKS = 2
 PATIENCE = 900.0
 
@@ -165,11 +167,11 @@ class Stream:
         return (done[np.searchsorted(ends, numbers)] - commits.at_us) / 1e6
 
 
-def ask(inbox: Inbox, where: str | None = None) -> None:
+def ask(inbox: Inbox, where: str | None = None, table: str = TABLE) -> None:
     """An ``execute-snapshot`` signal for the table, or for the rows that fulfil a condition."""
-    data: dict[str, Any] = {"data-collections": [TABLE.replace(".", r"\.")]}
+    data: dict[str, Any] = {"data-collections": [table.replace(".", r"\.")]}
     if where is not None:
-        data["additional-conditions"] = [{"data-collection": TABLE.replace(".", r"\."), "filter": where}]
+        data["additional-conditions"] = [{"data-collection": table.replace(".", r"\."), "filter": where}]
     submit(inbox, parse_signal({"type": "execute-snapshot", "data": data}))
 
 
@@ -299,15 +301,15 @@ class Run:
             if wanted(news[1]):
                 return news
 
-    def read(self) -> Reading:
+    def read(self, table: str) -> Reading:
         """Signal, and wait until the table is live."""
         signalled, rows, first = now_us(), 0, 0
-        ask(Inbox(self.pipeline.lake.inbox))
+        ask(Inbox(self.pipeline.lake.inbox), table=table)
         while True:
-            done, batch = self.until(lambda batch: TABLE in batch.rows)
-            rows += batch.rows[TABLE]
+            done, batch = self.until(lambda batch: table in batch.rows)
+            rows += batch.rows[table]
             first = first or done
-            if batch.tables[TABLE].state == "live":
+            if batch.tables[table].state == "live":
                 return Reading(signalled, first, done, rows)
 
     def stop(self) -> None:
@@ -319,6 +321,12 @@ class Run:
 def running(spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> Iterator[Run]:
     """A pipeline of another table, which ``orders`` has then joined; nobody has read ``orders`` yet."""
     load.mysql.execute(f"CREATE TABLE {DB}.live (id INT PRIMARY KEY, v INT)", f"INSERT INTO {DB}.live VALUES (1, 0)")
+    progress("a copy with a text key")
+    load.mysql.execute(
+        f"CREATE TABLE {TEXT_TABLE} (name VARCHAR(40) NOT NULL, PRIMARY KEY (name)) AS "
+        f"SELECT concat('order ', left(sha2(id, 256), 30)) AS name, t.* FROM {TABLE} t ORDER BY name",
+        f"ANALYZE TABLE {TEXT_TABLE}", "FLUSH BINARY LOGS",
+    )  # fmt: skip
     path = folder / "pipeline.toml"
 
     def configure(*tables: str) -> None:
@@ -340,7 +348,7 @@ def running(spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> Itera
         run.until(lambda batch: batch.tables[f"{DB}.live"].state == "live")
         for _ in range(3):
             change()
-        configure(f"{DB}.live", TABLE)
+        configure(f"{DB}.live", TABLE, TEXT_TABLE)
         if not file.taken.wait(PATIENCE):
             raise RuntimeError("the pipeline does not follow its file")
         change()
@@ -351,10 +359,14 @@ def running(spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> Itera
 
 def into_lake(spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> dict[str, Reading]:
     with running(spark, load, folder, chunk_rows) as run:
-        readings = {"lake": run.read(), "lake again": run.read()}
+        readings = {
+            "lake": run.read(TABLE), "lake again": run.read(TABLE),
+            "lake text": run.read(TEXT_TABLE), "lake text again": run.read(TEXT_TABLE),
+        }  # fmt: skip
     for reading in readings.values():
         check_rows(reading.rows, load)
-    check_rows(spark.read.format("delta").load(Lake.at(str(folder / "lake")).current(TABLE)).count(), load)
+    for table in (TABLE, TEXT_TABLE):
+        check_rows(spark.read.format("delta").load(Lake.at(str(folder / "lake")).current(table)).count(), load)
     return readings
 
 
@@ -405,6 +417,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of idle and beside; the median counts (3)")
     parser.add_argument("--rate", type=int, default=2_000, help="transactions a second (2,000)")
     parser.add_argument("--quiet", type=float, default=20.0, help="seconds under load without a snapshot (20)")
+    parser.add_argument("--lake", action="store_true", help="into Delta alone")
     parser.add_argument("--debezium", action="store_true", help="measure the Debezium engine in the same run")
     parser.add_argument("--debezium-rows", type=int, default=500_000)
     parser.add_argument("--output")
@@ -418,11 +431,13 @@ def main() -> int:
         }  # fmt: skip
         spark = build_session("benchmark", settings, quiet=True)
         register(spark)
-        progress("snapshots beside a stream to noop")
-        stream = Stream(spark, load, Path(scratch), args.chunk_rows)
-        warm_up(stream, load)
-        found = {"idle": (idle(stream, load, args.rounds), {}), "beside": beside(stream, load, args)}
-        stream.query.stop()
+        found: dict[str, tuple[list[Reading], dict[str, Any]]] = {}
+        if not args.lake:
+            progress("snapshots beside a stream to noop")
+            stream = Stream(spark, load, Path(scratch), args.chunk_rows)
+            warm_up(stream, load)
+            found = {"idle": (idle(stream, load, args.rounds), {}), "beside": beside(stream, load, args)}
+            stream.query.stop()
         progress("snapshots beside a pipeline into Delta")
         found |= {name: ([one], {}) for name, one in into_lake(spark, load, Path(scratch), args.chunk_rows).items()}
         spark.stop()

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from headgate.delta._commit import commit
 from headgate.delta._log import DataFile, Snapshot, TableLog
 from headgate.delta._parquet import CODECS, is_plain, write_files
+from headgate.delta._statistics import loosened
 
 if TYPE_CHECKING:
     from headgate.delta._change import Found, KeyedTable, Sequences
     from headgate.delta._fold import Fold, choose_files, prepare_fold
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
+    from headgate.delta._vectors import VectorFile, positions_of
 
 __all__ = [
     "CODECS",
@@ -26,10 +28,13 @@ __all__ = [
     "Sequences",
     "Snapshot",
     "TableLog",
+    "VectorFile",
     "choose_files",
     "commit",
     "is_plain",
     "keys_of",
+    "loosened",
+    "positions_of",
     "prepare_fold",
     "write_files",
 ]
@@ -37,11 +42,12 @@ __all__ = [
 _LATE = {
     "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
+    "VectorFile": "_vectors", "positions_of": "_vectors",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """What needs numba is loaded when it is asked for."""
+    """What needs numba or pyroaring is loaded when it is asked for."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -69,6 +69,11 @@ class Keys:
         """The exact keys, or the hashes, in order."""
         return (self.exact if self.is_exact else self.hashes)[self.order]
 
+    @property
+    def are_distinct(self) -> bool:
+        """Whether no key comes twice. Of keys with hashes it may be False although none does."""
+        return not bool((self.ascending[1:] == self.ascending[:-1]).any())
+
 
 def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
     """The keys that these columns make, row by row.

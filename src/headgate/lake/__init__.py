@@ -56,7 +56,7 @@ from headgate.lake._verify_spark import SparkComparer, compare
 from headgate.lake._workers import StoppedError, Workers
 
 if TYPE_CHECKING:
-    from headgate.lake._upsert import Upserts
+    from headgate.lake._upsert import Changes, Upserts
     from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "Activity",
     "ArrowComparer",
     "BatchStatus",
+    "Changes",
     "CheckpointTable",
     "Comparer",
     "DeltaPath",
@@ -135,8 +136,8 @@ def __getattr__(name: str) -> Any:
         from headgate.lake._verify_arrow import ArrowComparer
 
         return ArrowComparer
-    if name == "Upserts":
-        from headgate.lake._upsert import Upserts
+    if name in ("Changes", "Upserts"):
+        from headgate.lake import _upsert
 
-        return Upserts
+        return getattr(_upsert, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

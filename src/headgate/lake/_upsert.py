@@ -1,8 +1,11 @@
 """Upserts into a keyed table without a MERGE: an index finds the old rows, deletion vectors take them out.
 
 A MERGE joins: it reads the table's files, plans, shuffles and compiles, which takes seconds however few rows change.
-Here the driver looks up where the keys are (``headgate.delta``), and one commit takes those rows out and adds a file
-with the new ones.
+Here the new rows are written (``_written``), the driver looks up where their keys are (``headgate.delta``), and one
+commit takes the old rows out and adds the new ones.
+
+**Who holds what, if a batch is large or Spark runs on many machines.** Tasks write rows and return keys; the driver
+holds the indexes and finds the places. No task needs an index, or the disk of another.
 
 **What it does is what the MERGE does**, row by row: a row goes, or gives way to the new one, if its ``_seq`` is below
 the change's; if it is not, the change is left out; a change of a key that has no row is inserted, unless it deletes. So
@@ -16,7 +19,6 @@ another program has made that one, the keys are looked up again.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -24,33 +26,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.delta import (
-    Found,
-    IndexCache,
-    KeyedTable,
-    Sequences,
-    Snapshot,
-    TableLog,
-    commit,
-    keys_of,
-    write_files,
-)
+from headgate.delta import Found, IndexCache, KeyedTable, Snapshot, TableLog, commit
 from headgate.errors import CommitConflictError
-from headgate.lake._append import Begun, fit, look
+from headgate.lake._append import Begun, look
 from headgate.lake._folds import Folds
+from headgate.lake._written import Changes, Written, write_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.lake._delta import DeltaPath
 
-__all__ = ["Upserts"]
+__all__ = ["Changes", "Upserts"]
 
 log = logging.getLogger("headgate")
 
@@ -79,33 +70,33 @@ class Upserts:
         self._told: dict[str, str] = {}
         self._lock = Lock()
 
-    def apply(
-        self, delta: DeltaPath, changes: Callable[[], pa.Table], ddl: str, columns: Sequence[str], key: Sequence[str]
-    ) -> int | None:
+    def apply(self, delta: DeltaPath, changes: Changes) -> int | None:
         """Apply changes to a table; how many commits that took (0: it has them already), None: a MERGE has to do it.
 
-        :param changes: gives the last image of each key: ``_op`` (``b`` and ``d`` delete), ``_seq`` and ``columns``.
-        :param ddl: its columns, as Spark DDL.
-        :param columns: those that the table gets; other columns of the table become null.
-        :raises CommitConflictError: other programs changed the table, again and again.
+        :raises CommitConflictError: other programs changed the table, again and again, or its columns.
         """
-        begun = self._begin(delta, ddl, columns)
+        begun = self._begin(delta, changes.ddl, changes.columns)
         if begun is None:
             return None
-        table = self._known(delta.path, key, begun.schema).log.refresh()
-        folded = self._folds.finish(delta.path, table, key)
-        rows = changes()
+        table = self._known(delta.path, changes.key, begun.schema).log.refresh()
+        folded = self._folds.finish(delta.path, table, changes.key)
+        written = write_changes(changes, begun, delta.path)
 
         def write() -> int | None:
-            begun = self._begin(delta, ddl, columns)
+            begun = self._begin(delta, changes.ddl, changes.columns)
             if begun is None:
                 return None
-            known = self._known(delta.path, key, begun.schema)
-            written = self._upsert(known, begun, rows, columns)
-            self._folds.begin(delta.path, known.log.refresh(), begun.schema, begun.codec, key)
-            return folded + written
+            if begun.schema != written.schema:
+                raise CommitConflictError(f"{delta.path}: another program changed the columns")
+            known = self._known(delta.path, changes.key, begun.schema)
+            upserted = self._upsert(known, begun, written)
+            self._folds.begin(delta.path, known.log.refresh(), begun.schema, begun.codec, changes.key)
+            return folded + upserted
 
-        return _tried(write)
+        try:
+            return _tried(write)
+        finally:
+            written.discard()
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``; how many commits that took, None: a DELETE has to do it.
@@ -139,26 +130,17 @@ class Upserts:
             log.info("%s is written by MERGE, which takes seconds a batch: %s", delta.path, found)
         return None
 
-    def _upsert(self, known: _Known, begun: Begun, rows: pa.Table, columns: Sequence[str]) -> bool:
+    def _upsert(self, known: _Known, begun: Begun, written: Written) -> bool:
         """Whether there was something to commit.
 
         :raises CommitConflictError: another program's commit came before.
         """
-        table, key = self._at(known, begun), known.table.key
-        sequences = Sequences.of(rows["_seq"])
-        found = known.table.find(table, keys_of([rows[name] for name in key]), sequences)
-        deletes = np.asarray(pc.is_in(rows["_op"], pa.array(["b", "d"])).combine_chunks())
-        new = rows.filter(pa.array(~deletes & ~found.spared)).combine_chunks()
-        given = frozenset(columns)
-        batches = (fit(batch, begun.schema, given) for batch in new.to_batches())
-        added = list(write_files(batches, known.log.folder, begun.schema, begun.codec, always=(*key, "_seq")))
-        about = {"outputMode": "Update", "epochId": str(sequences.least_epoch)}
-        try:
-            self._commit(known, table, found, added, "STREAMING UPDATE", about)
-        except CommitConflictError:
-            for action in added:
-                Path(known.log.folder, json.loads(action)["add"]["path"]).unlink(missing_ok=True)
-            raise
+        table = self._at(known, begun)
+        found = known.table.find(table, written.keys, written.sequences)
+        added = written.actions(found.spared)
+        about = {"outputMode": "Update", "epochId": str(written.sequences.least_epoch)}
+        self._commit(known, table, found, added, "STREAMING UPDATE", about)
+        written.committed(added)
         return bool(found.removed or added)
 
     def _at(self, known: _Known, begun: Begun) -> Snapshot:
@@ -172,7 +154,13 @@ class Upserts:
         return table
 
     def _commit(
-        self, known: _Known, table: Snapshot, found: Found, added: Sequence[str], operation: str, about: dict[str, str]
+        self,
+        known: _Known,
+        table: Snapshot,
+        found: Found,
+        added: Sequence[dict[str, Any]],
+        operation: str,
+        about: dict[str, str],
     ) -> None:
         """Commit new files and what they take the place of, if there is anything."""
         if not found.removed and not added:

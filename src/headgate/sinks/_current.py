@@ -37,7 +37,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
@@ -49,10 +49,10 @@ from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
     SEQ_DDL,
     append_once,
+    changed_rows,
     folded_images,
     image_rows,
     last_images,
-    last_in,
     table_ddl,
 )
 from headgate.sinks._images import ABSENT, Seq
@@ -220,24 +220,21 @@ class CurrentTable:
         append_once(self.delta, data, image_rows(definition), definition, columns, marker)
 
     def _merge(self, frame: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
+        data = _data(frame, parts)
         if any(part.partial for part in parts):
-            self._merge_partial(_data(frame, parts), definition, parts, work)
-        elif not self._upsert(definition, parts, work):
+            self._merge_partial(data, definition, parts, work)
+        elif not self._upsert(data, definition, parts, work):
             count = sum(part.images for part in parts)
-            rows = last_images(_data(frame, parts), definition, count, work.truncated, work.fills)
+            rows = last_images(data, definition, count, work.truncated, work.fills)
             self._merge_rows(rows, definition, parts)
 
-    def _upsert(self, definition: Definition, parts: list[Part], work: Work) -> bool:
+    def _upsert(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> bool:
         """Do without a MERGE what it would do; False: it has to be a MERGE."""
-        sent = [images for part in parts if (images := part.here()) is not None]
-        if self._upserts is None or len(sent) < len(parts):
+        if self._upserts is None:
             return False
-        images = chain.from_iterable(sent)
         columns = [*(column.name for column in definition.columns), *OWN]
-        done = self._upserts.apply(
-            self.delta, lambda: last_in(images, definition, work.truncated, work.fills), image_rows(definition).ddl,
-            columns, definition.key,
-        )  # fmt: skip
+        changes = changed_rows(data, definition, columns, parts, work.truncated, work.fills)
+        done = self._upserts.apply(self.delta, changes)
         self._steps += done or 0
         return done is not None
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,14 +17,17 @@ from headgate.sinks._images import ABSENT, Seq, align, fold, open_images, pair_u
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from headgate.lake import Changes
+    from headgate.sinks._carrier import Part
+
 __all__ = [
     "SEQ_DDL",
     "append_once",
     "change_rows",
+    "changed_rows",
     "folded_images",
     "image_rows",
     "last_images",
-    "last_in",
     "table_ddl",
 ]
 
@@ -160,14 +164,33 @@ def folded_images(
     return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
 
 
-def last_in(
-    images: Iterable[pa.RecordBatch], definition: Definition, truncated: Seq | None, fills: Mapping[str, str]
-) -> pa.Table:
-    """The last image of each key, of images in this process. A VARIANT is JSON text."""
-    schema = _arrow_schema(f"{_META_DDL}, {_carried_ddl(definition)}")
-    return fold(
-        pa.Table.from_batches([align(part, schema, fills) for part in images], schema), definition.key, truncated
-    )
+def changed_rows(
+    data: DataFrame,
+    definition: Definition,
+    columns: Sequence[str],
+    parts: Sequence[Part],
+    truncated: Seq | None,
+    fills: Mapping[str, str],
+) -> Changes:
+    """The last image of each key, for an upsert without Spark's writers. A VARIANT is JSON text.
+
+    :param data: the images of ``parts``, as one binary column.
+    :param columns: those that the table gets.
+    """
+    from headgate.lake import Changes
+
+    ddl, key = f"{_META_DDL}, {_carried_ddl(definition)}", definition.key
+    schema = _arrow_schema(ddl)
+    sent = [images for part in parts if (images := part.here()) is not None]
+
+    def here() -> pa.Table:
+        images = [align(image, schema, fills) for image in chain.from_iterable(sent)]
+        return fold(pa.Table.from_batches(images, schema), key, truncated)
+
+    return Changes(
+        ddl, columns, key, lambda images: fold(images, key), here if len(sent) == len(parts) else None, data,
+        _fold_each(schema, key, truncated, fills),
+    )  # fmt: skip
 
 
 def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.delta import keys_of
 from headgate.errors import DecodeError
 
 __all__ = [
@@ -96,7 +97,7 @@ def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> p
     :param truncated: see :func:`drop_before`.
     """
     table = drop_before(table, truncated)
-    if table.num_rows < 2:
+    if table.num_rows < 2 or keys_of([table[name] for name in key]).are_distinct:
         return table
     rank = rank_images(table)
     numbered = pa.table([table[name] for name in key], names=[f"k{i}" for i in range(len(key))]).append_column(
