@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headgate.errors import CommitConflictError
-from headgate.lake import DeltaPath, Marker, _append, append, append_rows
+from headgate.lake import Added, DeltaPath, Marker, _append, append, append_rows, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,7 +179,7 @@ def test_rows_that_do_not_fit_the_columns_of_meanwhile_are_refused(
     delta = table_at(spark, tmp_path / "t", "id bigint")
 
     def meanwhile() -> None:
-        delta.add_columns(["`more` string"])
+        delta.add_columns([Added("more", "string")])
 
     before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
@@ -241,3 +241,27 @@ def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSessio
         append(delta, spark.range(1, numPartitions=1), fails, "id bigint", ["id"], Marker("p/t", 1))
     assert delta.version() == 0
     assert not list((tmp_path / "t").glob("*.parquet"))
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("kind", ["bigint", "timestamp_ntz", "array<string>", "struct<at: timestamp_ntz>", "variant"])
+def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, vectors: str
+) -> None:
+    """As made, and after columns were added."""
+    found = []
+    for name, local in (("ours", True), ("theirs", False)):
+        delta = DeltaPath(spark, str(tmp_path / name))
+        with monkeypatch.context() as patch:
+            if not local:
+                patch.setattr("headgate.lake._delta.creation", lambda *_: None)
+                patch.setattr("headgate.lake._delta.addition", lambda *_: None)
+            schema = spark_schema("id bigint, _before struct<id: bigint>")
+            delta.create(schema, {"headgate.table": "t", "delta.enableDeletionVectors": vectors})
+            delta.add_columns([Added("first", kind, after=""), Added("last", kind), Added("x", kind, inside="_before")])
+        spark.sql(f"INSERT INTO {delta.sql} (id) VALUES (1), (2)")
+        spark.sql(f"DELETE FROM {delta.sql} WHERE id = 1")
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {delta.sql}").collect()
+        properties = {key: value for key, value in detail["properties"].items() if not key.startswith("delta.feature.")}
+        found.append((delta.read().schema, properties, set(detail["tableFeatures"]), delta.read().collect()))
+    assert found[0] == found[1]

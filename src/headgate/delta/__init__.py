@@ -6,12 +6,14 @@ neither Spark nor MySQL.
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta._commit import commit
+from headgate.delta._definition import NewColumn, addition, creation, demands, needs_mapping
 from headgate.delta._log import DataFile, Snapshot, TableLog
-from headgate.delta._parquet import CODECS, is_plain, write_files
+from headgate.delta._parquet import CODECS, discard_files, is_plain, write_files
 from headgate.delta._statistics import loosened
 
 if TYPE_CHECKING:
     from headgate.delta._change import Found, KeyedTable, Sequences
+    from headgate.delta._copy import copy_file
     from headgate.delta._fold import Fold, choose_files, prepare_fold
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
@@ -25,15 +27,22 @@ __all__ = [
     "IndexCache",
     "KeyedTable",
     "Keys",
+    "NewColumn",
     "Sequences",
     "Snapshot",
     "TableLog",
     "VectorFile",
+    "addition",
     "choose_files",
     "commit",
+    "copy_file",
+    "creation",
+    "demands",
+    "discard_files",
     "is_plain",
     "keys_of",
     "loosened",
+    "needs_mapping",
     "positions_of",
     "prepare_fold",
     "write_files",
@@ -42,7 +51,7 @@ __all__ = [
 _LATE = {
     "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
-    "VectorFile": "_vectors", "positions_of": "_vectors",
+    "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy",
 }  # fmt: skip
 
 

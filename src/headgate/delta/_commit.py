@@ -45,7 +45,7 @@ def commit(
     *,
     blind: bool,
 ) -> None:
-    """Make the next version of the table in ``folder``.
+    """Make the next version of the table in ``folder``, or its first one.
 
     :param read: the version that it was planned on.
     :param actions: as the log has them: objects, or their JSON text.
@@ -57,8 +57,8 @@ def commit(
     version = read.version + 1
     about = {
         "timestamp": time.time_ns() // 1_000_000, "operation": operation, "operationParameters": dict(parameters),
-        "readVersion": read.version, "isolationLevel": "Serializable", "isBlindAppend": blind,
-        "engineInfo": "headgate", "txnId": str(uuid.uuid4()),
+        "isolationLevel": "Serializable", "isBlindAppend": blind, "engineInfo": "headgate", "txnId": str(uuid.uuid4()),
+        **({"readVersion": read.version} if read.version >= 0 else {}),
     }  # fmt: skip
     lines = [{"commitInfo": about}, *actions]
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
@@ -72,6 +72,7 @@ def _put(path: Path, data: bytes) -> None:
 
     :raises CommitConflictError: there is one.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with aside.open("xb") as out:

@@ -19,7 +19,6 @@ import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import open_file, write_files
+from headgate.delta._parquet import discard_files, open_file, write_files
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -125,7 +124,7 @@ class Fold:
     def discard(self) -> None:
         """Remove the new file, which no commit names."""
         if self.added is not None:
-            Path(self.folder, self.added["path"]).unlink(missing_ok=True)
+            discard_files(self.folder, [self.added["path"]])
 
 
 def prepare_fold(
@@ -151,8 +150,7 @@ def prepare_fold(
     batches = whole.take(order).to_batches()
     added = [json.loads(text)["add"] for text in write_files(batches, folder, schema, codec, always=(*key, "_seq"))]
     if len(added) > 1:
-        for one in added:
-            Path(folder, one["path"]).unlink(missing_ok=True)
+        discard_files(folder, [one["path"] for one in added])
         return None
     became = np.empty(len(order), np.uint32)
     became[np.asarray(order)] = np.arange(len(order), dtype=np.uint32)

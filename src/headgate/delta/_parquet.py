@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["CODECS", "LEAVES", "FileStatistics", "is_plain", "open_file", "write_files"]
+__all__ = ["CODECS", "LEAVES", "FileStatistics", "discard_files", "is_plain", "open_file", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
@@ -132,10 +132,15 @@ def write_files(
             statistics, group = _write_file(path, group, source, schema, codec, always)
             done.append(_add_action(path, statistics))
     except BaseException:
-        for path in paths:
-            path.unlink(missing_ok=True)
+        discard_files(folder, [path.name for path in paths])
         raise
     yield from done
+
+
+def discard_files(folder: str, names: Iterable[str]) -> None:
+    """Remove files of ours that no commit names."""
+    for name in names:
+        Path(folder, name).unlink(missing_ok=True)
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

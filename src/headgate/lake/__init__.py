@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
-from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._delta import KEY, PIPELINE, TABLE, Added, DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -56,7 +56,7 @@ from headgate.lake._verify_spark import SparkComparer, compare
 from headgate.lake._workers import StoppedError, Workers
 
 if TYPE_CHECKING:
-    from headgate.lake._upsert import Changes, Upserts
+    from headgate.lake._upsert import Changes, Fill, Upserts
     from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "TABLE",
     "TABLE_STATES",
     "Activity",
+    "Added",
     "ArrowComparer",
     "BatchStatus",
     "Changes",
@@ -73,6 +74,7 @@ __all__ = [
     "Comparer",
     "DeltaPath",
     "Difference",
+    "Fill",
     "Inbox",
     "LagStatus",
     "Lake",
@@ -136,7 +138,7 @@ def __getattr__(name: str) -> Any:
         from headgate.lake._verify_arrow import ArrowComparer
 
         return ArrowComparer
-    if name in ("Changes", "Upserts"):
+    if name in ("Changes", "Fill", "Upserts"):
         from headgate.lake import _upsert
 
         return getattr(_upsert, name)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.delta import CODECS, Snapshot, commit, is_plain, write_files
+from headgate.delta import CODECS, Snapshot, commit, demands, is_plain, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
 
@@ -33,17 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Begun", "Marker", "append", "append_frame", "append_rows", "begin", "fit", "look"]
 
-_PROPERTIES = frozenset(
-    {
-        "delta.enableDeletionVectors",
-        "delta.checkpointInterval",
-        "delta.logRetentionDuration",
-        "delta.deletedFileRetentionDuration",
-        "delta.minReaderVersion",
-        "delta.minWriterVersion",
-    }
-)
-_FEATURES = frozenset({"deletionVectors", "timestampNtz", "appendOnly", "invariants"})
 _TRIES = 100
 _SESSION = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
 
@@ -169,7 +158,7 @@ def look(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | str:
     snapshot = delta.local()
     if snapshot is None:
         return "the lake is not in a local folder"
-    asked = _special(snapshot)
+    asked = demands(snapshot)
     if asked:
         return f"the table asks more of its writers than rows ({', '.join(asked)})"
     conf = delta.spark.conf
@@ -200,16 +189,6 @@ def _schema(table_json: str, ddl: str, columns: tuple[str, ...]) -> pa.Schema | 
     except PySparkException:
         return None
     return schema if all(is_plain(field.type) for field in schema) else None
-
-
-def _special(snapshot: Snapshot) -> list[str]:
-    """What a table asks of its writers but rows: properties, features of its protocol, partitions."""
-    features = snapshot.features
-    if features is None:
-        return [f"protocol version {snapshot.protocol.get('minWriterVersion')}"]
-    properties = {name for name in snapshot.properties if not name.startswith("headgate.")}
-    partitions = ["partitions"] if snapshot.metadata.get("partitionColumns") else []
-    return [*sorted(properties - _PROPERTIES), *sorted(features - _FEATURES), *partitions]
 
 
 def _has(begun: Begun, marker: Marker | None) -> bool:

@@ -10,14 +10,13 @@ holds anything else is refused before the first byte is written.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headgate._names import quote_name
-from headgate.delta import Snapshot, TableLog
+from headgate.delta import NewColumn, Snapshot, TableLog, addition, commit, creation, needs_mapping
 from headgate.errors import CommitConflictError, TargetError
 
 if TYPE_CHECKING:
@@ -26,13 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "schema_of", "spark_schema"]
+__all__ = ["Added", "DeltaPath", "commit_errors", "schema_of", "spark_schema"]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
 
-_NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # characters that Parquet column names cannot hold in Delta
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
+"""Settings of the session that give new tables properties."""
 
 _FEATURES = {"timestamp_ntz": "delta.feature.timestampNtz", "variant": "delta.feature.variantType"}
 """Types that a table must be allowed to have before it gets a column of them; at its creation that is implied."""
@@ -81,6 +81,32 @@ def _delta_log(jvm: Any) -> tuple[Any, Any]:
 @lru_cache(maxsize=10_000)
 def _local_log(path: str) -> TableLog:
     return TableLog(path, files=False)
+
+
+@dataclass(frozen=True)
+class Added:
+    """A column to add.
+
+    :param kind: its type, as Spark DDL.
+    :param inside: the struct column that it becomes a field of.
+    :param after: the column that it follows; "": it comes first; None: it comes last.
+    """
+
+    name: str
+    kind: str
+    inside: str | None = None
+    after: str | None = None
+
+    def to_sql(self) -> str:
+        """For ALTER TABLE … ADD COLUMNS."""
+        path = ".".join(quote_name(name) for name in (self.inside, self.name) if name is not None)
+        place = "" if self.after is None else f" AFTER {quote_name(self.after)}" if self.after else " FIRST"
+        return f"{path} {self.kind}{place}"
+
+    def to_delta(self) -> NewColumn:
+        """For a commit of ours."""
+        kind = spark_schema(f"`c` {self.kind}").fields[0].dataType.jsonValue()
+        return NewColumn(self.name, kind, self.inside, self.after)
 
 
 @dataclass(frozen=True)
@@ -161,12 +187,17 @@ class DeltaPath:
 
     def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Make an empty table in one commit; ``replace`` drops the columns and rows of the one that is there."""
+        actions = None if replace or not self._is_plain() else creation(schema.json(), properties)
+        if actions is not None:
+            about = {"properties": json.dumps(dict(properties)), "partitionBy": "[]", "isManaged": "false"}
+            commit(self.path, Snapshot(), actions, "CREATE TABLE", about, blind=True)
+            return
         from delta.tables import DeltaTable
 
         builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
         builder = builder.location(self.path).addColumns(schema)
         values = dict(properties)
-        if any(_NEEDS_MAPPING.search(name) for name in _all_names(schema)):
+        if any(needs_mapping(name) for name in _all_names(schema)):
             values["delta.columnMapping.mode"] = "name"
         if replace:
             values |= _features(schema.simpleString())
@@ -175,14 +206,24 @@ class DeltaPath:
         with commit_errors(self.path):
             builder.execute()
 
-    def add_columns(self, columns: Sequence[str]) -> None:
+    def _is_plain(self) -> bool:
+        """Whether a new table would be in a local folder, and without properties that the session gives it."""
+        return self.path.startswith("/") and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
+
+    def add_columns(self, columns: Sequence[Added]) -> None:
         """Add columns to the table, first of all what Delta asks of it for them.
 
-        :param columns: in SQL: quoted name, type, perhaps a place.
+        :raises CommitConflictError: another program changed the table at the same time.
         """
-        text = ", ".join(columns)
+        table = self.local()
+        actions = None if table is None else addition(table, [column.to_delta() for column in columns])
+        if table is not None and actions is not None:
+            about = {"columns": json.dumps([column.to_sql() for column in columns])}
+            commit(self.path, table, actions, "ADD COLUMNS", about, blind=False)
+            return
+        text = ", ".join(column.to_sql() for column in columns)
         needed = _features(text)
-        if _NEEDS_MAPPING.search("".join(re.findall(r"`((?:[^`]|``)*)`", text))):
+        if any(needs_mapping(column.name) for column in columns):
             needed["delta.columnMapping.mode"] = "name"
         missing = [f"'{name}' = '{value}'" for name, value in needed.items() if self.property(name) != value]
         with commit_errors(self.path):

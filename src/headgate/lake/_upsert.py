@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.delta import Found, IndexCache, KeyedTable, Snapshot, TableLog, commit
+from headgate.delta import Found, IndexCache, KeyedTable, Snapshot, TableLog, commit, discard_files
 from headgate.errors import CommitConflictError
 from headgate.lake._append import Begun, look
+from headgate.lake._fill import Fill, fill_files
 from headgate.lake._folds import Folds
 from headgate.lake._written import Changes, Written, write_changes
 
@@ -41,12 +43,13 @@ if TYPE_CHECKING:
 
     from headgate.lake._delta import DeltaPath
 
-__all__ = ["Changes", "Upserts"]
+__all__ = ["Changes", "Fill", "Upserts"]
 
 log = logging.getLogger("headgate")
 
 _TRIES: Final = 4
 _INDEX_BYTES: Final = 4 << 30
+_EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
 
 
 @dataclass
@@ -105,7 +108,7 @@ class Upserts:
         """
 
         def write() -> int | None:
-            begun = self._begin(delta, "_seq struct<epoch: bigint>", ())
+            begun = self._begin(delta, _EPOCH_DDL, ())
             if begun is None:
                 return None
             known = self._known(delta.path, key, begun.schema)
@@ -113,6 +116,33 @@ class Upserts:
             found = known.table.older(table, bound)
             self._commit(known, table, found, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
             return int(bool(found.removed))
+
+        return _tried(write)
+
+    def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> int | None:
+        """Set columns in the rows that were there; how many commits that took, None: an UPDATE has to do it.
+
+        :raises CommitConflictError: other programs changed the table, again and again.
+        """
+
+        def write() -> int | None:
+            begun = self._begin(delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
+            if begun is None:
+                return None
+            table = self._at(self._known(delta.path, key, begun.schema), begun)
+            files = [file for file in table.files.values() if fill.touches(file)]
+            if not files:
+                return 0
+            added = fill_files(delta.spark, delta.path, begun, files, fill, (*key, "_seq"))
+            now = time.time_ns() // 1_000_000
+            actions = [*(file.removal(now, data_change=True) for file in files), *added]
+            try:
+                about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
+                commit(delta.path, table, actions, "UPDATE", about, blind=False)
+            except CommitConflictError:
+                discard_files(delta.path, [action["add"]["path"] for action in added])
+                raise
+            return 1
 
         return _tried(write)
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import Keys, Sequences, VectorFile, keys_of, loosened, positions_of, write_files
+from headgate.delta import Keys, Sequences, VectorFile, discard_files, keys_of, loosened, positions_of, write_files
 from headgate.lake._append import Begun, Expand, fit
 
 if TYPE_CHECKING:
@@ -100,9 +99,7 @@ class Written:
 
     def discard(self) -> None:
         """Remove the files that no commit names."""
-        for add in self.adds:
-            if add["path"] not in self._used:
-                Path(self.folder, add["path"]).unlink(missing_ok=True)
+        discard_files(self.folder, {add["path"] for add in self.adds} - self._used)
 
 
 def _rows(add: dict[str, Any]) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
+from headgate.lake import PIPELINE, TABLE, Added, DeltaPath, Marker, spark_schema
 from headgate.sinks._carrier import Definition
 from headgate.sinks._current import _data
 from headgate.sinks._expand import SEQ_DDL, append_once, change_rows, table_ddl
@@ -29,7 +29,7 @@ __all__ = ["ChangelogTable"]
 
 _META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
 _META = ("_op", "_seq", "_gtid", "_ts", "_before", ABSENT)
-_ABSENT_DDL = f"{ABSENT} array<string>"
+_ABSENT_TYPE = "array<string>"
 
 
 class ChangelogTable:
@@ -67,14 +67,14 @@ class ChangelogTable:
     def _prepare(self, definition: Definition) -> None:
         fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
         if not self.delta.exists():
-            schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, _before struct<{fields}>, {_ABSENT_DDL}")
+            more = f"_before struct<{fields}>, {ABSENT} {_ABSENT_TYPE}"
+            schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, {more}")
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
             return
         types = self.types() or {}
-        added = [] if ABSENT in self.delta.schema().fieldNames() else [_ABSENT_DDL]
+        added = [] if ABSENT in self.delta.schema().fieldNames() else [Added(ABSENT, _ABSENT_TYPE)]
         for column in definition.columns:
             if column.name not in types:
-                added.append(f"{quote_name(column.name)} {column.spark}")
-                added.append(f"`_before`.{quote_name(column.name)} {column.spark}")
+                added += [Added(column.name, column.spark), Added(column.name, column.spark, inside="_before")]
         if added:
             self.delta.add_columns(added)

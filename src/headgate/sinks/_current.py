@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.errors import DecodeError
-from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, commit_errors, schema_of, spark_schema
+from headgate.lake import KEY, PIPELINE, TABLE, Added, DeltaPath, Marker, commit_errors, schema_of, spark_schema
 from headgate.sinks._carrier import Definition, Part, sortable
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
@@ -170,15 +170,19 @@ class CurrentTable:
 
     def _add_columns(self, definition: Definition, names: tuple[str, ...]) -> None:
         order = [column.name for column in definition.columns]
-        parts = []
-        for name in names:
-            place = order.index(name)
-            where = f"AFTER {quote_name(order[place - 1])}" if place else "FIRST"
-            parts.append(f"{quote_name(name)} {definition.types[name]} {where}")
-        self.delta.add_columns(parts)
+        after = dict(zip(order, ["", *order], strict=False))
+        self.delta.add_columns([Added(name, definition.types[name], after=after[name]) for name in names])
 
     def _fill(self, definition: Definition, fills: Mapping[str, str], epoch: int) -> None:
         """Set added columns to their defaults in all rows of earlier batches; those of this one bring them along."""
+        if self._upserts is not None:
+            from headgate.lake import Fill
+
+            ddl = ", ".join(f"{quote_name(name)} {definition.types[name]}" for name in fills)
+            done = self._upserts.fill(self.delta, Fill(fills, ddl, epoch), definition.key)
+            if done is not None:
+                self._steps += done
+                return
         from delta.tables import DeltaTable
 
         values: dict[str, str | Column] = {

@@ -1,0 +1,52 @@
+"""A data file's rows in new files, with other values: what an UPDATE of whole files writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.delta._log import DataFile
+from headgate.delta._parquet import open_file, write_files
+from headgate.delta._vectors import read_vector, rows_of
+
+__all__ = ["copy_file"]
+
+_BATCH_ROWS = 1 << 17
+
+
+def copy_file(
+    folder: str,
+    source: DataFile,
+    schema: pa.Schema,
+    codec: str,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch],
+    always: Collection[str],
+) -> list[str]:
+    """Write the rows that count, in their order; the ``add`` actions of the new files, as JSON.
+
+    :param schema: the table's; columns that the file lacks are null.
+    :param change: gives the rows to write for some rows, with the same columns.
+    :param always: columns that have statistics wherever they stand.
+    :raises OSError: a file cannot be read or written.
+    """
+    rows = (change(batch) for batch in _counting(folder, source, schema))
+    return list(write_files(rows, folder, schema, codec, always))
+
+
+def _counting(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows that count, part by part, with the table's columns."""
+    gone = np.empty(0, np.int64) if source.vector is None else rows_of(read_vector(folder, source.vector))
+    with open_file(folder, source.name) as opened:
+        there = [name for name in schema.names if name in opened.schema_arrow.names]
+        first = 0
+        for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=there):
+            counts = np.ones(batch.num_rows, np.bool_)
+            counts[gone[np.searchsorted(gone, first) : np.searchsorted(gone, first + batch.num_rows)] - first] = False
+            first += batch.num_rows
+            columns = [
+                batch.column(one.name).cast(one.type) if one.name in there else pa.nulls(batch.num_rows, one.type)
+                for one in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(counts))

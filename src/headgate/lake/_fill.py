@@ -1,0 +1,73 @@
+"""Values for columns that were added to a table: its data files are copied, each by a task of its own.
+
+Delta has no default for the rows that are there, so their files have to be written again. That is not Spark's UPDATE,
+which takes every row through generated Java.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.delta import DataFile, copy_file
+from headgate.lake._append import Begun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Fill", "fill_files"]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What to set in which rows.
+
+    :param values: by column, as text that casts to its type exactly.
+    :param ddl: these columns, as Spark DDL.
+    :param before: the rows of epochs before this one.
+    """
+
+    values: Mapping[str, str]
+    ddl: str
+    before: int
+
+    def touches(self, file: DataFile) -> bool:
+        """Whether a data file may have such rows."""
+        epochs = file.statistics.bounds(("_seq", "epoch"), pa.int64())
+        return epochs is None or epochs[0] < self.before
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, filled."""
+        older = pc.less(pc.struct_field(rows["_seq"], "epoch"), self.before)
+        columns = [
+            pc.if_else(older, pa.scalar(self.values[field.name]).cast(field.type), column)
+            if field.name in self.values
+            else column
+            for field, column in zip(rows.schema, rows.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def fill_files(
+    spark: SparkSession, folder: str, begun: Begun, files: Sequence[DataFile], fill: Fill, always: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Copy these files, filled; the ``add`` actions of the new ones.
+
+    :param always: columns that have statistics wherever they stand.
+    """
+    schema, codec = begun.schema, begun.codec
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0).to_pylist():
+                added = copy_file(folder, DataFile(json.loads(text)), schema, codec, fill.apply, always)
+                yield pa.RecordBatch.from_pydict({"action": pa.array(added, pa.string())})
+
+    sources = spark.sparkContext.parallelize([(json.dumps(dict(file.action)),) for file in files], len(files))
+    found = spark.createDataFrame(sources, "file string").mapInArrow(run, "action string").toArrow()
+    return [json.loads(action) for action in found["action"].to_pylist()]

@@ -1,0 +1,95 @@
+"""How a table is made, and gets columns, in its log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from headgate.delta import NewColumn, Snapshot, TableLog, addition, commit, creation, demands, needs_mapping
+
+
+def schema(**kinds: Any) -> str:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def made(folder: Path, text: str, **properties: str) -> Snapshot:
+    """A table of these columns."""
+    actions = creation(text, properties)
+    assert actions is not None
+    commit(str(folder), Snapshot(), actions, "CREATE TABLE", {}, blind=True)
+    return TableLog(str(folder)).refresh()
+
+
+def names(table: Snapshot) -> list[str]:
+    return [field["name"] for field in json.loads(table.schema_json)["fields"]]
+
+
+NTZ = {"type": "struct", "fields": json.loads(schema(at="timestamp_ntz"))["fields"]}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "vectors", "features"),
+    [
+        ({"a": "long"}, "false", {"appendOnly", "invariants"}),
+        ({"a": "long"}, "true", {"appendOnly", "invariants", "deletionVectors"}),
+        ({"a": "long", "b": NTZ}, "false", {"appendOnly", "invariants", "timestampNtz"}),
+        (
+            {"a": {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}},
+            "true",
+            {"appendOnly", "invariants", "timestampNtz", "deletionVectors"},
+        ),
+    ],
+)
+def test_a_table_has_the_features_that_its_columns_ask_for(
+    tmp_path: Path, kinds: dict[str, Any], vectors: str, features: set[str]
+) -> None:
+    table = made(tmp_path, schema(**kinds), **{"delta.enableDeletionVectors": vectors, "headgate.table": "t"})
+    assert table.features == frozenset(features)
+    assert demands(table) == []
+    assert table.properties["headgate.table"] == "t"
+    assert json.loads(DeltaTable(tmp_path).schema().to_json())["fields"][0]["name"] == "a"
+
+
+def test_what_a_plain_table_cannot_hold_is_left_to_spark() -> None:
+    assert creation(schema(a="variant"), {}) is None
+    assert creation(schema(b={"type": "struct", "fields": json.loads(schema(a="variant"))["fields"]}), {}) is None
+    assert creation(schema(**{"a b": "long"}), {}) is None
+    assert creation(schema(a="long"), {"delta.enableChangeDataFeed": "true"}) is None
+    assert needs_mapping("a=b")
+    assert not needs_mapping("größe")
+
+
+def test_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
+    before = {"type": "struct", "fields": json.loads(schema(a="long"))["fields"]}
+    table = made(tmp_path, schema(a="long", b="string", _before=before))
+    new = [
+        NewColumn("first", "string", after=""),
+        NewColumn("second", "string", after="first"),
+        NewColumn("last", "timestamp_ntz"),
+        NewColumn("b", "string", inside="_before"),
+    ]
+    actions = addition(table, new)
+    assert actions is not None
+    commit(str(tmp_path), table, actions, "ADD COLUMNS", {}, blind=False)
+    table = TableLog(str(tmp_path)).refresh()
+    assert names(table) == ["first", "second", "a", "b", "_before", "last"]
+    assert table.features == frozenset({"appendOnly", "invariants", "timestampNtz"})
+    found = json.loads(DeltaTable(tmp_path).schema().to_json())["fields"]
+    assert [field["name"] for field in found[4]["type"]["fields"]] == ["a", "b"]
+
+
+def test_columns_that_do_not_fit_are_left_to_spark(tmp_path: Path) -> None:
+    table = made(tmp_path, schema(a="long"))
+    assert addition(table, [NewColumn("A", "long")]) is None, "it is there"
+    assert addition(table, [NewColumn("b", "long", after="c")]) is None, "nobody knows where"
+    assert addition(table, [NewColumn("b", "long", inside="a")]) is None, "no struct"
+    assert addition(table, [NewColumn("b", "variant")]) is None
+    assert addition(table, [NewColumn("b c", "long")]) is None
+    mapped = Snapshot(0, table.protocol, {**table.metadata, "configuration": {"delta.columnMapping.mode": "name"}})
+    assert demands(mapped) == ["delta.columnMapping.mode"]
+    assert addition(mapped, [NewColumn("b", "long")]) is None
