@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from headgate._status import StatusWriter, tell_failure
+from headgate.carrier import Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
 from headgate.lake import Inbox, LagStatus, Status, TableState, read_status
 from headgate.sinks import Batch, BatchReport
-from headgate.sinks._carrier import Header
 from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

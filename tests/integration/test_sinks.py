@@ -323,13 +323,13 @@ def test_a_file_in_the_inbox_that_is_no_signal_stops_nothing(bench: Bench) -> No
 def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_table: bool) -> None:
     bench.write(first_read((1, "a"), (2, "b")))
     batch = FakeBatch(2).snapshot(NAME, 2, append=False, first=True, last=True)
-    report = bench.write(batch.redo(NAME, {"table": NAME, "number": 0}, whole_table=whole_table))
+    report = bench.write(batch.redo(NAME, whole_table=whole_table))
     assert report.tables[NAME].state == "snapshotting"
     assert bench.rows() == [(1, "a"), (2, "b")]
     assert bench.writer.inbox.read("signals/redo-2-0.json") == {
         "type": "redo",
         "table": NAME,
-        "chunk": {"table": NAME, "number": 0},
+        "chunk": {"table": NAME, "number": 0, "lo": None, "hi": None},
         "reason": "altered",
         "whole_table": whole_table,
     }
@@ -344,7 +344,7 @@ def test_killed_after_rows_that_the_replay_does_not_have(bench: Bench) -> None:
     bench.crash_before_ledger(
         FakeBatch(3).snapshot(NAME, 3, append=False, first=True).chunk(ORDERS, [(1, "a"), (2, "b")])
     )
-    report = bench.write(begun.redo(NAME, {"table": NAME, "number": 0}))
+    report = bench.write(begun.redo(NAME))
     assert report.tables[NAME].state == "stale"
     bench.write(FakeBatch(4).snapshot(NAME, 3, append=False).images(ORDERS, [("d", 10, 1, "a")]))
     report = bench.write(FakeBatch(5).snapshot(NAME, 3, append=False, last=True).chunk(ORDERS, [(2, "b")]))

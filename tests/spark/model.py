@@ -16,15 +16,16 @@ from typing import Any
 import pyarrow as pa
 
 from headgate._places import places_before
+from headgate.carrier import DATA_COLUMN, Message, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
-from headgate.replication import ImageBatch, canonical_schema, seq_array
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema, seq_array
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
-from headgate.spark._rows import without_unread
+from headgate.spark._read_task import without_unread
 from headgate.spark._server import ServerState
 from headgate.spark._tasks import Task, plan_tasks
 
@@ -205,6 +206,12 @@ def definition(table: str, key_type: str = "int") -> TableDef:
     return TableDef(db, name, (Column("id", key_type), Column("v", "int")), key=(0,))
 
 
+def as_json(message: Message) -> dict[str, Any]:
+    """A message that is JSON on the wire."""
+    value: dict[str, Any] = json.loads(encode(message)[DATA_COLUMN][0].as_py())
+    return value
+
+
 @dataclass
 class FakeControl:
     """The control folder in memory."""
@@ -232,6 +239,13 @@ class FakeControl:
 
     def tell_waiting(self, epoch: int, since_us: int, *, paused: bool) -> None:
         self.waiting.append((epoch, since_us, paused))
+
+
+def partial_of(images: list[tuple[str, int, int, int]], absent: list[str | None]) -> ImageBatch:
+    """A batch in which some images leave columns out."""
+    whole = batch_of("d.t", images)
+    column = pa.array(absent, pa.string()).dictionary_encode().cast(ABSENT_FIELD.type)
+    return ImageBatch(whole.table, whole.batch.add_column(len(META_FIELDS), ABSENT_FIELD, column))
 
 
 @dataclass
@@ -297,8 +311,7 @@ class FakeSink:
 
     def apply(self, tasks: list[Task], redo: set[tuple[str, int]] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
         """Run the tasks and apply the batch. ``redo``: (table, chunk number) of chunks that give nothing."""
-        (text,) = [task.header for task in tasks if task.header is not None]
-        header: dict[str, Any] = json.loads(text)
+        (header,) = [as_json(task.header) for task in tasks if task.header is not None]
         if header["epoch"] <= self.last_epoch:
             return header
         images, chunks = self._read(tasks)

@@ -21,10 +21,11 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headgate.carrier import Batch
 from headgate.catalog import TablePatterns
 from headgate.control import SINK_SIGNALS, BatchFacts, Notification, OpenSnapshots, inbox_files, tell
 from headgate.errors import DecodeError, TargetError
@@ -44,7 +45,7 @@ from headgate.lake import (
     spark_schema,
     split_table,
 )
-from headgate.sinks._carrier import Batch, read_batch
+from headgate.sinks._carrier import read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._expand import SEQ_DDL
@@ -315,7 +316,7 @@ class BatchWriter:
     def _ask(self, batch: Batch, works: list[Work]) -> None:
         epoch = batch.header.epoch
         for number, redo in enumerate(batch.redo):
-            redone = {"type": "redo", "table": redo.table, "chunk": redo.chunk, "reason": redo.reason}
+            redone = {"type": "redo", "table": redo.table, "chunk": redo.chunk.to_dict(), "reason": redo.reason}
             self.inbox.write(f"signals/redo-{epoch}-{number}.json", {**redone, "whole_table": redo.whole_table})
         settles = self._settles(works)
         if settles:
@@ -350,9 +351,9 @@ class BatchWriter:
             self.inbox.write("finished.json", {"tables": finished})
             self._finished = finished
         if len(batch.ends) == 1:
-            end: dict[str, Any] = batch.ends[0]
-            if GtidSet.parse(end["gtid"]) == GtidSet.parse(batch.header.gtid):
-                self.inbox.write("hint.json", {name: end[name] for name in ("gtid", "server_uuid", "file", "pos")})
+            (end,) = batch.ends
+            if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
+                self.inbox.write("hint.json", asdict(end))
 
     def _report(
         self,
