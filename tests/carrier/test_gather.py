@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headgate.carrier import Gatherer, Images, _gather, open_images
+from headgate.carrier import Gatherer, Images, _images, open_images
 from headgate.spark._carried import definition_of
 from tests.spark.model import batch_of, partial_of
 
@@ -44,7 +44,7 @@ def test_whole_and_partial_images_are_gathered_apart() -> None:
 
 
 def test_much_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_gather, "_ROWS", 4)
+    monkeypatch.setattr(_images, "_GATHER_ROWS", 4)
     gathered = gatherer()
     given_out = [images.count for n in range(5) for images in gathered.add(batch_of("d.t", [("c", n, 0, n + 1)]))]
     assert given_out == [4]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import Images, Summary, count_changes, open_images, serialised
-from headgate.carrier._images import summary_json
+from headgate.carrier import Images, Summary, count_changes, open_images
+from headgate.carrier._images import serialised, summary_json
 from headgate.errors import DecodeError
 from tests.fix_carrier import FakeTable
 

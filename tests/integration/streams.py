@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, decode, describe, open_images
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, describe, open_images
 from headgate.errors import HeadgateError, Transient
-from headgate.lake import Inbox, TableState
+from headgate.lake import TableState
 from headgate.offsets import SourceOffset
 from headgate.sinks._policy import Target, Work, plan_table
 from headgate.spark._carried import carrier_rows
-from headgate.spark._control import ControlFolder
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
 from headgate.spark._relayed import server_of
@@ -73,7 +72,7 @@ class Stream:
                 "append": "false", **options,
             }
         )  # fmt: skip
-        self.inbox = Inbox(str(folder / "inbox"))
+        self.inbox = ControlFolder(str(folder / "inbox"))
         self.strict: set[str] = set()
         self.patience_seconds = 0.0
         """For so long a batch that could not be read is read again, as Spark does it: who reads gives up sooner."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headgate.carrier import Redo, Signals
+from headgate.carrier import ControlFolder, Redo, Signals
 from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
     BatchFacts,
@@ -28,11 +28,10 @@ from headgate.control import (
     submit,
     tell,
 )
-from headgate.lake import Inbox
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
 from headgate.replication import ImageBatch
-from headgate.spark import ControlFolder, Options, Planner
+from headgate.spark import Options, Planner
 from headgate.spark._notes import Reading
 from headgate.spark._read_task import read_task
 from headgate.spark._readings import check_reading
@@ -73,7 +72,7 @@ class Run:
         secret.write_text(self.server._password)
         self.given = Options.parse({**given, "secret_file": str(secret)})
         self.settings = ConnectionSettings.from_url(self.server.url)
-        self.inbox = Inbox(str(self.folder))
+        self.inbox = ControlFolder(str(self.folder))
         self.tables: dict[str, Held] = {}
         self.reads: dict[str, list[Key]] = {}
         self.headers: list[dict[str, Any]] = []
@@ -243,7 +242,7 @@ def test_01_snapshot_only(start: Callable[..., Run]) -> None:
     run.check("a")
     assert run.headers[0]["tables"][f"{run.db}.a"]["signals"] == [name]
     assert run.actions == [{"id": name, "type": "execute-snapshot", "tables": [f"{run.db}.a"]}]
-    assert run.inbox.names("signals") == []
+    assert run.inbox.signals() == {}
 
 
 def test_02_inserts(start: Callable[..., Run]) -> None:

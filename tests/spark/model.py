@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate._places import places_before
-from headgate.carrier import DATA_COLUMN, Message, encode
+from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError, ServerSettingError
@@ -219,8 +219,8 @@ class FakeControl:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     waiting: list[tuple[int, int, bool]] = field(default_factory=list)
 
-    def hint(self) -> Mapping[str, Any] | None:
-        return self.files.get("hint")
+    def hint(self) -> End | None:
+        return End(**self.files["hint"]) if "hint" in self.files else None
 
     def finished(self) -> frozenset[str]:
         return frozenset(self.files.get("finished", {}).get("tables", ()))
@@ -231,14 +231,14 @@ class FakeControl:
     def remove_signal(self, name: str) -> None:
         self.files.pop(f"signals/{name}", None)
 
-    def tell_trouble(self, error: str, since_us: int) -> None:
-        self.files["trouble"] = {"error": error, "since_us": since_us}
+    def tell(self, what: Trouble | Waiting) -> None:
+        if isinstance(what, Trouble):
+            self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
+        else:
+            self.waiting.append((what.epoch, what.since_us, what.paused))
 
-    def forget_trouble(self) -> None:
-        self.files.pop("trouble", None)
-
-    def tell_waiting(self, epoch: int, since_us: int, *, paused: bool) -> None:
-        self.waiting.append((epoch, since_us, paused))
+    def forget(self, file: ControlFile) -> None:
+        self.files.pop(file.removesuffix(".json"), None)
 
 
 def partial_of(images: list[tuple[str, int, int, int]], absent: list[str | None]) -> ImageBatch:

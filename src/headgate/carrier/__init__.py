@@ -5,14 +5,27 @@ source's tasks encode them as rows of one Spark stream, the *carrier*. The sinks
 and decode the description in the driver, where :class:`Batch` collects it. The images stay where they are: all that
 sinks decide by is in each record batch's :class:`Summary`.
 
+What they tell each other beside the stream lies in the *control folder* as small JSON files: :class:`ControlFolder`.
+
 Everything that one side writes and the other reads is spelled here and nowhere else. Nothing in here needs Spark.
 """
 
 from __future__ import annotations
 
 from headgate.carrier._batch import Batch, Part, sortable
-from headgate.carrier._gather import Gatherer
-from headgate.carrier._images import ABSENT, META, Images, Summary, count_changes, open_images, serialised
+from headgate.carrier._folder import (
+    SINK_SIGNALS,
+    ControlFile,
+    ControlFolder,
+    Request,
+    Resnapshot,
+    Settle,
+    Trouble,
+    Waiting,
+    parse_request,
+    signal_path,
+)
+from headgate.carrier._images import ABSENT, META, Gatherer, Images, Summary, count_changes, open_images
 from headgate.carrier._messages import (
     CarriedColumn,
     DdlRow,
@@ -45,9 +58,12 @@ __all__ = [
     "DESCRIBED_DDL",
     "KIND_COLUMN",
     "META",
+    "SINK_SIGNALS",
     "TABLE_COLUMN",
     "Batch",
     "CarriedColumn",
+    "ControlFile",
+    "ControlFolder",
     "DdlRow",
     "Definition",
     "End",
@@ -59,15 +75,21 @@ __all__ = [
     "Message",
     "Part",
     "Redo",
+    "Request",
+    "Resnapshot",
     "Seq",
+    "Settle",
     "Signals",
     "Stop",
     "Summary",
+    "Trouble",
+    "Waiting",
     "count_changes",
     "decode",
     "describe",
     "encode",
     "open_images",
-    "serialised",
+    "parse_request",
+    "signal_path",
     "sortable",
 ]

@@ -7,9 +7,9 @@ before its ``u`` row. Everything here works on whole columns.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,20 @@ import pyarrow.compute as pc
 from headgate.carrier._messages import Definition, Seq
 from headgate.errors import DecodeError
 
-__all__ = ["ABSENT", "META", "Images", "ImagesKind", "Summary", "count_changes", "open_images", "serialised"]
+if TYPE_CHECKING:
+    from headgate.replication import ImageBatch
+
+__all__ = [
+    "ABSENT",
+    "META",
+    "Gatherer",
+    "Images",
+    "ImagesKind",
+    "Summary",
+    "count_changes",
+    "open_images",
+    "serialised",
+]
 
 META = ("_op", "_seq", "_gtid", "_ts")
 """The canonical columns before a table's own."""
@@ -29,6 +42,10 @@ ABSENT = "_absent"
 ImagesKind: TypeAlias = Literal["rows", "chunk"]
 """Images of the log, or a chunk's rows."""
 
+_GATHER_ROWS = 1 << 17
+_GATHER_BYTES = 16 << 20
+_ALL_BYTES = 128 << 20
+"""Over all tables: bounds a task's memory."""
 _SUMMARY = b"headgate.summary"
 """Of the Arrow schema's metadata, which other readers may ignore."""
 
@@ -177,3 +194,41 @@ def _greatest(seqs: pa.StructArray) -> Seq:
             mask = part == most
             parts[number + 1 :] = [later[mask] for later in parts[number + 1 :]]
     return found[0], found[1], found[2], found[3]
+
+
+class Gatherer:
+    """Gathers the images of each table definition, in their order; those with partial images apart.
+
+    :param define: the definition of a record batch's table.
+    """
+
+    def __init__(self, kind: ImagesKind, define: Callable[[ImageBatch], Definition]) -> None:
+        self._kind = kind
+        self._define = define
+        self._waiting: dict[tuple[str, str, bool], list[ImageBatch]] = {}
+        self._sizes: dict[tuple[str, str, bool], tuple[int, int]] = {}  # rows and bytes
+
+    def add(self, image: ImageBatch) -> Iterator[Images]:
+        """Take images; give out what is enough for a row."""
+        if not image.table.columns:
+            return
+        name = (image.table.full_name, image.table.fingerprint, ABSENT in image.batch.schema.names)
+        self._waiting.setdefault(name, []).append(image)
+        rows, size = self._sizes.get(name, (0, 0))
+        self._sizes[name] = rows, size = rows + image.batch.num_rows, size + image.batch.nbytes
+        if rows >= _GATHER_ROWS or size >= _GATHER_BYTES:
+            yield self._take(name)
+        elif sum(held for _, held in self._sizes.values()) >= _ALL_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Images]:
+        """Give out what is left."""
+        for name in list(self._waiting):
+            yield self._take(name)
+
+    def _take(self, name: tuple[str, str, bool]) -> Images:
+        images = self._waiting.pop(name)
+        del self._sizes[name]
+        whole = pa.Table.from_batches([image.batch for image in images]).unify_dictionaries().combine_chunks()
+        (batch,) = whole.to_batches() or [images[0].batch]
+        return Images.of(self._kind, self._define(images[0]), batch)

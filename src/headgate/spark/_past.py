@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.spark._control import ControlFolder
+from headgate.carrier import ControlFolder
 from headgate.spark._options import Options
 
 if TYPE_CHECKING:
@@ -93,11 +93,9 @@ class PastTables:
         from headgate.offsets import Hint
 
         found = self._control.hint() if self._control is not None else None
-        if found is None or found["server_uuid"] != server_uuid:
+        if found is None or found.server_uuid != server_uuid or not GtidSet.parse(found.gtid) <= GtidSet.parse(gtid):
             return None
-        hint = Hint(server_uuid, str(found["file"]), int(found["pos"]))
-        if not GtidSet.parse(str(found["gtid"])) <= GtidSet.parse(gtid):
-            return None
+        hint = Hint(server_uuid, found.file, found.pos)
         return hint if hint.pos <= dict(server.log_files()).get(hint.file, 0) else None
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:

@@ -81,8 +81,8 @@ class _Reading:
 
     def planner(self) -> Planner:
         """A new planner with a connection of its own."""
+        from headgate.carrier import ControlFolder
         from headgate.control import KafkaSignals
-        from headgate.spark._control import ControlFolder
         from headgate.spark._planner import Planner
         from headgate.spark._relayed import server_of
 
