@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -88,7 +88,7 @@ class Summary:
 
     def to_json(self) -> str:
         """As JSON."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+        return json.dumps({name: value for name, value in vars(self).items() if value is not None})
 
     @classmethod
     def from_json(cls, text: str) -> Summary:
@@ -229,6 +229,8 @@ class Gatherer:
     def _take(self, name: tuple[str, str, bool]) -> Images:
         images = self._waiting.pop(name)
         del self._sizes[name]
-        whole = pa.Table.from_batches([image.batch for image in images]).unify_dictionaries().combine_chunks()
-        (batch,) = whole.to_batches() or [images[0].batch]
+        batch = images[0].batch
+        if len(images) > 1:
+            whole = pa.Table.from_batches([image.batch for image in images]).unify_dictionaries().combine_chunks()
+            (batch,) = whole.to_batches() or [batch]
         return Images.of(self._kind, self._define(images[0]), batch)
