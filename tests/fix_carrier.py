@@ -22,6 +22,7 @@ from headgate.carrier import (
     HighWatermark,
     Images,
     Message,
+    ReadingProgress,
     Redo,
     Signals,
     Stop,
@@ -182,7 +183,7 @@ class FakeBatch:
         tables = {table: HeaderTable(**info) for table, info in self.header.items()}
         header = Header(
             self.epoch, "", self.gtid, UUID, 1_700_000_000_000_000, tables, tuple(self.actions),
-            readings=self.readings, anew=self.anew,
+            readings={table: ReadingProgress(**one) for table, one in self.readings.items()}, anew=self.anew,
         )  # fmt: skip
         return [encode(message) for message in (*self.messages, header)]
 

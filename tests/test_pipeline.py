@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -214,7 +215,7 @@ class Purged:
             def __init__(self, *given: Any) -> None:
                 super().__init__(*given)
                 self.ledger = SimpleNamespace(last=SimpleNamespace(epoch=1))
-                self.inbox = SimpleNamespace(ask=lambda _name, request: purged.asked.append(vars(request)))
+                self.inbox = SimpleNamespace(ask=lambda _name, request: purged.asked.append(asdict(request)))
 
             def until_end(self, once: bool, *_: Any) -> BinlogPurgedError | None:  # type: ignore[override]
                 purged.asked.append({"once": once})

@@ -21,8 +21,10 @@ from headgate.carrier import (
     HighWatermark,
     Images,
     Message,
+    ReadingProgress,
     Redo,
     Signals,
+    Skipped,
     Stop,
     decode,
     describe,
@@ -58,10 +60,13 @@ HEADER_TABLES = st.builds(
     chunks_done=st.none() | COUNTS,
     signals=st.lists(TEXTS, max_size=2).map(tuple),
 )
+SKIPPED = st.builds(Skipped, COUNTS, st.lists(TEXTS).map(tuple))
+READINGS = st.builds(ReadingProgress, st.sampled_from(["waits", "done"]), st.none() | COUNTS, TEXTS, TEXTS)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(
         Header, COUNTS, TEXTS, TEXTS, TEXTS, COUNTS, st.dictionaries(TABLES, HEADER_TABLES),
-        st.lists(JSON, max_size=2).map(tuple), st.none() | JSON, COUNTS, st.dictionaries(TABLES, JSON), st.booleans(),
+        st.lists(JSON, max_size=2).map(tuple), st.none() | SKIPPED, COUNTS,
+        st.dictionaries(TABLES, READINGS), st.booleans(),
     ),
     st.builds(
         DdlRow, TABLES, TEXTS, TEXTS, st.tuples(COUNTS, COUNTS, COUNTS, COUNTS), MAYBE, st.none() | COUNTS, MAYBE,

@@ -39,7 +39,7 @@ from headgate.spark._relayed import server_of
 from headgate.spark._server import MySQLServer as PlannersServer
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
-from tests.spark.model import as_json
+from tests.spark.model import as_json, readings_of
 
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i + 1, i FROM n"
 Key = tuple[Any, ...]
@@ -174,7 +174,7 @@ class Run:
         self.inbox.write("finished.json", {"tables": live})
 
     def _tell(self, header: dict[str, Any], rows: list[str], missed: set[str]) -> None:
-        facts = BatchFacts("p", header["epoch"], 1, header["actions"], header["readings"], Counter(rows), missed)
+        facts = BatchFacts("p", header["epoch"], 1, header["actions"], readings_of(header), Counter(rows), missed)
         self.under_way, told = tell(self.under_way, facts)
         self.told += told
 

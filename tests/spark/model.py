@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate._places import places_before
-from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, Trouble, Waiting, encode
+from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError, ServerSettingError
@@ -212,6 +212,10 @@ def as_json(message: Message) -> dict[str, Any]:
     return value
 
 
+def readings_of(header: dict[str, Any]) -> dict[str, ReadingProgress]:
+    return {table: ReadingProgress(**one) for table, one in header["readings"].items()}
+
+
 @dataclass
 class FakeControl:
     """The control folder in memory."""
@@ -340,7 +344,7 @@ class FakeSink:
         for number, chunk in enumerate(asked):
             self.control.files[f"signals/redo-{header['epoch']}-{number}"] = {"type": "redo", "chunk": chunk.to_dict()}
         facts = BatchFacts(
-            "p", header["epoch"], 0, header["actions"], header["readings"], rows, {chunk.table for chunk in asked}
+            "p", header["epoch"], 0, header["actions"], readings_of(header), rows, {chunk.table for chunk in asked}
         )
         self.open, told = tell(self.open, facts)
         self.told += told

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from headgate.catalog import AddedColumn
 from headgate.gtid import GtidSet
@@ -20,9 +20,11 @@ __all__ = [
     "Header",
     "HeaderTable",
     "HighWatermark",
+    "ReadingProgress",
     "Redo",
     "Seq",
     "Signals",
+    "Skipped",
     "Stop",
 ]
 
@@ -90,6 +92,25 @@ class HeaderTable:
 
 
 @dataclass(frozen=True)
+class ReadingProgress:
+    """How far a table is that is being read, for telling people."""
+
+    state: Literal["waits", "reading", "read", "done"]
+    """``read``: chunks of it are in this batch, the last one too; ``done``: that one was in an earlier batch."""
+    since_epoch: int | None = None
+    maximum_key: str = ""
+    last_processed_key: str = ""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Messages of the topic with signals that were for others."""
+
+    count: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Header:
     """The batch's own description: it starts after ``start`` and ends at ``gtid`` (E). Exactly one a batch."""
 
@@ -100,9 +121,9 @@ class Header:
     planned_us: int
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()  # the signals that the batch took
-    skipped: Mapping[str, Any] | None = None  # messages of the topic with signals that were for others
+    skipped: Skipped | None = None
     behind: int = 0  # transactions that the server had executed at planning and that are not in ``gtid``
-    readings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # how far each table is that is being read
+    readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
     anew: bool = False  # the stream begins with this batch, and reads all the tables there are
 
 

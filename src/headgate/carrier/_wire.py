@@ -17,7 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier._images import Images, ImagesKind, Summary, summary_json
-from headgate.carrier._messages import DdlRow, End, Header, HeaderTable, HighWatermark, Redo, Signals, Stop
+from headgate.carrier._messages import (
+    DdlRow,
+    End,
+    Header,
+    HeaderTable,
+    HighWatermark,
+    ReadingProgress,
+    Redo,
+    Signals,
+    Skipped,
+    Stop,
+)
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
@@ -36,7 +47,7 @@ __all__ = [
 ]
 
 Message: TypeAlias = Header | Images | DdlRow | Redo | Stop | HighWatermark | Signals | End
-_M = TypeVar("_M", Header, HeaderTable, DdlRow)
+_M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow)
 
 TABLE_COLUMN: Final = "_table"
 KIND_COLUMN: Final = "_kind"
@@ -137,10 +148,12 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
     if value["v"] != _VERSION:
         raise DecodeError(f"a batch header of version {value['v']!r}; this headgate knows version {_VERSION}")
     tables = {
-        table: _known(HeaderTable, info, signals=tuple(info.get("signals", ())))
-        for table, info in value["tables"].items()
+        name: _known(HeaderTable, table, signals=tuple(table.get("signals", ())))
+        for name, table in value["tables"].items()
     }
-    return _known(Header, value, actions=tuple(value["actions"]), tables=tables)
+    readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}
+    skipped = value["skipped"] and Skipped(value["skipped"]["count"], tuple(value["skipped"]["keys"]))
+    return _known(Header, value, actions=tuple(value["actions"]), tables=tables, readings=readings, skipped=skipped)
 
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:

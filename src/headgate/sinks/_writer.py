@@ -382,9 +382,10 @@ class BatchWriter:
 
 def _tell(batch: Batch) -> None:
     """Log what came of users' signals."""
-    if batch.header.skipped:
-        count, keys = batch.header.skipped["count"], ", ".join(batch.header.skipped["keys"])
-        log.info("messages of the topic with signals that are for others: %d (%s)", count, keys)
+    skipped = batch.header.skipped
+    if skipped is not None:
+        keys = ", ".join(skipped.keys)
+        log.info("messages of the topic with signals that are for others: %d (%s)", skipped.count, keys)
     for action in (found for found in batch.header.actions if isinstance(found, dict)):
         if action.get("error"):
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.carrier import Skipped
 from headgate.control import TopicPosition
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
@@ -97,8 +98,8 @@ class Notes:
     """``db.table`` whose inserts in this batch are signals."""
     topic: TopicPosition | None = None
     """The next message of the Kafka topic with signals."""
-    skipped: Mapping[str, Any] | None = None
-    """Messages of the topic that were for others: ``{count, keys}``."""
+    skipped: Skipped | None = None
+    """Messages of the topic that were for others."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -128,7 +129,7 @@ class Notes:
             "settles": self.settles,
             "signal_table": self.signal_table,
             "topic": {"topic": self.topic.topic, "offset": self.topic.offset} if self.topic else None,
-            "skipped": dict(self.skipped) if self.skipped else None,
+            "skipped": {"count": self.skipped.count, "keys": list(self.skipped.keys)} if self.skipped else None,
             "behind": self.behind,
             "reads": dict(sorted(self.reads.items())),
             "fresh": self.fresh,
@@ -142,7 +143,7 @@ class Notes:
         :raises OffsetFormatError: anything else.
         """
         try:
-            begin, topic = given.get("begin"), given.get("topic")
+            begin, topic, skipped = given.get("begin"), given.get("topic"), given.get("skipped")
             return cls(
                 server_uuid=str(given.get("server_uuid", "")),
                 begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
@@ -160,7 +161,7 @@ class Notes:
                 settles=str(GtidSet.parse(str(given.get("settles", "")))),
                 signal_table=None if given.get("signal_table") is None else str(given["signal_table"]),
                 topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
-                skipped=given.get("skipped"),
+                skipped=Skipped(int(skipped["count"]), tuple(skipped["keys"])) if skipped else None,
                 behind=int(given.get("behind", 0)),
                 reads={str(table): int(rows) for table, rows in given.get("reads", {}).items()},
                 fresh=bool(given.get("fresh", False)),

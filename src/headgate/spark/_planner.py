@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate._places import transactions
-from headgate.carrier import ControlFile, ControlFolder, Trouble, Waiting
+from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
 from headgate.errors import (
@@ -370,7 +370,7 @@ class Planner:
             server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind,
             signal_table=None if self._options.table else self._options.signal_table,
             topic=asked.position or notes.topic,
-            skipped={"count": asked.skipped, "keys": list(asked.keys)} if asked.skipped else None,
+            skipped=Skipped(asked.skipped, tuple(asked.keys)) if asked.skipped else None,
         )  # fmt: skip
         return SourceOffset(
             gtid=str(end),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from headgate.carrier import Header, HeaderTable
+from headgate.carrier import Header, HeaderTable, ReadingProgress
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
 from headgate.spark._notes import Notes, Reading
@@ -175,28 +175,26 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
     )  # fmt: skip
 
 
-def _readings(end: SourceOffset, notes: Notes) -> dict[str, dict[str, Any]]:
-    """How far each table is that is being read, for telling people."""
+def _readings(end: SourceOffset, notes: Notes) -> dict[str, ReadingProgress]:
     from headgate.snapshot import readable_bound
 
     snapshot = end.snapshot
     here = {chunk.table for chunk in snapshot.chunks}
     waiting = {chunk.table for chunk in notes.redo}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, ReadingProgress] = {}
     for table, progress in snapshot.active.items():
         complete = progress.finished and table not in waiting
         if table not in here:
-            found[table] = {"state": "done" if complete else "waits"}
+            found[table] = ReadingProgress("done" if complete else "waits")
             continue
         last = progress.max if progress.finished else progress.hi
-        found[table] = {
-            "state": "read" if complete else "reading", "since_epoch": progress.since_epoch,
-            "maximum_key": readable_bound(progress.max), "last_processed_key": readable_bound(last),
-        }  # fmt: skip
+        state: Literal["read", "reading"] = "read" if complete else "reading"
+        bounds = readable_bound(progress.max), readable_bound(last)
+        found[table] = ReadingProgress(state, progress.since_epoch, *bounds)
     for table in sorted(here - found.keys()):  # a chunk of a partial reading that the sinks missed, read alone
-        found[table] = {"state": "reading" if table in waiting else "read", "since_epoch": None}
+        found[table] = ReadingProgress("reading" if table in waiting else "read")
     for table in (*snapshot.queue, *waiting):
-        found.setdefault(table, {"state": "waits"})
+        found.setdefault(table, ReadingProgress("waits"))
     return found
 
 
