@@ -23,7 +23,7 @@ from headgate.carrier import (
     parse_request,
     signal_path,
 )
-from headgate.carrier._folder import _signal
+from headgate.carrier._folder import _as_signal
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
@@ -84,17 +84,17 @@ def test_signals_without_a_time_come_as_they_were_written(tmp_path: Path) -> Non
 
 def test_half_written_files_do_not_exist_yet(tmp_path: Path) -> None:
     (tmp_path / "signals").mkdir()
-    for name in (".a.json.tmp123", ".a.json", "a"):
+    for name in (".a.json.tmp123", ".a.json", ".json", "a"):
         (tmp_path / "signals" / name).write_text("{")
     assert ControlFolder(str(tmp_path)).signals() == {}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "1", ""])
-def test_files_that_are_not_objects_are_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "finished.json").write_text(text)
-    (tmp_path / "trouble.json").write_text(text)
+@pytest.mark.parametrize("text", [b"{", b"[]", b"1", b"", b"\xff"])
+def test_files_that_are_not_objects_are_named(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "finished.json").write_bytes(text)
+    (tmp_path / "trouble.json").write_bytes(text)
     (tmp_path / "signals").mkdir()
-    (tmp_path / "signals" / "a.json").write_text(text)
+    (tmp_path / "signals" / "a.json").write_bytes(text)
     folder = ControlFolder(str(tmp_path))
     with pytest.raises(ConfigError, match=r"finished\.json is not a JSON object; remove"):
         folder.finished()
@@ -105,7 +105,7 @@ def test_files_that_are_not_objects_are_named(tmp_path: Path, text: str) -> None
 
 @given(REQUESTS)
 def test_requests_are_read_as_they_were_written(request: Request) -> None:
-    assert parse_request(json.loads(json.dumps(_signal(request)))) == request
+    assert parse_request(json.loads(json.dumps(_as_signal(request)))) == request
 
 
 def test_requests_that_cannot_be_read() -> None:

@@ -124,7 +124,7 @@ def parse_request(signal: Mapping[str, Any]) -> Request | None:
     return Settle(GtidSet.parse(str(signal.get("gtid")))) if kind == "settle" else None
 
 
-def _signal(request: Request) -> dict[str, Any]:
+def _as_signal(request: Request) -> dict[str, Any]:
     if isinstance(request, Redo):
         return {"type": "redo", "table": request.table, **vars(request), "chunk": request.chunk.to_dict()}
     if isinstance(request, Settle):
@@ -166,10 +166,10 @@ class ControlFolder:
 
         :raises ConfigError: the file is not a JSON object.
         """
-        text = self.text(name)
-        if text is None:
-            return None
         try:
+            text = self.text(name)
+            if text is None:
+                return None
             value = json.loads(text)
         except ValueError:
             value = None
@@ -211,7 +211,7 @@ class ControlFolder:
         found = {}
         for info in fs.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
             name = info.base_name.removesuffix(".json")
-            if info.is_file and name != info.base_name and name[0] != ".":
+            if info.is_file and name != info.base_name and info.base_name[0] != ".":
                 signal = self._signal(name)
                 if signal is not None:
                     found[name] = _submitted(signal, (info.mtime_ns or 0) // 1000), signal
@@ -235,7 +235,7 @@ class ControlFolder:
 
     def ask(self, name: str, request: Request) -> None:
         """Ask something of the planner; a request of the same name is replaced."""
-        self.write(signal_path(name), _signal(request))
+        self.write(signal_path(name), _as_signal(request))
 
     def remove_signal(self, name: str) -> None:
         """Remove a signal; it is no error if it is gone."""

@@ -87,21 +87,23 @@ def _row(table: str | None, kind: str, schema: str | None, count: int, data: pa.
 
 def _plain(value: Any) -> Any:
     """A message, or a part of one, in the form that it has in JSON."""
-    if isinstance(value, GtidSet):
-        return str(value)
-    if isinstance(value, ChunkSpec):
-        return value.to_dict()
-    if isinstance(value, Signals):
-        return value.rows
-    if isinstance(value, (Header, End)):
-        return {**vars(value), "v": _VERSION} if isinstance(value, Header) else vars(value)
-    if isinstance(value, AddedColumn):
-        return asdict(value)
-    if isinstance(value, HeaderTable):
-        return {name: one for name, one in vars(value).items() if one or name not in ("partial", "filtered", "signals")}
-    if isinstance(value, DdlRow):
-        db, _, name = value.table.partition(".")
-        return {**vars(value), "db": db, "table": name}
+    match value:
+        case GtidSet():
+            return str(value)
+        case ChunkSpec():
+            return value.to_dict()
+        case Signals():
+            return value.rows
+        case AddedColumn():
+            return asdict(value)
+        case Header():
+            return {**vars(value), "v": _VERSION}
+        case HeaderTable():
+            optional = ("partial", "filtered", "signals")
+            return {name: one for name, one in vars(value).items() if one or name not in optional}
+        case DdlRow():
+            db, _, name = value.table.partition(".")
+            return {**vars(value), "db": db, "table": name}
     return {name: one for name, one in vars(value).items() if one is not None and name != "table"}
 
 
