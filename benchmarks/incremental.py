@@ -42,10 +42,11 @@ import numpy as np
 from benchmarks import _debezium
 from benchmarks._bench import DB, Workloads, progress, report, server
 from benchmarks._load import Commits, SteadyWriter, Updates
+from headgate.carrier import ControlFolder
 from headgate.config import ConfigFile, PipelineConfig
 from headgate.control import parse_signal, submit
 from headgate.gtid import GtidSet
-from headgate.lake import Inbox, Lake, build_session
+from headgate.lake import Lake, build_session
 from headgate.offsets import SourceOffset
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
@@ -102,7 +103,7 @@ class Stream:
     """The typed stream of the table to ``noop``, and what has arrived."""
 
     def __init__(self, spark: Any, load: Workloads, folder: Path, chunk_rows: int) -> None:
-        self.inbox = Inbox(str(folder / "control"))
+        self.inbox = ControlFolder(str(folder / "control"))
         self.inbox.write("finished.json", {"tables": [TABLE]})  # as sinks that hold the table would say
         self.arrivals: list[Arrival] = []
         self._offsets = folder / "checkpoint" / "offsets"
@@ -167,7 +168,7 @@ class Stream:
         return (done[np.searchsorted(ends, numbers)] - commits.at_us) / 1e6
 
 
-def ask(inbox: Inbox, where: str | None = None, table: str = TABLE) -> None:
+def ask(inbox: ControlFolder, where: str | None = None, table: str = TABLE) -> None:
     """An ``execute-snapshot`` signal for the table, or for the rows that fulfil a condition."""
     data: dict[str, Any] = {"data-collections": [table.replace(".", r"\.")]}
     if where is not None:
@@ -304,7 +305,7 @@ class Run:
     def read(self, table: str) -> Reading:
         """Signal, and wait until the table is live."""
         signalled, rows, first = now_us(), 0, 0
-        ask(Inbox(self.pipeline.lake.inbox), table=table)
+        ask(ControlFolder(self.pipeline.lake.inbox), table=table)
         while True:
             done, batch = self.until(lambda batch: table in batch.rows)
             rows += batch.rows[table]

@@ -25,9 +25,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.carrier import ControlFolder
 from headgate.config import ConfigFile
 from headgate.control import parse_signal, submit
-from headgate.lake import Inbox, Lake, build_session
+from headgate.lake import Lake, build_session
 from headgate.pipeline import Pipeline, check_config
 from headgate.sinks import BatchReport
 from headgate.testing import KafkaBroker, MySQLServer
@@ -194,7 +195,7 @@ class Inventory:
 
     def by_file(self, table: str) -> None:
         """What ``headgate signal`` does."""
-        submit(Inbox(self.lake.inbox), parse_signal(self._signal(table)))
+        submit(ControlFolder(self.lake.inbox), parse_signal(self._signal(table)))
 
     def by_http(self, page: str, table: str) -> int:
         """``POST /signals``; HTTP's answer."""

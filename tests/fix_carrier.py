@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pytest
 
+from headgate.carrier import (
+    CARRIER_DDL,
+    Batch,
+    CarriedColumn,
+    DdlRow,
+    Definition,
+    End,
+    Header,
+    HeaderTable,
+    HighWatermark,
+    Images,
+    Message,
+    ReadingProgress,
+    Redo,
+    Signals,
+    Stop,
+    decode,
+    describe,
+    encode,
+)
 from headgate.catalog import AddedColumn
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.sinks import Batch, BatchWriter
+    from headgate.sinks import BatchWriter
 
 SEQ = pa.struct([("epoch", pa.int64()), ("file", pa.int32()), ("pos", pa.int64()), ("ordinal", pa.int64())])
 META = [
@@ -24,7 +46,6 @@ META = [
     pa.field("_gtid", pa.dictionary(pa.int32(), pa.string())),
     pa.field("_ts", pa.timestamp("us", "UTC")),
 ]
-CARRIER_DDL = "_table string, _kind string, _schema string, _count bigint, _data binary"
 SNAPSHOT_PLACE = (2**31 - 1, 2**63 - 1)
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -52,10 +73,9 @@ class FakeTable:
         return self.fingerprint or str(abs(hash((self.columns, self.key))))
 
     @property
-    def schema_json(self) -> str:
-        columns = [{"name": n, "spark": t, "mysql": t, "nullable": True} for n, t in self.columns]
-        value = {"table": self.name, "fingerprint": self.definition, "key": list(self.key), "columns": columns}
-        return json.dumps(value, sort_keys=True)
+    def carried(self) -> Definition:
+        columns = tuple(CarriedColumn(name, kind, kind) for name, kind in self.columns)
+        return Definition(self.name, self.definition, self.key, columns)
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
         """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.
@@ -99,7 +119,7 @@ class FakeBatch:
     actions: list[Any] = field(default_factory=list)
     readings: dict[str, dict[str, Any]] = field(default_factory=dict)
     anew: bool = False
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gtid = self.gtid or f"{UUID}:1-{self.epoch}"
@@ -123,42 +143,30 @@ class FakeBatch:
         new_name: str | None = None,
         schema: FakeTable | None = None,
     ) -> FakeBatch:
-        db, _, name = table.partition(".")
-        value = {
-            "statement": statement,
-            "action": action,
-            "seq": [self.epoch, file, pos, 0],
-            "gtid": f"{UUID}:1",
-            "ts": 1_700_000_000_000_000,
-            "db": db,
-            "table": name,
-            "new_name": new_name,
-            "adds": None if adds is None else [asdict(column) for column in adds],
-            "schema": schema and schema.schema_json,
-        }
-        return self._json("ddl", table, value, 1)
+        text = None if schema is None else schema.carried.to_json()
+        seq, added = (self.epoch, file, pos, 0), None if adds is None else tuple(adds)
+        ddl = DdlRow(table, statement, action, seq, f"{UUID}:1", 1_700_000_000_000_000, new_name, added, text)
+        return self._with(ddl)
 
-    def redo(self, table: str, chunk: dict[str, Any], *, whole_table: bool = False) -> FakeBatch:
-        return self._json("redo", table, {"chunk": chunk, "reason": "altered", "whole_table": whole_table}, 0)
+    def redo(self, table: str, number: int = 0, *, whole_table: bool = False) -> FakeBatch:
+        return self._with(Redo(ChunkSpec(table, number), "altered", whole_table))
 
     def watermark(self, table: str, gtid: str) -> FakeBatch:
-        return self._json("watermark", table, {"gtid": gtid}, 0)
+        return self._with(HighWatermark(table, GtidSet.parse(gtid)))
 
     def stop(self, table: str, reason: str) -> FakeBatch:
-        return self._json("stop", table, {"reason": reason, "gtid": f"{UUID}:1"}, 0)
+        return self._with(Stop(table, reason, gtid=f"{UUID}:1"))
 
     def unread(self, table: str, reason: str) -> FakeBatch:
         """A chunk that gave nothing."""
-        return self._json("stop", table, {"reason": reason, "chunk": 3}, 0)
+        return self._with(Stop(table, reason, chunk=3))
 
     def signal(self, table: str, *rows: dict[str, Any]) -> FakeBatch:
         places = [{"gtid": f"{UUID}:{self.epoch}", "seq": [1, 4, n], "ts_us": n} for n in range(len(rows))]
-        value = [{**place, **row} for place, row in zip(places, rows, strict=True)]
-        self.rows.append((table, "signal", None, len(rows), json.dumps(value).encode()))
-        return self
+        return self._with(Signals(table, [{**place, **row} for place, row in zip(places, rows, strict=True)]))
 
     def end(self, gtid: str) -> FakeBatch:
-        return self._json("end", None, {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": gtid}, 0)
+        return self._with(End(gtid, UUID, "binlog.000001", 4))
 
     def about(self, table: str, **info: Any) -> FakeBatch:
         self.header[table] = info
@@ -170,32 +178,33 @@ class FakeBatch:
     def live(self, table: str) -> FakeBatch:
         return self.about(table, state="live", since_epoch=None, first=False, last=False, append=False)
 
+    def rows(self) -> list[pa.RecordBatch]:
+        """The rows of the stream."""
+        tables = {table: HeaderTable(**info) for table, info in self.header.items()}
+        header = Header(
+            self.epoch, "", self.gtid, UUID, 1_700_000_000_000_000, tables, tuple(self.actions),
+            readings={table: ReadingProgress(**one) for table, one in self.readings.items()}, anew=self.anew,
+        )  # fmt: skip
+        return [encode(message) for message in (*self.messages, header)]
+
+    def described(self, most: int = 0) -> Batch:
+        """The batch as the driver has it, without Spark.
+
+        :param most: bytes of images that come along.
+        """
+        return Batch.of(decode(pa.Table.from_batches(list(describe(iter(self.rows()), most)))))
+
     def frame(self, spark: SparkSession) -> DataFrame:
-        value = {
-            "v": 1,
-            "epoch": self.epoch,
-            "start": "",
-            "gtid": self.gtid,
-            "server_uuid": UUID,
-            "planned_us": 1_700_000_000_000_000,
-            "tables": self.header,
-            "actions": self.actions,
-            "readings": self.readings,
-            "anew": self.anew,
-        }
-        header = (None, "batch", None, 0, json.dumps(value).encode())
-        return spark.createDataFrame([*self.rows, header], CARRIER_DDL)
+        rows = [tuple(row.values()) for batch in self.rows() for row in batch.to_pylist()]
+        return spark.createDataFrame(rows, CARRIER_DDL)
 
-    def _data(self, kind: str, table: FakeTable, images: Sequence[tuple[Any, ...]], file: int) -> FakeBatch:
-        batch = table.batch(self.epoch, images, file)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        self.rows.append((table.name, kind, table.schema_json, len(images), sink.getvalue().to_pybytes()))
-        return self
+    def _data(
+        self, kind: Literal["rows", "chunk"], table: FakeTable, images: Sequence[tuple[Any, ...]], file: int
+    ) -> FakeBatch:
+        return self._with(Images.of(kind, table.carried, table.batch(self.epoch, images, file)))
 
-    def _json(self, kind: str, table: str | None, value: dict[str, Any], count: int) -> FakeBatch:
-        self.rows.append((table, kind, None, count, json.dumps(value).encode()))
+    def _with(self, message: Message) -> FakeBatch:
+        self.messages.append(message)
         return self
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headgate._figures import BatchUnderWay, Rates, count_transactions, snapshot_status
 from headgate._places import places_before
+from headgate.carrier import Header, Part
 from headgate.lake import TableStatus
 from headgate.sinks import Batch
-from headgate.sinks._carrier import Header, Part
 from headgate.spark import BatchPlan
 from headgate.spark._progress import PlannedTable
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -214,7 +215,7 @@ class Purged:
             def __init__(self, *given: Any) -> None:
                 super().__init__(*given)
                 self.ledger = SimpleNamespace(last=SimpleNamespace(epoch=1))
-                self.inbox = SimpleNamespace(write=lambda _name, value: purged.asked.append(value))
+                self.inbox = SimpleNamespace(ask=lambda _name, request: purged.asked.append(asdict(request)))
 
             def until_end(self, once: bool, *_: Any) -> BinlogPurgedError | None:  # type: ignore[override]
                 purged.asked.append({"once": once})
@@ -242,7 +243,7 @@ def test_a_purged_position_is_given_up_where_the_mode_says_so(
     purged.follow(file, mode)
     assert purged.forgotten == 3
     asked = [value for value in purged.asked if "tables" in value]
-    assert asked == ([{"type": "resnapshot", "tables": ["a.*"]}] if mode == "always" else [])
+    assert asked == ([{"tables": ("a.*",), "reason": None}] if mode == "always" else [])
 
 
 def test_a_purged_position_ends_a_run_that_gets_nowhere(file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:

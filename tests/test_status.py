@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from headgate._status import StatusWriter, tell_failure
+from headgate.carrier import ControlFolder, Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
-from headgate.lake import Inbox, LagStatus, Status, TableState, read_status
+from headgate.lake import LagStatus, Status, TableState, read_status
 from headgate.sinks import Batch, BatchReport
-from headgate.sinks._carrier import Header
 from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -41,7 +41,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.clocks = Clocks()
-        self.inbox = Inbox(str(folder / "inbox"))
+        self.inbox = ControlFolder(str(folder / "inbox"))
         self.writer = StatusWriter(
             self.inbox, "shop", beat_seconds=5.0, clock=self.clocks.monotonic, wall_us=self.clocks.wall_us
         )
@@ -338,10 +338,10 @@ def test_the_next_run_goes_on_where_this_one_was(run: Run) -> None:
 
 def test_the_file_is_kept_fresh_by_itself(tmp_path: Path) -> None:
     """The thread writes without being told, and is gone when the run is."""
-    inbox = Inbox(str(tmp_path))
+    inbox = ControlFolder(str(tmp_path))
     written = threading.Semaphore(0)
 
-    class Counting(Inbox):
+    class Counting(ControlFolder):
         def write(self, name: str, value: dict[str, Any]) -> None:
             super().write(name, value)
             written.release()
@@ -447,7 +447,7 @@ def test_who_is_told_of_the_status(tmp_path: Path) -> None:
     """At each look, however rarely the file is written."""
     told: list[Status] = []
     clocks = Clocks()
-    inbox = Inbox(str(tmp_path))
+    inbox = ControlFolder(str(tmp_path))
     writer = StatusWriter(
         inbox, "shop", clock=clocks.monotonic, wall_us=clocks.wall_us, on_status=told.append, beat_seconds=5.0
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
+from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
 from headgate.errors import (
@@ -17,7 +18,7 @@ from headgate.errors import (
     DefiniteServerError,
     HeadgateError,
 )
-from headgate.lake import Inbox, Lake, read_status
+from headgate.lake import Lake, read_status
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef
@@ -55,7 +56,7 @@ def check_config(config: PipelineConfig) -> list[str]:
 def followed(lake: Lake) -> Collection[str]:
     """The tables that pipelines into this lake have followed so far, as far as the status tells; without Spark."""
     try:
-        status = read_status(Inbox(lake.inbox))
+        status = read_status(ControlFolder(lake.inbox))
     except (HeadgateError, OSError):
         status = None  # damaged, or of another version: the run writes it anew
     return () if status is None else status.tables.keys()

@@ -21,7 +21,7 @@ __all__ = ["preload"]
 
 def preload() -> None:
     """Load what every worker needs."""
-    for name in ("pyspark.worker", "headgate.spark._rows", "headgate.sinks._expand"):
+    for name in ("pyspark.worker", "headgate.spark._carried", "headgate.spark._typed", "headgate.sinks._expand"):
         importlib.import_module(name)
     _first_row()
     gc.collect()

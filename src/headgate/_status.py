@@ -20,7 +20,6 @@ the newest planning and the lake does not have. There may be more, unless the pl
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import platform
@@ -31,12 +30,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headgate._figures import BatchUnderWay, Rates, count_transactions, snapshot_status
+from headgate.carrier import ControlFile, ControlFolder, Trouble
 from headgate.errors import HeadgateError
 from headgate.lake import (
-    STATUS_FILE,
     Activity,
     BatchStatus,
-    Inbox,
     LagStatus,
     Phase,
     RecentBatch,
@@ -75,7 +73,7 @@ class StatusWriter(Progress):
 
     def __init__(
         self,
-        inbox: Inbox,
+        inbox: ControlFolder,
         pipeline: str,
         *,
         beat_seconds: float = _BEAT_SECONDS,
@@ -99,7 +97,7 @@ class StatusWriter(Progress):
         self._epoch = 0  # of the newest batch of this query
         self._behind: int | None = None
         self._error: str | None = None  # what the run is trying again after
-        self._trouble: tuple[str, int] | None = None  # what the planner is in, and since when
+        self._trouble: Trouble | None = None  # what the planner is in, and since when
         self._rates = Rates(clock())
         self._written = clock()
         self._warned = False
@@ -107,7 +105,7 @@ class StatusWriter(Progress):
 
     def __enter__(self) -> Self:
         self._take_over()
-        self._forget("trouble.json")
+        self._inbox.forget(ControlFile.TROUBLE)
         if self._progress is not None:
             self._progress.begin()
         self._write()
@@ -141,7 +139,7 @@ class StatusWriter(Progress):
 
     def starts(self) -> None:
         """A query is about to start: the first one, or another after a failure."""
-        self._forget("waiting.json")
+        self._inbox.forget(ControlFile.WAITING)
         with self._lock:
             self._epoch, self._under_way = 0, None
             self._enter("planning")
@@ -211,10 +209,6 @@ class StatusWriter(Progress):
         if phase != self._phase:
             self._phase, self._phase_us = phase, self._wall_us()
 
-    def _forget(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # each file system has its own errors
-            self._inbox.delete(name)
-
     def _take_over(self) -> None:
         """What the run before has left there is history."""
         try:
@@ -272,7 +266,7 @@ class StatusWriter(Progress):
         lag = None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
         update: dict[str, Any] = {
             "updated_us": now_us, "state": "idle" if waits else "running",
-            "error": self._error or (self._trouble and self._trouble[0]),
+            "error": self._error or (self._trouble and self._trouble.error),
             "activity": self._activity(tables), "as_of_us": as_of,
             "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
             "changes_per_second": rates.changes, "rows_per_second": rates.rows,
@@ -295,7 +289,7 @@ class StatusWriter(Progress):
             self._status = self._now()
             self._written = self._clock()
             try:
-                self._inbox.write(STATUS_FILE, self._status.to_dict())
+                self._inbox.write(ControlFile.STATUS, self._status.to_dict())
             except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
                 if not self._warned:
                     log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
@@ -328,34 +322,27 @@ class StatusWriter(Progress):
         under_way = self._under_way
         if under_way is not None:
             under_way.look(self._clock())
-        trouble, waiting = self._read("trouble.json"), self._read("waiting.json")
+        trouble, waiting = self._inbox.trouble(), self._inbox.waiting()
         with self._lock:
             self._take_trouble(trouble)
-            rests = waiting is not None and isinstance(waiting.get("epoch"), int) and waiting["epoch"] >= self._epoch
+            rests = waiting is not None and waiting.epoch >= self._epoch
             if self._phase in ("planning", "waiting") and self._under_way is None:
                 self._enter("waiting" if rests and self._trouble is None else "planning")
             if self._phase == "waiting" and waiting is not None:
-                self._error, self._paused = None, bool(waiting.get("paused"))
+                self._error, self._paused = None, waiting.paused
 
-    def _take_trouble(self, found: dict[str, Any] | None) -> None:
-        before, self._trouble = self._trouble, None
-        if found is not None and isinstance(found.get("since_us"), int):
-            self._trouble = " ".join(str(found.get("error")).split()), found["since_us"]
-            if before is None or before[1] != self._trouble[1]:
-                self._warn("error", self._trouble[0])
-                log.warning("%s; trying again", self._trouble[0])
+    def _take_trouble(self, found: Trouble | None) -> None:
+        before, self._trouble = self._trouble, found
+        if found is not None:
+            if before is None or before.since_us != found.since_us:
+                self._warn("error", found.error)
+                log.warning("%s; trying again", found.error)
         elif before is not None:
-            log.info("going on, %.0f s after this began: %s", (self._wall_us() - before[1]) / 1e6, before[0])
-
-    def _read(self, name: str) -> dict[str, Any] | None:
-        """A file of the planner's; what cannot be read says nothing."""
-        try:
-            return self._inbox.read(name)
-        except (HeadgateError, OSError):
-            return None
+            seconds = (self._wall_us() - before.since_us) / 1e6
+            log.info("going on, %.0f s after this began: %s", seconds, before.error)
 
 
-def tell_failure(inbox: Inbox, pipeline: str, error: BaseException) -> None:
+def tell_failure(inbox: ControlFolder, pipeline: str, error: BaseException) -> None:
     """A run failed before it was sure to be the only one: said only where one has run, and none runs now."""
     try:
         before = read_status(inbox)

@@ -38,6 +38,7 @@ from headgate._foreign_keys import ForeignKeys
 from headgate._owning import OwnedError, sole_owner
 from headgate._policies import POLICY_VALUES
 from headgate._status import StatusWriter, tell_failure
+from headgate.carrier import ControlFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.errors import (
@@ -48,7 +49,7 @@ from headgate.errors import (
     TargetError,
     Transient,
 )
-from headgate.lake import Inbox, Lake, Status, TableChannel, build_session, forget_position, ledger_notifications
+from headgate.lake import Lake, Status, TableChannel, build_session, forget_position, ledger_notifications
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Pipeline:
         :param on_status: called after each batch and every second, in any thread.
         :raises HeadgateError: what ended the run, but for :meth:`stop`.
         """
-        inbox = Inbox(self.lake.inbox)
+        inbox = ControlFolder(self.lake.inbox)
         try:
             check_signal_topic(self.config)
             tables = check_config(self.config)
@@ -208,8 +209,7 @@ class Pipeline:
                 if mode == "always" and patience.is_first and run.writer.ledger.last is not None:
                     resnapshot = [*self.config.source.tables, *resnapshot]
                 if resnapshot:
-                    signal = {"type": "resnapshot", "tables": resnapshot}
-                    run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
+                    run.writer.inbox.ask(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
                     resnapshot = []
                 patience.begin()
                 error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
@@ -550,7 +550,7 @@ def source_options(
 
 def read_source(config: PipelineConfig) -> PastTables:
     """The source's tables as of GTID sets that the server has executed."""
-    from headgate.spark import ControlFolder, PastTables
+    from headgate.spark import PastTables
 
     policies = (name for name in POLICY_VALUES if name not in ("json", "window"))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)

@@ -17,8 +17,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from headgate.carrier import ControlFolder
 from headgate.cli import _status, app
-from headgate.lake import Inbox, Status, pid_namespace
+from headgate.lake import Status, pid_namespace
 
 SRC = str(Path(_status.__file__).parents[2])
 
@@ -57,7 +58,7 @@ def pipeline(tmp_path: Path) -> Path:
 
 
 def put(pipeline: Path, value: Status) -> None:
-    Inbox(str(pipeline.parent / "lake" / "_headgate" / "inbox")).write("status.json", value.to_dict())
+    ControlFolder(str(pipeline.parent / "lake" / "_headgate" / "inbox")).write("status.json", value.to_dict())
 
 
 def run(*args: str) -> tuple[int, str, str]:
@@ -148,7 +149,7 @@ def test_json_is_the_file_and_the_condition(pipeline: Path) -> None:
 
 def test_misuse(pipeline: Path) -> None:
     assert run("nowhere.toml")[0] == 2
-    Inbox(str(pipeline.parent / "lake" / "_headgate" / "inbox")).write("status.json", {"v": 7})
+    ControlFolder(str(pipeline.parent / "lake" / "_headgate" / "inbox")).write("status.json", {"v": 7})
     code, _, err = run(str(pipeline))
     assert code == 3
     assert "newer headgate" in err

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from headgate.carrier import ReadingProgress
 from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
 
 A, B = "shop.a", "shop.b"
@@ -25,7 +26,8 @@ class Story:
 
     def batch(self, *actions: dict[str, Any], **facts: Any) -> list[Notification]:
         self._epoch += 1
-        given = BatchFacts("p", self._epoch, 1000 * self._epoch, actions=actions, **facts)
+        readings = {table: ReadingProgress(**one) for table, one in facts.pop("readings", {}).items()}
+        given = BatchFacts("p", self._epoch, 1000 * self._epoch, actions=actions, readings=readings, **facts)
         before = self.open
         self.open, told = tell(before, given)
         assert tell(before, given) == (self.open, told), "the same batch is told in the same way"

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SnapshotMode, parse_config
 from headgate.control import parse_signal, submit
-from headgate.lake import Inbox, Lake, ledger_notifications
+from headgate.lake import Lake, ledger_notifications
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer
@@ -39,7 +40,7 @@ class Runs:
     def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
         self.spark, self.server, self.db = spark, server, db
         self.lake = Lake.at(str(folder / "lake"))
-        self.inbox = Inbox(self.lake.inbox)
+        self.inbox = ControlFolder(self.lake.inbox)
         (folder / "secret").write_text(server._password)
         self._given = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
         self.reports: list[BatchReport] = []

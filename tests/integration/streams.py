@@ -13,17 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, describe, open_images
 from headgate.errors import HeadgateError, Transient
-from headgate.lake import Inbox, TableState
+from headgate.lake import TableState
 from headgate.offsets import SourceOffset
-from headgate.sinks._carrier import Batch, _describe, build_batch
-from headgate.sinks._images import open_images
 from headgate.sinks._policy import Target, Work, plan_table
-from headgate.spark._control import ControlFolder
+from headgate.spark._carried import carrier_rows
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
 from headgate.spark._relayed import server_of
-from headgate.spark._rows import carrier_rows
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
 
@@ -74,7 +72,7 @@ class Stream:
                 "append": "false", **options,
             }
         )  # fmt: skip
-        self.inbox = Inbox(str(folder / "inbox"))
+        self.inbox = ControlFolder(str(folder / "inbox"))
         self.strict: set[str] = set()
         self.patience_seconds = 0.0
         """For so long a batch that could not be read is read again, as Spark does it: who reads gives up sooner."""
@@ -101,9 +99,7 @@ class Stream:
             return False
         self.do(*meanwhile)
         rows = self._rows(end)
-        described = [_describe(*[pa.scalar(cell) for cell in row.values()]) for row in rows]
-        blank = dict.fromkeys(("_low", "_high", "_newest", "_text", "_truncates", "_partial", "_changes", "_data"))
-        batch = build_batch([{**blank, **row} for row in described])
+        batch = Batch.of(decode(pa.Table.from_batches(list(describe(iter(rows), 0)))))
         for name in batch.tables():
             self._table(name, batch, rows)
         self.inbox.write(
@@ -113,11 +109,11 @@ class Stream:
         self.offset = end
         return True
 
-    def _rows(self, end: SourceOffset) -> list[dict[str, Any]]:
+    def _rows(self, end: SourceOffset) -> list[pa.RecordBatch]:
         deadline = time.monotonic() + self.patience_seconds
         while True:
             try:
-                return [row for batch in self._read(end) for row in batch.to_pylist()]
+                return list(self._read(end))
             except HeadgateError as error:
                 if not isinstance(error, Transient) or time.monotonic() > deadline:
                     raise
@@ -127,17 +123,21 @@ class Stream:
         for task in plan_tasks(self.offset, end, server_uuid=uuid, slots=2, chunk_rows=4, log_uuid=log_uuid):
             yield from carrier_rows(self.options.settings(), task, images="keys", policies=self.options.policies)
 
-    def _table(self, name: str, batch: Batch, rows: list[dict[str, Any]]) -> None:
+    def _table(self, name: str, batch: Batch, rows: list[pa.RecordBatch]) -> None:
         copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
         strict = name in self.strict
         work = plan_table(name, batch, self.states.get(name), copy.target, changelog=False, strict=strict)
         kinds = {part.kind for part in work.parts}
-        blobs = [pa.scalar(row["_data"]) for row in rows if row["_table"] == name and row["_kind"] in kinds]
+        blobs = [
+            row[DATA_COLUMN][0]
+            for row in rows
+            if row[TABLE_COLUMN][0].as_py() == name and row[KIND_COLUMN][0].as_py() in kinds
+        ]
         copy.apply(work, [image for part in open_images(blobs) for image in part.to_pylist()], epoch)
         self.states[name] = work.state
         for number, redo in enumerate(item for item in batch.redo if item.table == name):
-            self.redone.append((name, redo.chunk, redo.whole_table))
-            value = {"type": "redo", "chunk": redo.chunk, "whole_table": redo.whole_table}
+            self.redone.append((name, redo.chunk.to_dict(), redo.whole_table))
+            value = {"type": "redo", "chunk": redo.chunk.to_dict(), "whole_table": redo.whole_table}
             self.inbox.write(f"signals/redo-{epoch}-{name}-{number}.json", value)
         if work.reread is not None:
             self.inbox.write(f"signals/ddl-{epoch}-{name}.json", {"type": "resnapshot", "tables": [name]})

@@ -7,7 +7,6 @@ table that it holds whole is equal to the source as of the batch, and no row tha
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headgate.carrier import ControlFolder, Redo, Signals
 from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
     BatchFacts,
@@ -28,19 +28,18 @@ from headgate.control import (
     submit,
     tell,
 )
-from headgate.lake import Inbox
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
 from headgate.replication import ImageBatch
-from headgate.snapshot import Redo
-from headgate.spark import ControlFolder, Options, Planner
+from headgate.spark import Options, Planner
 from headgate.spark._notes import Reading
+from headgate.spark._read_task import read_task
 from headgate.spark._readings import check_reading
 from headgate.spark._relayed import server_of
-from headgate.spark._rows import Inserted, read_task
 from headgate.spark._server import MySQLServer as PlannersServer
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
+from tests.spark.model import as_json, readings_of
 
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i + 1, i FROM n"
 Key = tuple[Any, ...]
@@ -73,7 +72,7 @@ class Run:
         secret.write_text(self.server._password)
         self.given = Options.parse({**given, "secret_file": str(secret)})
         self.settings = ConnectionSettings.from_url(self.server.url)
-        self.inbox = Inbox(str(self.folder))
+        self.inbox = ControlFolder(str(self.folder))
         self.tables: dict[str, Held] = {}
         self.reads: dict[str, list[Key]] = {}
         self.headers: list[dict[str, Any]] = []
@@ -125,7 +124,7 @@ class Run:
             self.restart()
         uuid = self.planner.server_uuid()
         tasks = plan_tasks(self.offset, end, server_uuid=uuid, slots=self.given.slots, chunk_rows=self.given.chunk_rows)
-        (header,) = [json.loads(task.header) for task in tasks if task.header is not None]
+        (header,) = [as_json(task.header) for task in tasks if task.header is not None]
         found: list[tuple[tuple[int, ...], str, dict[str, Any], tuple[str, ...]]] = []
         missed: set[str] = set()
         inserted: list[dict[str, Any]] = []
@@ -134,9 +133,9 @@ class Run:
                 if isinstance(item, Redo):
                     missed.add(item.chunk.table)
                     self.missed.append(item.reason)
-                    value = {"type": "redo", "table": item.chunk.table, **json.loads(item.to_json())}
+                    value = {"type": "redo", "table": item.chunk.table, "chunk": item.chunk.to_dict()}
                     self.inbox.write(f"signals/redo-{end.epoch}-{len(missed)}.json", value)
-                elif isinstance(item, Inserted):
+                elif isinstance(item, Signals):
                     inserted += item.rows
                 elif isinstance(item, ImageBatch):
                     for row in item.batch.to_pylist():
@@ -175,7 +174,7 @@ class Run:
         self.inbox.write("finished.json", {"tables": live})
 
     def _tell(self, header: dict[str, Any], rows: list[str], missed: set[str]) -> None:
-        facts = BatchFacts("p", header["epoch"], 1, header["actions"], header["readings"], Counter(rows), missed)
+        facts = BatchFacts("p", header["epoch"], 1, header["actions"], readings_of(header), Counter(rows), missed)
         self.under_way, told = tell(self.under_way, facts)
         self.told += told
 
@@ -243,7 +242,7 @@ def test_01_snapshot_only(start: Callable[..., Run]) -> None:
     run.check("a")
     assert run.headers[0]["tables"][f"{run.db}.a"]["signals"] == [name]
     assert run.actions == [{"id": name, "type": "execute-snapshot", "tables": [f"{run.db}.a"]}]
-    assert run.inbox.names("signals") == []
+    assert run.inbox.signals() == {}
 
 
 def test_02_inserts(start: Callable[..., Run]) -> None:

@@ -20,7 +20,6 @@ from headgate.testing import MySQLServer
 from tests.fix_carrier import FakeBatch
 from tests.integration.changes import Log
 from tests.integration.test_schema_changes import Follower
-from tests.sinks.test_policy import described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +77,7 @@ def found(
             fake.ddl(f"{item.db}.{item.table}", item.statement, item.action, item.pos, new_name=item.new_name)
     if begins is not None:
         fake.snapshot(f"{log.db}.{begins}", 9, append=False, first=True, last=True)
-    batch = described(fake)
+    batch = fake.described()
     batch = replace(batch, header=replace(batch.header, server_uuid=log.server.server_uuid))
     asked = keys(log, more)
     asked._server = server_before or log.server.server_uuid

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate._policies import Policies
+from headgate.carrier import Stop
 from headgate.catalog import exact_patterns, load_tables
 from headgate.cli import app
 from headgate.errors import AmbiguousKeyError
@@ -208,10 +209,10 @@ def test_a_task_reads_its_other_chunks_after_one_that_it_cannot(log: Log) -> Non
     first, rows, last = found
     assert isinstance(rows, ImageBatch)
     assert rows.batch.column("id").to_pylist() == [1, 2]
-    for redo in (first, last):
-        assert isinstance(redo, Redo)
-        assert redo.unreadable
-        assert redo.reason.endswith(f"headgate run --resnapshot '{log.db}.t'")
+    for stop in (first, last):
+        assert isinstance(stop, Stop)
+        assert (stop.table, stop.chunk) == (f"{log.db}.t", 0)
+        assert stop.reason.endswith(f"headgate run --resnapshot '{log.db}.t'")
 
 
 def test_a_window_with_such_an_image_has_the_chunk_read_again(log: Log) -> None:
@@ -225,7 +226,6 @@ def test_a_window_with_such_an_image_has_the_chunk_read_again(log: Log) -> None:
         ambiguous="stop",
     )  # fmt: skip
     assert isinstance(redo, Redo)
-    assert not redo.unreadable
     assert "images since then cannot be read" in redo.reason
     assert log.chunk("t") == [{"_op": "r", "k": "a"}]
 

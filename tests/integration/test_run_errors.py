@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headgate.carrier import ControlFolder
 from headgate.cli import app
 from headgate.config import parse_config
 from headgate.errors import ServerSettingError
-from headgate.lake import Inbox, Lake, read_status
+from headgate.lake import Lake, read_status
 from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.logged import logged_here
@@ -307,7 +308,7 @@ def test_a_delta_table_of_somebody_else(server: MySQLServer, runs: Runs) -> None
     assert written == {
         "_headgate/lock", "_headgate/inbox/status.json", "e/t/_delta_log/00000000000000000000.json",
     }  # fmt: skip
-    status = read_status(Inbox(Lake.at(str(runs.lake)).inbox))
+    status = read_status(ControlFolder(Lake.at(str(runs.lake)).inbox))
     assert status is not None
     assert (status.condition(), f"error: {status.error}") == ("failed", line)
 

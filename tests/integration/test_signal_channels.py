@@ -69,7 +69,7 @@ def test_an_insert_is_followed_in_the_batch_after_the_one_that_saw_it(start: Cal
     assert run.ids("a") == ALL
     run.check("a")
     assert f"{run.db}.signals" not in run.tables
-    assert run.inbox.names("signals") == []
+    assert run.inbox.signals() == {}
 
 
 def test_what_is_no_insert_is_no_signal(start: Callable[..., Run]) -> None:

@@ -204,7 +204,7 @@ def test_a_new_column(bench: Bench) -> None:
     history = bench.spark.read.format("delta").load(bench.lake.schema_history).collect()
     assert [(row["db"], row["table"], row["action"]) for row in history] == [("shop", "orders", "alter")]
     assert [(row["outcome"], row["reason"]) for row in history] == [("applied", None)]
-    assert bench.writer.inbox.names("signals") == []
+    assert bench.writer.inbox.signals() == {}
 
 
 def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
@@ -227,7 +227,7 @@ def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
     price = [AddedColumn("price", nullable=False, default="0.5")]
     bench.write(alone.ddl(NAME, "ALTER TABLE orders ADD price ...", "alter", 5, adds=price, schema=widest))
     assert {row[-1] for row in bench.rows()} == {0.5}
-    assert bench.writer.inbox.names("signals") == []
+    assert bench.writer.inbox.signals() == {}
 
 
 def test_columns_that_do_not_fit_hold_the_table_and_a_reread_replaces_it(bench: Bench) -> None:
@@ -292,22 +292,23 @@ def test_inserts_of_the_signal_table_reach_the_inbox_when_their_batch_counts(ben
     asked = {"id": "ad hoc", "type": "pause-snapshot", "data": None}
     batch = live(2, ("c", 1, 2, "b")).signal("ops.signals", asked, {"problem": "unreadable"})
     bench.crash_before_ledger(batch)
-    assert bench.writer.inbox.names("signals") == []
+    assert bench.writer.inbox.signals() == {}
     bench.write(batch)
-    names = bench.writer.inbox.names("signals")
-    assert [bench.writer.inbox.read(name) for name in names] == [
+    signals = bench.writer.inbox.signals()
+    names = list(signals)
+    assert [signals[name] for name in names] == [
         {**asked, "submitted_us": 1}, {"problem": "unreadable", "submitted_us": 2}
     ]  # fmt: skip
     assert "ops.signals" not in bench.writer.ledger.tables()
     for name in names:  # killed after the ledger's row
-        bench.writer.inbox.delete(name)
+        bench.writer.inbox.remove_signal(name)
     bench.restart()
     assert bench.write(batch).replayed
-    assert bench.writer.inbox.names("signals") == names
+    assert list(bench.writer.inbox.signals()) == names
     taken = live(3, ("c", 1, 3, "c"))
-    taken.actions = [{"id": "ad hoc", "file": names[0][len("signals/") : -len(".json")], "type": "pause-snapshot"}]
+    taken.actions = [{"id": "ad hoc", "file": names[0], "type": "pause-snapshot"}]
     bench.write(taken)
-    assert bench.writer.inbox.names("signals") == names[1:]
+    assert list(bench.writer.inbox.signals()) == names[1:]
 
 
 def test_a_file_in_the_inbox_that_is_no_signal_stops_nothing(bench: Bench) -> None:
@@ -323,13 +324,13 @@ def test_a_file_in_the_inbox_that_is_no_signal_stops_nothing(bench: Bench) -> No
 def test_a_chunk_to_redo_is_handed_back_and_holds_the_sweep(bench: Bench, whole_table: bool) -> None:
     bench.write(first_read((1, "a"), (2, "b")))
     batch = FakeBatch(2).snapshot(NAME, 2, append=False, first=True, last=True)
-    report = bench.write(batch.redo(NAME, {"table": NAME, "number": 0}, whole_table=whole_table))
+    report = bench.write(batch.redo(NAME, whole_table=whole_table))
     assert report.tables[NAME].state == "snapshotting"
     assert bench.rows() == [(1, "a"), (2, "b")]
     assert bench.writer.inbox.read("signals/redo-2-0.json") == {
         "type": "redo",
         "table": NAME,
-        "chunk": {"table": NAME, "number": 0},
+        "chunk": {"table": NAME, "number": 0, "lo": None, "hi": None},
         "reason": "altered",
         "whole_table": whole_table,
     }
@@ -344,7 +345,7 @@ def test_killed_after_rows_that_the_replay_does_not_have(bench: Bench) -> None:
     bench.crash_before_ledger(
         FakeBatch(3).snapshot(NAME, 3, append=False, first=True).chunk(ORDERS, [(1, "a"), (2, "b")])
     )
-    report = bench.write(begun.redo(NAME, {"table": NAME, "number": 0}))
+    report = bench.write(begun.redo(NAME))
     assert report.tables[NAME].state == "stale"
     bench.write(FakeBatch(4).snapshot(NAME, 3, append=False).images(ORDERS, [("d", 10, 1, "a")]))
     report = bench.write(FakeBatch(5).snapshot(NAME, 3, append=False, last=True).chunk(ORDERS, [(2, "b")]))
@@ -357,7 +358,7 @@ def test_what_is_handed_back(bench: Bench) -> None:
     batch = first_read((1, "a")).end(f"{UUID}:1")
     batch.actions = [{"id": "1", "type": "resnapshot"}]
     bench.write(batch)
-    assert bench.writer.inbox.names("signals") == []
+    assert bench.writer.inbox.signals() == {}
     assert bench.writer.inbox.read("finished.json") == {"tables": [NAME]}
     hint = bench.writer.inbox.read("hint.json")
     assert hint == {"gtid": f"{UUID}:1", "server_uuid": UUID, "file": "binlog.000001", "pos": 4}

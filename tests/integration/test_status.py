@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.carrier import ControlFolder
 from headgate.cli._live import LogView
 from headgate.config import parse_config
 from headgate.errors import ConfigError
-from headgate.lake import Activity, Inbox, Lake, Status, ledger_rows, read_status
+from headgate.lake import Activity, Lake, Status, ledger_rows, read_status
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer, Proxy
@@ -32,7 +33,7 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
         f'[target]\npath = "{tmp_path / "lake"}"\n'
     )
     lake = Lake.at(str(tmp_path / "lake"))
-    inbox = Inbox(lake.inbox)
+    inbox = ControlFolder(lake.inbox)
 
     def read() -> Status:
         found = read_status(inbox)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from examples.inventory import Inventory, walk
-from headgate.lake import Inbox
+from headgate.carrier import ControlFolder
 from headgate.testing import KafkaBroker, MySQLServer
 
 if TYPE_CHECKING:
@@ -27,5 +27,5 @@ def test_tables_are_added_to_a_running_pipeline_and_read_on_demand_by_every_chan
     inventory = Inventory(mysql_server, kafka_broker, kafka_topic, tmp_path, mysql_db)
     inventory.create(mysql_server._password)
     walk(inventory, spark, print)
-    assert Inbox(inventory.lake.inbox).names("signals") == [], "each was taken, and is done with"
+    assert ControlFolder(inventory.lake.inbox).signals() == {}, "each was taken, and is done with"
     assert not Path(inventory.lake.current(f"{mysql_db}.signals")).exists(), "it is none of the pipeline's tables"

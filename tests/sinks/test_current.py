@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.sinks._carrier import Part
+from headgate.carrier import Part
 from headgate.sinks._current import _apart
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import DecodeError
-from headgate.sinks._images import align, fold, open_images, pair_updates, summarise
+from headgate.sinks._images import align, fold, pair_updates
 from tests.fix_carrier import FakeTable
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
@@ -133,19 +133,3 @@ def test_align_adds_missing_columns_as_null() -> None:
     batch = align(TABLE.batch(1, [("c", 1, 7, "x")]), wide)
     assert batch.schema == wide
     assert batch.to_pylist() == [{"id": 7, "added": None, "_op": "c"}]
-
-
-def test_open_images_reads_every_stream_and_leaves_nulls_out() -> None:
-    batch = TABLE.batch(1, [("c", 1, 7, "x")])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    blobs = pa.array([sink.getvalue().to_pybytes(), None, sink.getvalue().to_pybytes()], pa.binary())
-    assert [part.num_rows for part in open_images(blobs)] == [1, 1]
-
-
-def test_summarise() -> None:
-    batch = TABLE.batch(1, [("c", 1, 12, "x"), ("c", 2, 7, "x"), ("t", 3)])
-    assert summarise(batch, "id") == ("7", "12", 1_700_000_000_000_000, True)
-    assert summarise(batch, "item")[:2] == (None, None)
-    assert summarise(batch.slice(0, 0), "id") == (None, None, None, False)

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
+from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.lake import TableState
-from headgate.sinks._carrier import Batch, DdlRow, Header, build_batch
 from headgate.sinks._policy import Target, Work, plan_table, read_again
 from headgate.sinks._promises import Unseen
 from tests.fix_carrier import FakeBatch, FakeTable
@@ -25,22 +24,8 @@ ADD = "ALTER TABLE orders ADD added INT AFTER id"
 LIVE = TableState("shop.orders", "live", version=4)
 
 
-def described(fake: FakeBatch) -> Batch:
-    """What the description job would say of the batch."""
-    rows: list[dict[str, Any]] = []
-    for table, kind, schema, count, data in fake.rows:
-        text = None if kind in ("rows", "chunk") else data.decode()
-        rows.append({"_table": table, "_kind": kind, "_schema": schema, "_count": count, "_text": text})
-    header = {"v": 1, "epoch": fake.epoch, "start": "", "gtid": fake.gtid, "server_uuid": "u", "planned_us": 1}
-    header.update(tables=fake.header, actions=[])
-    rows.append({"_table": None, "_kind": "batch", "_schema": None, "_count": 0, "_text": json.dumps(header)})
-    unknown = dict.fromkeys(("_low", "_high", "_newest"))
-    blank = {**unknown, "_truncates": False, "_partial": False, "_changes": 0, "_data": None}
-    return build_batch([{**blank, **row} for row in rows])
-
-
 def decide(fake: FakeBatch, before: TableState | None = LIVE, target: Target | None = TARGET, **options: Any) -> Work:
-    return plan_table("shop.orders", described(fake), before, target, **options)
+    return plan_table("shop.orders", fake.described(), before, target, **options)
 
 
 def test_a_live_table_takes_images() -> None:
@@ -94,7 +79,7 @@ def test_a_reread_merges_and_sweeps_at_its_end() -> None:
 
 
 def test_a_chunk_to_be_redone_keeps_the_snapshot_open() -> None:
-    fake = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).redo("shop.orders", {"number": 3})
+    fake = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).redo("shop.orders", 3)
     work = decide(fake, TableState("shop.orders", "snapshotting", since_epoch=7))
     assert (work.sweep_before, work.state.state, work.state.since_epoch) == (None, "snapshotting", 7)
 
@@ -143,7 +128,7 @@ def test_a_snapshot_that_was_running_does_not_free_a_held_table() -> None:
 
 def test_a_begun_reread_without_rows_keeps_the_hold() -> None:
     held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
-    fake = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders", {})
+    fake = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders")
     assert decide(fake, held).state.held_epoch == 9
 
 
@@ -160,7 +145,7 @@ def test_a_reread_that_found_nothing_ends_the_hold() -> None:
     held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
     fake = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True)
     assert (decide(fake, held).state.state, decide(fake, held).sweep_before) == ("live", 11)
-    redo = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True).redo("shop.orders", {})
+    redo = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True).redo("shop.orders")
     assert decide(redo, held).state.state == "stale"
 
 
@@ -186,7 +171,7 @@ def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
     plain.images(ORDERS, [("c", 1, 1, "x")])
     assert {part.kind for part in decide(plain).parts} == {"chunk", "rows"}
     assert {part.kind for part in decide(plain, None, None).parts} == {"chunk"}
-    dropped = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders", {})
+    dropped = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders")
     dropped.ddl("shop.orders", "DROP TABLE orders", "drop", 5)
     assert decide(dropped).state.state == "stopped"
 
@@ -292,7 +277,7 @@ def test_a_name_given_to_another_table_is_read_again() -> None:
 
 
 def test_a_batch_names_both_tables_of_a_rename() -> None:
-    assert described(swap(9)).tables() == ["shop._orders_new", "shop._orders_old", "shop.orders"]
+    assert swap(9).described().tables() == ["shop._orders_new", "shop._orders_old", "shop.orders"]
 
 
 @pytest.mark.parametrize("current", [True, False])
@@ -391,7 +376,7 @@ def test_a_table_the_header_does_not_mention_keeps_its_state() -> None:
 
 def test_a_batch_has_exactly_one_header() -> None:
     with pytest.raises(DecodeError, match="0 headers"):
-        build_batch([])
+        Batch.of([])
 
 
 def test_a_dropped_database_drops_every_known_table_of_it() -> None:
@@ -410,7 +395,7 @@ def test_images_that_nobody_can_read_stop_the_table() -> None:
     assert (work.apply, work.state.state, work.state.reason, work.reread) == (False, "stopped", AMBIGUOUS, None)
     assert work.warnings == (f"shop.orders is stopped: {AMBIGUOUS}",)
     alone = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
-    assert described(alone).tables() == ["shop.orders"]
+    assert alone.described().tables() == ["shop.orders"]
     assert decide(alone, current=False).state.state == "stopped", "a changelog has a gap"
 
 
@@ -424,7 +409,7 @@ def test_the_alter_that_made_them_unreadable_has_the_table_read_again() -> None:
 
 
 def fake_statement(fake: FakeBatch) -> str:
-    return str(next(json.loads(row[4])["statement"] for row in fake.rows if row[1] == "ddl"))
+    return fake.described().ddl[0].statement
 
 
 @pytest.mark.parametrize("append", [True, False])
@@ -451,7 +436,7 @@ ODD = "a value is not text of character set ujis that MySQL converts there and b
 
 def test_rows_of_chunks_that_nobody_can_read_stop_the_table_also_beside_others() -> None:
     first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True).unread("shop.orders", ODD)
-    assert described(first).tables() == ["shop.orders"]
+    assert first.described().tables() == ["shop.orders"]
     work = decide(first, None, None)
     assert (work.apply, work.state.state, work.state.reason, work.state.held_epoch) == (False, "stopped", ODD, 9)
     assert work.warnings == (f"shop.orders is stopped: {ODD}",)
@@ -567,7 +552,7 @@ def test_images_and_chunks_tell_the_definition() -> None:
 def test_a_table_without_rows_and_a_truncate_tell_nothing() -> None:
     """What they are given with is what the table looks like when the log is read."""
     assert definition(FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True).chunk(OTHER, [])) == "known"
-    batch = described(FakeBatch(9).live("shop.orders").images(OTHER, [("t", 1)]))
+    batch = FakeBatch(9).live("shop.orders").images(OTHER, [("t", 1)]).described()
     batch.parts["shop.orders"][0].truncates = True
     batch.ddl.append(DdlRow("shop.orders", "TRUNCATE TABLE orders", "truncate", (9, 1, 1, 0), None, None))
     assert plan_table("shop.orders", batch, KNOWN, TARGET).state.definition == "known"

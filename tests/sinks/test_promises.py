@@ -21,7 +21,6 @@ from headgate.sinks._policy import Target, plan_table
 from headgate.sinks._promises import Unseen
 from headgate.snapshot import Window
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
-from tests.sinks.test_policy import described
 
 TABLE = FakeTable("shop.orders", (("id", "bigint"), ("item", "string")))
 DEFINITION = TableDef("shop", "orders", (Column("id", "bigint"), Column("item", "text")), key=(0,))
@@ -145,7 +144,7 @@ class Model:
         if chunks:
             fake.snapshot("shop.orders", self.since, append=False, first=first, last=last)
         target = None if self.state is None else Target(dict(TABLE.columns), TABLE.key)
-        self.state = replace(plan_table("shop.orders", described(fake), self.state, target).state, version=self.epoch)
+        self.state = replace(plan_table("shop.orders", fake.described(), self.state, target).state, version=self.epoch)
         return self.state
 
 
@@ -182,7 +181,7 @@ def last_chunk(epoch: int, *, watermark: str | None = None, gtid: str = f"{UUID}
 
 def decide(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> TableState:
     target = None if before is None else Target(dict(TABLE.columns), TABLE.key)
-    return plan_table("shop.orders", described(fake), before, target, unseen=unseen).state
+    return plan_table("shop.orders", fake.described(), before, target, unseen=unseen).state
 
 
 def test_a_table_settles_until_its_watermark_is_applied() -> None:
@@ -254,13 +253,13 @@ def test_an_accepted_key_that_came_and_went_leaves_the_table_inexact() -> None:
 
 def test_what_an_earlier_version_called_live_is_looked_at_again() -> None:
     live = TableState("shop.orders", "live", version=4)
-    work = plan_table("shop.orders", described(FakeBatch(9)), live, None, unseen=CASCADE)
+    work = plan_table("shop.orders", FakeBatch(9).described(), live, None, unseen=CASCADE)
     assert (work.state.state, work.state.version) == ("inexact", 4)
     assert work.warnings == (f"shop.orders is inexact: {CASCADE.reason}",)
-    again = plan_table("shop.orders", described(FakeBatch(10)), work.state, None)
+    again = plan_table("shop.orders", FakeBatch(10).described(), work.state, None)
     assert (again.state.state, again.warnings) == ("inexact", ())
 
 
 def test_watermarks_of_several_tasks_are_joined() -> None:
     fake = FakeBatch(9).watermark("shop.orders", f"{UUID}:1-10").watermark("shop.orders", f"{UUID}:1-12")
-    assert described(fake).watermarks == {"shop.orders": GtidSet.parse(f"{UUID}:1-12")}
+    assert fake.described().watermarks == {"shop.orders": GtidSet.parse(f"{UUID}:1-12")}

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from headgate.sinks._carrier import Part
+from headgate.carrier import Part
 from headgate.sinks._span import KeySpan
 
 
 def chunk(low: str, high: str) -> Part:
-    return Part("shop.orders", "chunk", "{}", images=1, low=low, high=high, bounded=1, bounds=[(low, high)])
+    return Part("shop.orders", "chunk", "{}", images=1, low=low, high=high, bounds=[(low, high)])
 
 
 def test_a_run_knows_nothing_of_a_table_that_it_finds() -> None:

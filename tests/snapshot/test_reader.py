@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +10,6 @@ from headgate.catalog import Column, TableDef
 from headgate.errors import ConnectionLostError, DefiniteServerError, ProtocolError
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
-from headgate.snapshot import Redo
 from headgate.snapshot._reader import _Task
 from headgate.snapshot._task_log import _by_table, _in_order
 
@@ -49,13 +46,6 @@ def test_a_block_is_sorted_by_table() -> None:
     one, two, three = batch("c", [1], [1]), batch("c", [2], [2]), batch("c", [3], [3])
     found = _by_table(LogBlock([ImageBatch(TABLE, one), ImageBatch(other, two), ImageBatch(TABLE, three)]))
     assert found == {"d.t": [one, three], "d.u": [two]}
-
-
-def test_redo_as_json() -> None:
-    chunk = ChunkSpec("d.t", 3, ("1",), None)
-    given = json.loads(Redo(chunk, "DDL", whole_table=True).to_json())
-    assert given == {"chunk": chunk.to_dict(), "reason": "DDL", "whole_table": True}
-    assert ChunkSpec.from_dict(given["chunk"]) == chunk
 
 
 def test_an_error_after_which_the_connection_is_closed_is_given_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,15 +16,16 @@ from typing import Any
 import pyarrow as pa
 
 from headgate._places import places_before
+from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
-from headgate.replication import ImageBatch, canonical_schema, seq_array
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema, seq_array
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
-from headgate.spark._rows import without_unread
+from headgate.spark._read_task import without_unread
 from headgate.spark._server import ServerState
 from headgate.spark._tasks import Task, plan_tasks
 
@@ -205,6 +206,16 @@ def definition(table: str, key_type: str = "int") -> TableDef:
     return TableDef(db, name, (Column("id", key_type), Column("v", "int")), key=(0,))
 
 
+def as_json(message: Message) -> dict[str, Any]:
+    """A message that is JSON on the wire."""
+    value: dict[str, Any] = json.loads(encode(message)[DATA_COLUMN][0].as_py())
+    return value
+
+
+def readings_of(header: dict[str, Any]) -> dict[str, ReadingProgress]:
+    return {table: ReadingProgress(**one) for table, one in header["readings"].items()}
+
+
 @dataclass
 class FakeControl:
     """The control folder in memory."""
@@ -212,8 +223,8 @@ class FakeControl:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     waiting: list[tuple[int, int, bool]] = field(default_factory=list)
 
-    def hint(self) -> Mapping[str, Any] | None:
-        return self.files.get("hint")
+    def hint(self) -> End | None:
+        return End(**self.files["hint"]) if "hint" in self.files else None
 
     def finished(self) -> frozenset[str]:
         return frozenset(self.files.get("finished", {}).get("tables", ()))
@@ -224,14 +235,21 @@ class FakeControl:
     def remove_signal(self, name: str) -> None:
         self.files.pop(f"signals/{name}", None)
 
-    def tell_trouble(self, error: str, since_us: int) -> None:
-        self.files["trouble"] = {"error": error, "since_us": since_us}
+    def tell(self, what: Trouble | Waiting) -> None:
+        if isinstance(what, Trouble):
+            self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
+        else:
+            self.waiting.append((what.epoch, what.since_us, what.paused))
 
-    def forget_trouble(self) -> None:
-        self.files.pop("trouble", None)
+    def forget(self, file: ControlFile) -> None:
+        self.files.pop(file.removesuffix(".json"), None)
 
-    def tell_waiting(self, epoch: int, since_us: int, *, paused: bool) -> None:
-        self.waiting.append((epoch, since_us, paused))
+
+def partial_of(images: list[tuple[str, int, int, int]], absent: list[str | None]) -> ImageBatch:
+    """A batch in which some images leave columns out."""
+    whole = batch_of("d.t", images)
+    column = pa.array(absent, pa.string()).dictionary_encode().cast(ABSENT_FIELD.type)
+    return ImageBatch(whole.table, whole.batch.add_column(len(META_FIELDS), ABSENT_FIELD, column))
 
 
 @dataclass
@@ -297,8 +315,7 @@ class FakeSink:
 
     def apply(self, tasks: list[Task], redo: set[tuple[str, int]] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
         """Run the tasks and apply the batch. ``redo``: (table, chunk number) of chunks that give nothing."""
-        (text,) = [task.header for task in tasks if task.header is not None]
-        header: dict[str, Any] = json.loads(text)
+        (header,) = [as_json(task.header) for task in tasks if task.header is not None]
         if header["epoch"] <= self.last_epoch:
             return header
         images, chunks = self._read(tasks)
@@ -327,7 +344,7 @@ class FakeSink:
         for number, chunk in enumerate(asked):
             self.control.files[f"signals/redo-{header['epoch']}-{number}"] = {"type": "redo", "chunk": chunk.to_dict()}
         facts = BatchFacts(
-            "p", header["epoch"], 0, header["actions"], header["readings"], rows, {chunk.table for chunk in asked}
+            "p", header["epoch"], 0, header["actions"], readings_of(header), rows, {chunk.table for chunk in asked}
         )
         self.open, told = tell(self.open, facts)
         self.told += told

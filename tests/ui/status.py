@@ -7,12 +7,13 @@ import platform
 import time
 from typing import Any
 
-from headgate.lake import Inbox, Status, pid_namespace
+from headgate.carrier import ControlFolder
+from headgate.lake import Status, pid_namespace
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
-def put(inbox: Inbox, name: str = "shop", **more: Any) -> Status:
+def put(inbox: ControlFolder, name: str = "shop", **more: Any) -> Status:
     """Write it, and give it back; ``more`` replaces what it says."""
     now = time.time_ns() // 1000
     value: dict[str, Any] = {

@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 import pytest
 from starlette.types import ASGIApp, Message
 
+from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, ConnectError, HeadgateError
-from headgate.lake import Inbox
 from headgate.ui import Token, Watched, create_app
 from headgate.ui._pipelines import WatchedFile
 from tests.ui.status import put
@@ -80,27 +80,26 @@ def ask(
 
 
 @pytest.fixture
-def inbox(tmp_path: Path) -> Inbox:
-    found = Inbox(str(tmp_path / "inbox"))
+def inbox(tmp_path: Path) -> ControlFolder:
+    found = ControlFolder(str(tmp_path / "inbox"))
     put(found)
     return found
 
 
 @pytest.fixture
-def app(inbox: Inbox) -> ASGIApp:
+def app(inbox: ControlFolder) -> ASGIApp:
     """A page without a token."""
     return create_app([Watched("shop", inbox)])
 
 
 @pytest.fixture
-def guarded(inbox: Inbox) -> ASGIApp:
+def guarded(inbox: ControlFolder) -> ASGIApp:
     """A page with one."""
     return create_app([Watched("shop", inbox)], token=Token(SECRET))
 
 
-def signals(inbox: Inbox) -> list[dict[str, Any]]:
-    found = [inbox.read(name) for name in inbox.names("signals")]
-    return [value for value in found if value is not None]
+def signals(inbox: ControlFolder) -> list[dict[str, Any]]:
+    return [dict(signal) for signal in inbox.signals().values()]
 
 
 # --- what is shown
@@ -164,7 +163,7 @@ def test_nothing_comes_from_elsewhere(guarded: ASGIApp) -> None:
     assert page.headers["cache-control"] == "no-store"
 
 
-def test_what_others_wrote_is_escaped(inbox: Inbox, app: ASGIApp) -> None:
+def test_what_others_wrote_is_escaped(inbox: ControlFolder, app: ASGIApp) -> None:
     evil = "<script>alert(1)</script>\"'&"
     put(
         inbox, error=evil, tables={f"shop.{evil}": {"state": "stale", "reason": evil}},
@@ -188,14 +187,14 @@ def test_what_others_wrote_is_escaped(inbox: Inbox, app: ASGIApp) -> None:
         ({"batch": None, "recent": [], "warnings": [], "tables": {}}, "newest batch none"),
     ],
 )
-def test_other_conditions(inbox: Inbox, app: ASGIApp, more: dict[str, Any], shown: str) -> None:
+def test_other_conditions(inbox: ControlFolder, app: ASGIApp, more: dict[str, Any], shown: str) -> None:
     put(inbox, **more)
     text = " ".join(re.sub(r"<[^>]*>", " ", ask(app, "/").text).split()).replace(" :", ":")
     assert shown in text
 
 
 def test_before_the_first_run_and_with_a_damaged_file(tmp_path: Path) -> None:
-    inbox = Inbox(str(tmp_path / "nothing"))
+    inbox = ControlFolder(str(tmp_path / "nothing"))
     app = create_app([Watched("shop", inbox)])
     assert "has not run yet" in ask(app, "/").text
     assert ask(app, "/api/status").value["pipelines"] == [{"pipeline": "shop", "condition": "not running"}]
@@ -207,7 +206,7 @@ def test_before_the_first_run_and_with_a_damaged_file(tmp_path: Path) -> None:
     assert 'headgate_up{pipeline="shop"} 0.0' in ask(app, "/metrics").text
 
 
-def test_many_tables_are_shown_when_asked_for(inbox: Inbox, app: ASGIApp) -> None:
+def test_many_tables_are_shown_when_asked_for(inbox: ControlFolder, app: ASGIApp) -> None:
     tables = {f"shop.t{number:04}": {"state": "live"} for number in range(1000)}
     put(inbox, tables={**tables, "shop.z": {"state": "stale", "reason": "ALTER"}})
     page = ask(app, "/").text
@@ -218,7 +217,7 @@ def test_many_tables_are_shown_when_asked_for(inbox: Inbox, app: ASGIApp) -> Non
 
 
 def test_several_pipelines(tmp_path: Path) -> None:
-    watched = [Watched(name, Inbox(str(tmp_path / name))) for name in ("shop", "billing")]
+    watched = [Watched(name, ControlFolder(str(tmp_path / name))) for name in ("shop", "billing")]
     put(watched[0].inbox)
     app = create_app(watched)
     page = ask(app, "/").text
@@ -237,7 +236,7 @@ def test_a_pipeline_of_a_configuration(tmp_path: Path) -> None:
     assert (watched.name, watched.inbox.path) == ("shop", f"{tmp_path}/lake/_headgate/inbox")
 
 
-def test_json_is_the_file(inbox: Inbox, app: ASGIApp) -> None:
+def test_json_is_the_file(inbox: ControlFolder, app: ASGIApp) -> None:
     status = put(inbox)
     answer = ask(app, "/api/status")
     assert answer.headers["content-type"] == "application/json"
@@ -260,7 +259,7 @@ def test_other_names_for_this_machine_may_not(app: ASGIApp, host: str, path: str
     assert "shop" not in answer.text
 
 
-def test_elsewhere_everything_needs_the_token(inbox: Inbox) -> None:
+def test_elsewhere_everything_needs_the_token(inbox: ControlFolder) -> None:
     with pytest.raises(ConfigError, match="--token-file"):
         create_app([Watched("shop", inbox)], host="0.0.0.0")
     app = create_app([Watched("shop", inbox)], host="0.0.0.0", token=Token(SECRET))
@@ -309,7 +308,7 @@ def test_the_token_is_nowhere(guarded: ASGIApp) -> None:
 # --- signals
 
 
-def test_a_signal_as_json(guarded: ASGIApp, inbox: Inbox) -> None:
+def test_a_signal_as_json(guarded: ASGIApp, inbox: ControlFolder) -> None:
     given = {"id": "mine", "type": "execute-snapshot", "data": {"data-collections": [r"shop\.orders"]}}
     answer = ask(guarded, "/signals", "POST", {**BEARER, **JSON}, json.dumps(given).encode())
     assert (answer.code, answer.value) == (202, {"id": "mine", "type": "execute-snapshot", "pipeline": "shop"})
@@ -317,7 +316,7 @@ def test_a_signal_as_json(guarded: ASGIApp, inbox: Inbox) -> None:
     assert (signal["id"], signal["data"]["data-collections"]) == ("mine", [r"shop\.orders"])
 
 
-def test_a_signal_from_the_form(guarded: ASGIApp, inbox: Inbox) -> None:
+def test_a_signal_from_the_form(guarded: ASGIApp, inbox: ControlFolder) -> None:
     assert 'action="signals"' in ask(guarded, "/").text
     fields = {
         "pipeline": "shop", "type": "execute-snapshot", "tables": "shop\\.a\r\n\r\n shop\\.b ", "kind": "BLOCKING",
@@ -362,7 +361,7 @@ def test_a_signal_from_the_form(guarded: ASGIApp, inbox: Inbox) -> None:
     ],
 )
 def test_signals_that_are_not_taken(
-    guarded: ASGIApp, inbox: Inbox, headers: dict[str, str], body: bytes, code: int, said: str
+    guarded: ASGIApp, inbox: ControlFolder, headers: dict[str, str], body: bytes, code: int, said: str
 ) -> None:
     answer = ask(guarded, "/signals", "POST", headers, body)
     assert answer.code == code
@@ -370,14 +369,14 @@ def test_signals_that_are_not_taken(
     assert signals(inbox) == []
 
 
-def test_without_a_token_there_are_no_signals(app: ASGIApp, inbox: Inbox) -> None:
+def test_without_a_token_there_are_no_signals(app: ASGIApp, inbox: ControlFolder) -> None:
     assert ask(app, "/signals", "POST", {**BEARER, **JSON}, PAUSE).code == 403
     assert ask(app, "/signals", "GET").code == 405
     assert signals(inbox) == []
 
 
 def test_which_pipeline(tmp_path: Path) -> None:
-    watched = [Watched(name, Inbox(str(tmp_path / name))) for name in ("shop", "billing")]
+    watched = [Watched(name, ControlFolder(str(tmp_path / name))) for name in ("shop", "billing")]
     app = create_app(watched, token=Token(SECRET))
     for path in ("/signals", "/signals?pipeline=none"):
         answer = ask(app, path, "POST", {**BEARER, **JSON}, PAUSE)
@@ -388,7 +387,7 @@ def test_which_pipeline(tmp_path: Path) -> None:
 
 def test_an_inbox_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    app = create_app([Watched("shop", Inbox(str(tmp_path / "file")))], token=Token(SECRET))
+    app = create_app([Watched("shop", ControlFolder(str(tmp_path / "file")))], token=Token(SECRET))
     answer = ask(app, "/signals", "POST", {**BEARER, **JSON}, PAUSE)
     assert (answer.code, "cannot be written" in answer.value["problem"]) == (503, True)
 
@@ -405,7 +404,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def replacing(file: Path, inbox: Inbox, *refused: HeadgateError) -> tuple[ASGIApp, list[Any]]:
+def replacing(file: Path, inbox: ControlFolder, *refused: HeadgateError) -> tuple[ASGIApp, list[Any]]:
     """An app, and what it had checked."""
     seen: list[Any] = []
 
@@ -418,7 +417,7 @@ def replacing(file: Path, inbox: Inbox, *refused: HeadgateError) -> tuple[ASGIAp
     return create_app([watched], token=Token(SECRET)), seen
 
 
-def test_a_good_configuration_takes_the_files_place(file: Path, inbox: Inbox) -> None:
+def test_a_good_configuration_takes_the_files_place(file: Path, inbox: ControlFolder) -> None:
     app, seen = replacing(file, inbox)
     new = TOML.replace("a.b", "a.*") + "# é\n"
     inode = file.stat().st_ino
@@ -442,7 +441,9 @@ def test_a_good_configuration_takes_the_files_place(file: Path, inbox: Inbox) ->
         (TOML.replace("tables", 'password_env = "HOME"\ntables').encode(), "source.password_env can be changed"),
     ],
 )
-def test_a_bad_configuration_is_refused_with_the_reason(file: Path, inbox: Inbox, body: bytes, said: str) -> None:
+def test_a_bad_configuration_is_refused_with_the_reason(
+    file: Path, inbox: ControlFolder, body: bytes, said: str
+) -> None:
     app, seen = replacing(file, inbox)
     answer = ask(app, "/config", "PUT", BEARER, body)
     assert answer.code == 400
@@ -451,14 +452,16 @@ def test_a_bad_configuration_is_refused_with_the_reason(file: Path, inbox: Inbox
 
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError("no table a.*"), 400), (ConnectError("away"), 503)])
-def test_one_that_the_source_refuses_is_refused(file: Path, inbox: Inbox, error: HeadgateError, code: int) -> None:
+def test_one_that_the_source_refuses_is_refused(
+    file: Path, inbox: ControlFolder, error: HeadgateError, code: int
+) -> None:
     app, seen = replacing(file, inbox, error)
     answer = ask(app, "/config", "PUT", BEARER, TOML.replace("a.b", "a.*").encode())
     assert (answer.code, answer.value) == (code, {"problem": error.message})
     assert (file.read_text(), seen) == (TOML, [("a.*",)])
 
 
-def test_who_has_no_token_replaces_nothing(file: Path, inbox: Inbox) -> None:
+def test_who_has_no_token_replaces_nothing(file: Path, inbox: ControlFolder) -> None:
     app, seen = replacing(file, inbox)
     basic = base64.b64encode(f"me:{SECRET}".encode()).decode()
     for headers, code in (
@@ -475,7 +478,7 @@ def test_who_has_no_token_replaces_nothing(file: Path, inbox: Inbox) -> None:
     assert seen == []
 
 
-def test_a_file_that_cannot_be_written_stays(file: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_stays(file: Path, inbox: ControlFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     app, _ = replacing(file, inbox)
 
     def fail(*_: Any, **__: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.lake import Inbox
+from headgate.carrier import ControlFolder
 from headgate.ui import Serving, Token, Watched, create_app
 from tests.browser import Browser
 from tests.ui.status import put, reading
@@ -60,7 +60,7 @@ ANSWERED = """new Promise((resolve) => {
 
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.lake._status._OLD_US", 10**12)  # however long the browser takes, the pipeline runs
-    inbox = Inbox(str(tmp_path / "inbox"))
+    inbox = ControlFolder(str(tmp_path / "inbox"))
     put(inbox)
     app = create_app([Watched("shop", inbox)], token=Token(SECRET))
     with Serving(app, "127.0.0.1", 0) as page:
@@ -92,7 +92,7 @@ def test_long_figures_stay_inside_their_frames(
     width: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.lake._status._OLD_US", 10**12)
-    inbox, long = Inbox(str(tmp_path / "inbox")), 123_456_789_012
+    inbox, long = ControlFolder(str(tmp_path / "inbox")), 123_456_789_012
     doing = {
         **reading(), "rows": long // 2, "rows_estimate": long, "rows_per_second": long, "changes": long,
         "transactions": long, "seconds_left": 1e7,
@@ -149,7 +149,7 @@ def by_keyboard(browser: Browser) -> None:
     assert {"SUMMARY", "tables-shop", "batches-shop", "tables", "condition", "token"} <= set(reached)
 
 
-def refreshes_in_place(browser: Browser, inbox: Inbox) -> None:
+def refreshes_in_place(browser: Browser, inbox: ControlFolder) -> None:
     """New figures come without a reload; the focus and what was opened stay, and so does what was typed."""
     browser.run("document.querySelector('details').open = true")
     browser.run("document.querySelector('summary').focus()")
@@ -180,7 +180,7 @@ def refreshes_in_place(browser: Browser, inbox: Inbox) -> None:
     assert browser.run("document.activeElement === before[0]")
 
 
-def sends_signals(browser: Browser, inbox: Inbox) -> None:
+def sends_signals(browser: Browser, inbox: ControlFolder) -> None:
     """By keyboard: the answer is told in the page, which stays."""
     browser.run("document.getElementById('tables').value = 'shop\\\\.orders'")
     for token, said in (("wrong-wrong-wrong", "Not taken: the token"), (SECRET, "execute-snapshot is in the inbox")):
@@ -189,15 +189,13 @@ def sends_signals(browser: Browser, inbox: Inbox) -> None:
         browser.run("document.querySelector('button[value=execute-snapshot]').focus()")
         browser.press("Enter")
         assert browser.run(ANSWERED).startswith(said)
-    (name,) = inbox.names("signals")
-    signal = inbox.read(name)
-    assert signal is not None
+    ((name, signal),) = inbox.signals().items()
     assert (signal["type"], signal["data"]["data-collections"]) == ("execute-snapshot", ["shop\\.orders"])
     assert SECRET not in browser.run("document.documentElement.outerHTML + location.href")
-    inbox.delete(name)
+    inbox.remove_signal(name)
 
 
-def without_scripts(browser: Browser, url: str, inbox: Inbox) -> None:
+def without_scripts(browser: Browser, url: str, inbox: ControlFolder) -> None:
     """The page reloads itself then, and the form is answered by a page."""
     browser.send("Emulation.setScriptExecutionDisabled", value=True)
     browser.open(url)
@@ -208,4 +206,4 @@ def without_scripts(browser: Browser, url: str, inbox: Inbox) -> None:
     browser.press("Enter")
     browser.until(lambda event: event.get("method") == "Page.loadEventFired", seen)
     assert "pause-snapshot is in the inbox of shop as" in browser.run("document.body.innerText")
-    assert len(inbox.names("signals")) == 1
+    assert len(inbox.signals()) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.lake import Inbox
+from headgate.carrier import ControlFolder
 from headgate.ui._metrics import METRICS, exposition
 from headgate.ui._pipelines import View, Watched
 from tests.ui.status import put, reading
@@ -24,7 +24,7 @@ def samples(*views: View) -> dict[tuple[str, ...], float]:
 
 
 def test_values(tmp_path: Path) -> None:
-    watched = Watched("shop", Inbox(str(tmp_path)))
+    watched = Watched("shop", ControlFolder(str(tmp_path)))
     status = put(watched.inbox)
     found = samples(watched.look())
     assert status.batch is not None
@@ -58,7 +58,7 @@ def test_values(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
-    watched = Watched("shop", Inbox(str(tmp_path)))
+    watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, lag={})
     found = samples(watched.look())
     unknown = ("headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds")
@@ -66,9 +66,9 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
-    watched = Watched("shop", Inbox(str(tmp_path)))
+    watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, state="failed", error="no grant")
-    found = samples(watched.look(), Watched("new", Inbox(str(tmp_path / "new"))).look())
+    found = samples(watched.look(), Watched("new", ControlFolder(str(tmp_path / "new"))).look())
     assert (found["headgate_up", "shop"], found["headgate_failed", "shop"]) == (0, 1)
     assert (found["headgate_up", "new"], found["headgate_failed", "new"]) == (0, 0)
     assert ("headgate_lag_seconds", "shop") not in found

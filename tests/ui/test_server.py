@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.carrier import ControlFolder
 from headgate.errors import ConfigError
-from headgate.lake import Inbox
 from headgate.ui import Serving, Watched, create_app
 from tests.ui.status import put
 
@@ -21,7 +21,7 @@ def serving_threads() -> set[threading.Thread]:
 
 
 def test_it_serves_within_the_block(tmp_path: Path) -> None:
-    inbox = Inbox(str(tmp_path))
+    inbox = ControlFolder(str(tmp_path))
     put(inbox)
     app = create_app([Watched("shop", inbox)])
     before = serving_threads()

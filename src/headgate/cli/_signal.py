@@ -79,9 +79,10 @@ def signal(
 
       headgate signal pipeline.toml log 'here we were: {}'
     """
+    from headgate.carrier import ControlFolder
     from headgate.config import load_config
     from headgate.control import submit
-    from headgate.lake import Inbox, Lake
+    from headgate.lake import Lake
 
     config = load_config(pipeline)
     given: dict[str, Any] = {
@@ -89,7 +90,7 @@ def signal(
         "surrogate_key": surrogate_key, "kind": kind, "name": name,
     }  # fmt: skip
     asked = _from_json(json_file, given) if json_file is not None else _from_words(**given)
-    submit(Inbox(Lake.at(config.target.path or "").inbox), asked)
+    submit(ControlFolder(Lake.at(config.target.path or "").inbox), asked)
     sys.stdout.write(f"{asked.id}\n")
 
 

@@ -15,7 +15,8 @@ from headgate.cli._common import TABLE_STYLES, console, on_terminal, write_lines
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from headgate.lake import Inbox, RecentBatch, Status
+    from headgate.carrier import ControlFolder
+    from headgate.lake import RecentBatch, Status
 
 __all__ = ["command"]
 
@@ -41,11 +42,12 @@ def command(
 
       headgate status pipeline.toml --json | jq .lag
     """
+    from headgate.carrier import ControlFolder
     from headgate.config import load_config
-    from headgate.lake import Inbox, Lake, read_status
+    from headgate.lake import Lake, read_status
 
     config = load_config(pipeline)
-    inbox = Inbox(Lake.at(config.target.path or "").inbox)
+    inbox = ControlFolder(Lake.at(config.target.path or "").inbox)
     if watch:
         _watch(inbox, config.name, as_json=as_json)
         return 0
@@ -59,7 +61,7 @@ def command(
     return 1 if status is None or status.needs_care() else 0
 
 
-def _watch(inbox: Inbox, name: str, *, as_json: bool) -> None:
+def _watch(inbox: ControlFolder, name: str, *, as_json: bool) -> None:
     """Until Ctrl-C; lines are written when there is something new."""
     from headgate.lake import read_status
 

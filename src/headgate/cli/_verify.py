@@ -162,11 +162,12 @@ class _Verification:
 
     def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
         """The newest ledger row, if it is newer than this one; may wait for it while the pipeline runs."""
-        from headgate.lake import Inbox, read_status
+        from headgate.carrier import ControlFolder
+        from headgate.lake import read_status
 
         deadline = time.monotonic() + _NEXT_BATCH_SECONDS
         while True:
-            status = read_status(Inbox(self._lake.inbox))
+            status = read_status(ControlFolder(self._lake.inbox))
             alive = wait and status is not None and status.is_alive()
             found = self._newest()
             if found.epoch > row.epoch:

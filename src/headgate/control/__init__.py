@@ -13,7 +13,6 @@ from headgate.control._kafka_client import KafkaCluster
 from headgate.control._log import LogChannel
 from headgate.control._signals import (
     SIGNAL_TYPES,
-    SINK_SIGNALS,
     Condition,
     Outbox,
     Signal,
@@ -29,7 +28,6 @@ from headgate.control._webhook import WebhookChannel
 __all__ = [
     "SIGNAL_COLUMNS",
     "SIGNAL_TYPES",
-    "SINK_SIGNALS",
     "BatchFacts",
     "Channel",
     "Condition",

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
 
+from headgate.carrier import ControlFile
 from headgate.control._events import Notification
 
 __all__ = ["Channel", "Courier"]
@@ -37,7 +38,6 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
 _KEPT = 1000
 """Batches that are kept in memory for a channel, and that are asked of the ledger at once."""
-_CURSORS = "notified.json"
 
 
 class Channel(Protocol):
@@ -53,7 +53,7 @@ class Channel(Protocol):
 
 
 class CursorStore(Protocol):
-    """Small JSON files that survive a crash: ``headgate.lake.Inbox``."""
+    """Small JSON files that survive a crash: ``headgate.carrier.ControlFolder``."""
 
     def read(self, name: str) -> dict[str, Any] | None:
         """The file's value; None: there is none."""
@@ -87,10 +87,10 @@ class Courier:
     ) -> None:
         self._store, self._wait_seconds = cursors, wait_seconds
         self._lock, self._left = threading.Lock(), False
-        before = cursors.read(_CURSORS) or {} if channels else {}
+        before = cursors.read(ControlFile.NOTIFIED) or {} if channels else {}
         self._cursors = {channel.name: int(before.get(channel.name, newest)) for channel in channels}
         if channels and self._cursors != before:
-            cursors.write(_CURSORS, self._cursors)
+            cursors.write(ControlFile.NOTIFIED, self._cursors)
         self._carriers = [
             _Carrier(
                 channel, self._cursors[channel.name], load, self._taken, on_trouble, first_pause, kept,
@@ -125,7 +125,7 @@ class Courier:
         with self._lock:
             if not self._left:  # else the next run may be at work already, and sends it again
                 self._cursors[channel] = epoch
-                self._store.write(_CURSORS, self._cursors)
+                self._store.write(ControlFile.NOTIFIED, self._cursors)
 
 
 class _Carrier:

@@ -38,7 +38,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
+
+from headgate.carrier import ReadingProgress
 
 __all__ = ["INCREMENTAL", "INITIAL", "BatchFacts", "Notification", "OpenSnapshots", "tell"]
 
@@ -49,8 +51,6 @@ SIGNAL: Final = "Signal"
 _NAMESPACE: Final = uuid.UUID("6d0f2c7e-4a0b-5f0e-9a55-1f6d3c1f7b11")
 _LISTED: Final = 100
 """Tables that a notification names: one of 1,000 tables would repeat all names with every chunk."""
-
-ReadingState: TypeAlias = Literal["waits", "reading", "read", "done"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class BatchFacts:
     """When it is committed, milliseconds since 1970 UTC."""
     actions: Sequence[Mapping[str, Any]] = ()
     """The signals that it took: see the batch header."""
-    readings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The tables being read: see the batch header."""
+    readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
+    """The tables being read."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Rows that chunks brought, by table."""
     missed: Collection[str] = ()
@@ -250,7 +250,7 @@ class _Teller:
     def begin_initial(self) -> None:
         """Tables that nobody asked for are read because the pipeline has them."""
         known = {table for one in self.open for table in one.left}
-        new = [t for t, reading in self.facts.readings.items() if t not in known and reading["state"] != "done"]
+        new = [t for t, reading in self.facts.readings.items() if t not in known and reading.state != "done"]
         if not new:
             return
         for place, one in enumerate(self.open):
@@ -266,16 +266,16 @@ class _Teller:
             if table not in self._missed:
                 self._over(table, *self._refused.get(table, ("UNKNOWN_SCHEMA", "the table is no longer there")))
             return
-        state: ReadingState = reading["state"]
+        state = reading.state
         if state in ("waits", "done"):
             return
-        rows = self._count(table, reading.get("since_epoch"))
+        rows = self._count(table, reading.since_epoch)
         for one in self.open:
             if table in one.left:
                 self._say_of(
                     one, "IN_PROGRESS", table, data_collections=_list(one.tables),
-                    current_collection_in_progress=table, maximum_key=str(reading.get("maximum_key") or ""),
-                    last_processed_key=str(reading.get("last_processed_key") or ""),
+                    current_collection_in_progress=table, maximum_key=reading.maximum_key,
+                    last_processed_key=reading.last_processed_key,
                 )  # fmt: skip
         if table in self.facts.missed:
             self._missed.add(table)

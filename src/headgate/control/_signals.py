@@ -32,11 +32,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
+from headgate.carrier import signal_path
 from headgate.errors import ConfigError
 
 __all__ = [
     "SIGNAL_TYPES",
-    "SINK_SIGNALS",
     "Condition",
     "Outbox",
     "Signal",
@@ -47,8 +47,6 @@ __all__ = [
 ]
 
 SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log")
-SINK_SIGNALS: Final = ("redo", "resnapshot", "settle")
-"""What the sinks and ``run --resnapshot`` ask of the stream; :func:`parse_signal` refuses these types."""
 
 _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "execute-snapshot": ("additional-condition", "additional-conditions", "data-collections", "surrogate-key", "type"),
@@ -64,7 +62,7 @@ _TEXT_LIMIT: Final = 1 << 16
 
 
 class Outbox(Protocol):
-    """Where signals are put: ``headgate.lake.Inbox``."""
+    """Where signals are put: ``headgate.carrier.ControlFolder``."""
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Put ``value`` under ``name``, whole or not at all."""
@@ -170,7 +168,7 @@ def submit(inbox: Outbox, signal: Signal) -> str:
     Signals of one planning are taken in the order in which they were submitted.
     """
     value = {**signal.to_dict(), "submitted_us": time.time_ns() // 1000}
-    inbox.write(f"signals/{signal_file(signal.id)}.json", value)
+    inbox.write(signal_path(signal_file(signal.id)), value)
     return signal.id
 
 

@@ -30,6 +30,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.carrier import signal_path
 from headgate.control._signals import signal_file
 
 __all__ = ["SIGNAL_COLUMNS", "inbox_files", "inserted_rows"]
@@ -87,5 +88,5 @@ def inbox_files(rows: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any
             value = {"problem": row["problem"]}
         else:
             value = {"id": row["id"], "type": row["type"], "data": row["data"]}
-        files.append((f"signals/{name}.json", {**value, "submitted_us": last_us}))
+        files.append((signal_path(name), {**value, "submitted_us": last_us}))
     return files

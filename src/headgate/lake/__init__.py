@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._delta import KEY, PIPELINE, TABLE, Added, DeltaPath, commit_errors, schema_of, spark_schema
-from headgate.lake._inbox import Inbox
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
     TABLE_STATES,
@@ -24,7 +23,6 @@ from headgate.lake._notifications import TableChannel
 from headgate.lake._restart import forget_position
 from headgate.lake._session import build_session
 from headgate.lake._status import (
-    STATUS_FILE,
     Activity,
     BatchStatus,
     LagStatus,
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KEY",
     "PIPELINE",
-    "STATUS_FILE",
     "TABLE",
     "TABLE_STATES",
     "Activity",
@@ -75,7 +72,6 @@ __all__ = [
     "DeltaPath",
     "Difference",
     "Fill",
-    "Inbox",
     "LagStatus",
     "Lake",
     "LakeSupplier",

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.control import SINK_SIGNALS
-from headgate.lake._inbox import Inbox
+from headgate.carrier import ControlFolder
 from headgate.lake._layout import Lake
 
 if TYPE_CHECKING:
@@ -19,14 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["forget_position"]
 
 
-def forget_position(spark: SparkSession, lake: Lake, inbox: Inbox) -> None:
+def forget_position(spark: SparkSession, lake: Lake, inbox: ControlFolder) -> None:
     """Forget where the stream is. Users' signals stay; what the sinks asked for is part of what is read anyway."""
-    inbox.delete("hint.json")
-    inbox.delete("finished.json")
-    for name in inbox.names("signals"):
-        signal = inbox.read(name)
-        if signal is not None and signal.get("type") in SINK_SIGNALS:
-            inbox.delete(name)
+    inbox.forget_position()
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     path = hadoop.Path(lake.checkpoint)
     fs = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from headgate.carrier import ControlFile, ControlFolder
 from headgate.errors import TargetError
-from headgate.lake._inbox import Inbox
 
 __all__ = [
-    "STATUS_FILE",
     "Activity",
     "BatchStatus",
     "LagStatus",
@@ -33,8 +32,6 @@ __all__ = [
     "pid_namespace",
     "read_status",
 ]
-
-STATUS_FILE = "status.json"
 
 _OLD_US = 60_000_000
 """A run writes every 5 s; after a minute of silence it hangs, or its machine is gone."""
@@ -242,23 +239,25 @@ class Status(_Model):
         return self.model_dump(mode="json")
 
 
-def read_status(inbox: Inbox, now_us: int | None = None) -> Status | None:
+def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | None:
     """What the pipeline last said; None if it never said anything. A run that is gone is :meth:`~Status.at_rest`.
 
     :raises TargetError: the file is damaged, or of a newer headgate.
     """
-    value = inbox.read(STATUS_FILE)
+    value = inbox.read(ControlFile.STATUS)
     if value is None:
         return None
     version = value.get("v")
     if isinstance(version, int) and version > 2:
-        raise TargetError(f"{inbox.path}/{STATUS_FILE} was written by a newer headgate (v {version}): upgrade this one")
+        raise TargetError(
+            f"{inbox.path}/{ControlFile.STATUS} was written by a newer headgate (v {version}): upgrade this one"
+        )
     try:
         status = Status.model_validate(value)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise TargetError(
-            f"{inbox.path}/{STATUS_FILE} is damaged at {place}; remove it, the pipeline writes it again"
+            f"{inbox.path}/{ControlFile.STATUS} is damaged at {place}; remove it, the pipeline writes it again"
         ) from None
     return status if status.activity is None or status.is_alive(now_us) else status.at_rest()
 

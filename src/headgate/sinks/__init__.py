@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.sinks._carrier import Batch, Definition, read_batch
+from headgate.carrier import Batch, Definition
+from headgate.sinks._carrier import read_batch
 from headgate.sinks._promises import Unseen
 from headgate.sinks._writer import BatchReport, BatchWriter, Progress
 

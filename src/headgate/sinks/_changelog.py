@@ -15,11 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
+from headgate.carrier import ABSENT, Definition
 from headgate.lake import PIPELINE, TABLE, Added, DeltaPath, Marker, spark_schema
-from headgate.sinks._carrier import Definition
 from headgate.sinks._current import _data
 from headgate.sinks._expand import SEQ_DDL, append_once, change_rows, table_ddl
-from headgate.sinks._images import ABSENT
 from headgate.sinks._policy import Work
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.sinks._carrier import Column as SourceColumn
-from headgate.sinks._carrier import Definition
-from headgate.sinks._images import ABSENT, META
+from headgate.carrier import ABSENT, META, CarriedColumn, Definition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -65,7 +63,7 @@ def complete(
     )
 
 
-def _old(column: SourceColumn, has: set[str], fills: Mapping[str, str]) -> Column:
+def _old(column: CarriedColumn, has: set[str], fills: Mapping[str, str]) -> Column:
     """The value that the row had."""
     from pyspark.sql import functions
 

@@ -41,9 +41,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
+from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, Part, Seq, sortable
 from headgate.errors import DecodeError
 from headgate.lake import KEY, PIPELINE, TABLE, Added, DeltaPath, Marker, commit_errors, schema_of, spark_schema
-from headgate.sinks._carrier import Definition, Part, sortable
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
@@ -55,7 +55,6 @@ from headgate.sinks._expand import (
     last_images,
     table_ddl,
 )
-from headgate.sinks._images import ABSENT, Seq
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._policy import Target, Work
 from headgate.sinks._span import KeySpan
@@ -318,8 +317,8 @@ def _data(frame: DataFrame, parts: list[Part]) -> DataFrame:
     from pyspark.sql import functions
 
     kinds = sorted({part.kind for part in parts})
-    mine = (functions.col("_table") == parts[0].table) & functions.col("_kind").isin(*kinds)
-    return frame.where(mine).select("_data")
+    mine = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
+    return frame.where(mine).select(DATA_COLUMN)
 
 
 def _seq_literal(seq: Seq) -> str:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate._names import quote_name
+from headgate.carrier import ABSENT, Definition, Seq, open_images
 from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
-from headgate.sinks._carrier import Definition
-from headgate.sinks._images import ABSENT, Seq, align, fold, open_images, pair_updates
+from headgate.sinks._images import align, fold, pair_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from headgate.carrier import Part
     from headgate.lake import Changes
-    from headgate.sinks._carrier import Part
 
 __all__ = [
     "SEQ_DDL",

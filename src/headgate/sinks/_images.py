@@ -1,7 +1,6 @@
-"""Row images in Arrow: expanding, aligning, folding, pairing. No Spark in here; Spark's workers call it.
+"""Row images in Arrow: aligning, folding, pairing. No Spark in here; Spark's workers call it.
 
-A carrier row holds one Arrow IPC stream of images of one table definition, in log order, an update's ``b`` row directly
-before its ``u`` row. Everything here works on whole columns.
+Images come in log order, an update's ``b`` row directly before its ``u`` row. Everything here works on whole columns.
 
 **Folding.** The state of a key after a batch is its last image (order ``_seq``, ``b`` before ``u``):
 ``c``, ``u``, ``r`` set it, ``b``, ``d`` clear it. "Last" is associative, so folding each part first and their results
@@ -14,48 +13,25 @@ images before it are void. A ``t`` image that the caller did not announce is an 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.carrier import ABSENT, Seq
 from headgate.delta import keys_of
 from headgate.errors import DecodeError
 
 __all__ = [
-    "ABSENT",
-    "META",
     "absent_lists",
     "align",
     "drop_before",
     "fold",
-    "is_partial",
-    "open_images",
     "pair_updates",
     "rank_images",
-    "summarise",
 ]
-
-META = ("_op", "_seq", "_gtid", "_ts")
-"""The canonical columns before a table's own."""
-
-ABSENT = "_absent"
-"""The canonical column that names what an image leaves out."""
-
-Seq = tuple[int, int, int, int]
-"""``(epoch, file, pos, ordinal)``."""
-
-
-def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """The record batches of Arrow IPC streams, without copying them. ``blobs``: binary scalars; nulls are left out."""
-    for blob in blobs:
-        buffer = blob.as_buffer()
-        if buffer is None:
-            continue
-        with pa.ipc.open_stream(buffer) as reader:
-            yield from reader
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:
@@ -142,38 +118,6 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     struct = pa.StructArray.from_arrays(values, fields=list(field.type), mask=pa.array(~paired))
     absent = absent_lists(rows.column(rows.num_columns - 1)).cast(schema.field(ABSENT).type)
     return pa.RecordBatch.from_arrays([*rows.columns[:-1], struct, absent], schema=schema)
-
-
-def summarise(batch: pa.RecordBatch, key: str | None) -> tuple[str | None, str | None, int | None, bool]:
-    """``(lowest, highest value of the key column as text, newest _ts in µs, whether there is a ``t`` image)``.
-
-    The bounds are None unless the column is of an integer, decimal, date or timestamp type and has a value.
-    """
-    low = high = None
-    if key is not None and batch.num_rows:
-        column = batch.column(batch.schema.get_field_index(key))
-        kind = column.type
-        if any(test(kind) for test in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date)) or (
-            pa.types.is_timestamp(kind)
-        ):
-            bounds = pc.min_max(column)
-            if bounds["min"].is_valid:
-                low, high = _text(bounds["min"]), _text(bounds["max"])
-    newest = pc.max(batch["_ts"].cast(pa.int64())).as_py() if batch.num_rows else None
-    return low, high, newest, bool(pc.any(pc.equal(batch["_op"], "t")).as_py())
-
-
-def is_partial(batch: pa.RecordBatch) -> bool:
-    """Whether some image leaves columns out; see ``_partial``."""
-    index = batch.schema.get_field_index(ABSENT)
-    return index >= 0 and bool(batch.column(index).null_count < batch.num_rows)
-
-
-def _text(value: Any) -> str:
-    kind = value.type
-    if pa.types.is_timestamp(kind):
-        return str(value.cast(pa.timestamp(kind.unit)).cast(pa.string()).as_py())
-    return str(value.cast(pa.string()).as_py())
 
 
 def _flat(seq: pa.ChunkedArray) -> list[np.ndarray[Any, Any]]:

@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from headgate.carrier import ABSENT, META, Seq
 from headgate.errors import DecodeError
-from headgate.sinks._images import ABSENT, META, Seq, drop_before, rank_images
+from headgate.sinks._images import drop_before, rank_images
 
 __all__ = ["fold_partial"]
 

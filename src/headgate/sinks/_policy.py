@@ -46,15 +46,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headgate.carrier import ABSENT, META, TABLE_COLUMN, Batch, DdlRow, Definition, HeaderTable, Part, Seq
 from headgate.catalog import AddedColumn, existing_value
 from headgate.lake import TableState
-from headgate.sinks._carrier import Batch, DdlRow, Definition, HeaderTable, Part
-from headgate.sinks._images import META, Seq
 from headgate.sinks._promises import Unseen, definition_after, promised
 
 __all__ = ["Outcome", "Target", "Work", "plan_table", "read_again"]
 
-RESERVED = frozenset({*META, "_table", "_before", "_absent"})
+RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from headgate.carrier import Batch, Part
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
-from headgate.sinks._carrier import Batch, Part
 
 __all__ = ["Unseen", "definition_after", "promised"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headgate.sinks._carrier import Part, sortable
+from headgate.carrier import Part, sortable
 
 __all__ = ["KeySpan"]
 

@@ -23,17 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headgate.carrier import SINK_SIGNALS, Batch, ControlFolder, Resnapshot, Settle
 from headgate.catalog import TablePatterns
-from headgate.control import SINK_SIGNALS, BatchFacts, Notification, OpenSnapshots, inbox_files, tell
-from headgate.errors import DecodeError, TargetError
+from headgate.control import BatchFacts, Notification, OpenSnapshots, inbox_files, tell
+from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.lake import (
     PIPELINE,
     TABLE,
     DeltaPath,
-    Inbox,
     Lake,
     Ledger,
     LedgerRow,
@@ -44,7 +44,7 @@ from headgate.lake import (
     spark_schema,
     split_table,
 )
-from headgate.sinks._carrier import Batch, read_batch
+from headgate.sinks._carrier import read_batch
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._expand import SEQ_DDL
@@ -122,7 +122,7 @@ class BatchWriter:
         self.lake = lake
         self.pipeline = pipeline
         self.modes = tuple(modes)
-        self.inbox = Inbox(lake.inbox)
+        self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
         self._history = DeltaPath(spark, lake.schema_history)
         self._has_history = self._history.check_ours(pipeline, "_headgate.schema_history") is not None
@@ -250,15 +250,8 @@ class BatchWriter:
         return works
 
     def _asked(self) -> TablePatterns | None:
-        patterns: list[str] = []
-        for name in self.inbox.names("signals"):
-            try:
-                signal = self.inbox.read(name)
-            except TargetError:
-                continue  # no JSON: the planner says so
-            tables = signal.get("tables") if signal is not None and signal.get("type") == "resnapshot" else None
-            if isinstance(tables, list):
-                patterns.extend(str(pattern) for pattern in tables)
+        requests = self.inbox.requests().values()
+        patterns = [table for request in requests if isinstance(request, Resnapshot) for table in request.tables]
         return TablePatterns(patterns) if patterns else None
 
     def _write_tables(self, frame: DataFrame, batch: Batch, works: list[Work]) -> list[Work]:
@@ -315,17 +308,16 @@ class BatchWriter:
     def _ask(self, batch: Batch, works: list[Work]) -> None:
         epoch = batch.header.epoch
         for number, redo in enumerate(batch.redo):
-            redone = {"type": "redo", "table": redo.table, "chunk": redo.chunk, "reason": redo.reason}
-            self.inbox.write(f"signals/redo-{epoch}-{number}.json", {**redone, "whole_table": redo.whole_table})
+            self.inbox.ask(f"redo-{epoch}-{number}", redo)
         settles = self._settles(works)
         if settles:
-            self.inbox.write(f"signals/settle-{epoch}.json", {"type": "settle", "gtid": str(settles)})
+            self.inbox.ask(f"settle-{epoch}", Settle(settles))
         for work in works:
             for text in work.warnings:
                 log.warning("%s", text)
             if work.reread is not None:
-                value = {"type": "resnapshot", "tables": [glob.escape(work.table)], "reason": work.reread}
-                self.inbox.write(f"signals/ddl-{epoch}-{encode_name(work.table)}.json", value)
+                again = Resnapshot((glob.escape(work.table),), work.reread)
+                self.inbox.ask(f"ddl-{epoch}-{encode_name(work.table)}", again)
 
     def _settles(self, works: list[Work]) -> GtidSet:
         """What must be applied before the tables whose last rows this batch brings are exact."""
@@ -341,18 +333,18 @@ class BatchWriter:
         for action in batch.header.actions:
             name = (action.get("file") or action.get("id")) if isinstance(action, dict) else action
             if name:
-                self.inbox.delete(f"signals/{name}.json")
+                self.inbox.remove_signal(name)
         for name, value in inbox_files(batch.signals):
             self.inbox.write(name, value)
         # Held tables are no news to the planner either: only a signal may have one read again.
         finished = sorted(table for table, state in states.items() if state.is_read or state.held)
         if finished != self._finished:
-            self.inbox.write("finished.json", {"tables": finished})
+            self.inbox.tell_finished(finished)
             self._finished = finished
         if len(batch.ends) == 1:
-            end: dict[str, Any] = batch.ends[0]
-            if GtidSet.parse(end["gtid"]) == GtidSet.parse(batch.header.gtid):
-                self.inbox.write("hint.json", {name: end[name] for name in ("gtid", "server_uuid", "file", "pos")})
+            (end,) = batch.ends
+            if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
+                self.inbox.tell_hint(end)
 
     def _report(
         self,
@@ -390,9 +382,10 @@ class BatchWriter:
 
 def _tell(batch: Batch) -> None:
     """Log what came of users' signals."""
-    if batch.header.skipped:
-        count, keys = batch.header.skipped["count"], ", ".join(batch.header.skipped["keys"])
-        log.info("messages of the topic with signals that are for others: %d (%s)", count, keys)
+    skipped = batch.header.skipped
+    if skipped is not None:
+        keys = ", ".join(skipped.keys)
+        log.info("messages of the topic with signals that are for others: %d (%s)", skipped.count, keys)
     for action in (found for found in batch.header.actions if isinstance(found, dict)):
         if action.get("error"):
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])

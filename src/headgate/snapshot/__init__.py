@@ -1,12 +1,12 @@
 """Exact chunks: a table's key space cut into ranges, each read exactly as of one GTID set."""
 
+from headgate.carrier import HighWatermark, Redo
 from headgate.offsets import ChunkSpec as Chunk
 from headgate.snapshot._keys import bound_columns, fits, literal_expression, readable_bound
 from headgate.snapshot._locks import TableLocks
 from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
 from headgate.snapshot._ranges import in_range
-from headgate.snapshot._reader import Redo, check_server, read_chunks
-from headgate.snapshot._task_log import HighWatermark
+from headgate.snapshot._reader import check_server, read_chunks
 from headgate.snapshot._window import Window
 
 __all__ = [

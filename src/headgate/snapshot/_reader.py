@@ -41,7 +41,7 @@ What gives a ``Redo``
   still begin with the same changes.
 - An image in W whose key cannot be told from another: what it is a touch of is not known.
 
-A row that the SELECT finds with such a key gives an ``unreadable`` one: it would be there at a later E, too.
+A row that the SELECT finds with such a key gives a ``Stop`` instead: it would be there at a later E, too.
 
 Rows that are kept
 ==================
@@ -75,10 +75,8 @@ is exactly what the view has and E has not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -89,6 +87,7 @@ from headgate._cells import RowBlock
 from headgate._names import quote_name
 from headgate._places import end_of
 from headgate._policies import DEFAULT, Policies
+from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
 from headgate.errors import (
@@ -123,11 +122,11 @@ from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
 from headgate.snapshot._ranges import among, in_range
-from headgate.snapshot._task_log import HighWatermark, TaskLog
+from headgate.snapshot._task_log import TaskLog
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
 
-__all__ = ["Redo", "check_server", "read_chunks"]
+__all__ = ["check_server", "read_chunks"]
 
 _BATCH_ROWS = 1 << 14
 """Rows of an emitted batch, at most: what stays in a core's cache on its way to the next process."""
@@ -137,25 +136,6 @@ _NO_SUCH_TABLE = frozenset({1049, 1054, 1146, 1412})
 """Unknown database, unknown column, no such table, definition changed: the definition moved under the SELECT."""
 _TIMED_OUT = 3024
 """ER_QUERY_TIMEOUT: max_execution_time was exceeded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Redo:
-    """A chunk that gave nothing and must be planned again for a later E; if it is ``unreadable``, not before its table
-    was mended.
-    """
-
-    chunk: ChunkSpec
-    reason: str
-    whole_table: bool = False
-    """The range means nothing any more (the table is gone or has another key): the table must be planned anew."""
-    unreadable: bool = False
-    """A row's key cannot be told from another, and stays so until somebody changes it."""
-
-    def to_json(self) -> str:
-        """``{"chunk": {…}, "reason": …, "whole_table": …}``"""
-        given = {"chunk": self.chunk.to_dict(), "reason": self.reason, "whole_table": self.whole_table}
-        return json.dumps(given, sort_keys=True)
 
 
 class _Again(Exception):
@@ -183,7 +163,7 @@ def read_chunks(
     only: pa.Table | None = None,
     ambiguous: Literal["raise", "stop"] = "raise",
     on_rows: Callable[[str, int], object] = lambda _table, _rows: None,
-) -> Iterator[ImageBatch | Redo | HighWatermark]:
+) -> Iterator[ImageBatch | Redo | Stop | HighWatermark]:
     """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
 
     A chunk gives batches only after all that could spoil it was checked, so never both. An empty chunk gives one batch
@@ -201,7 +181,7 @@ def read_chunks(
         nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.
     :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
         puts back may be more. For chunks of one table, with a key and without a filter.
-    :param ambiguous: rows whose key cannot be told from another: an error, or ``stop``: an unreadable ``Redo``.
+    :param ambiguous: rows whose key cannot be told from another: an error, or ``stop``: a ``Stop``.
     :param on_rows: told ``(db.table, rows)`` while rows come.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
@@ -233,7 +213,7 @@ def read_chunks(
             except AmbiguousKeyError as error:
                 if ambiguous == "raise":
                     raise
-                yield Redo(chunk, key_reason(error, chunk.table), unreadable=True)
+                yield Stop(chunk.table, key_reason(error, chunk.table), chunk=chunk.number)
             else:
                 yield from stamp.batches(table, rows)
                 watermark = log.watermark(chunk.table)

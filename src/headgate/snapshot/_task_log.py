@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import Policies
+from headgate.carrier import HighWatermark
 from headgate.catalog import TableDef, exact_patterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, LogBlock, LogHint, WindowReader, file_number
 
-__all__ = ["HighWatermark", "TaskLog"]
-
-
-@dataclass(frozen=True, slots=True)
-class HighWatermark:
-    """The table's rows are exact once every change in ``gtid`` has been applied, and perhaps not before."""
-
-    table: str
-    """``db.table``"""
-    gtid: GtidSet
-    """E, and everything in the window of a chunk whose rows were kept or dropped."""
+__all__ = ["TaskLog"]
 
 
 class TaskLog:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark._control import ControlFolder
 from headgate.spark._options import OPTION_NAMES, Options
 from headgate.spark._past import PastTables
 from headgate.spark._planner import Planner
@@ -15,7 +14,6 @@ __all__ = [
     "OPTION_NAMES",
     "BatchPlan",
     "BatchProgress",
-    "ControlFolder",
     "MySQLCDCDataSource",
     "Options",
     "PastTables",

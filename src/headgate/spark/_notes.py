@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from headgate.carrier import Skipped
 from headgate.control import TopicPosition
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
@@ -42,16 +43,9 @@ class Reading:
     blocking: bool = False
     """Live changes wait until it is done."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {
-            "signals": list(self.signals), "filter": self.filter, "partial": self.partial,
-            "surrogate": self.surrogate, "blocking": self.blocking,
-        }  # fmt: skip
-
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Reading:
-        """From :meth:`to_dict`."""
+        """From plain JSON values."""
         return cls(
             signals=tuple(str(name) for name in given["signals"]),
             filter=None if given["filter"] is None else str(given["filter"]),
@@ -97,8 +91,8 @@ class Notes:
     """``db.table`` whose inserts in this batch are signals."""
     topic: TopicPosition | None = None
     """The next message of the Kafka topic with signals."""
-    skipped: Mapping[str, Any] | None = None
-    """Messages of the topic that were for others: ``{count, keys}``."""
+    skipped: Skipped | None = None
+    """Messages of the topic that were for others."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -110,30 +104,8 @@ class Notes:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        begin = self.begin
-        return {
-            "server_uuid": self.server_uuid,
-            "begin": {"server_uuid": begin.server_uuid, "file": begin.file, "pos": begin.pos} if begin else None,
-            "cuts": [{"file": cut.file, "gtid": cut.gtid} for cut in self.cuts],
-            "taken": list(self.taken),
-            "actions": [dict(action) for action in self.actions],
-            "redo": [chunk.to_dict() for chunk in self.redo],
-            "append": list(self.append),
-            "reread": list(self.reread),
-            "paused": self.paused,
-            "readings": {table: reading.to_dict() for table, reading in sorted(self.readings.items())},
-            "stopped": list(self.stopped),
-            "found": list(self.found),
-            "initial": self.initial,
-            "settles": self.settles,
-            "signal_table": self.signal_table,
-            "topic": {"topic": self.topic.topic, "offset": self.topic.offset} if self.topic else None,
-            "skipped": dict(self.skipped) if self.skipped else None,
-            "behind": self.behind,
-            "reads": dict(sorted(self.reads.items())),
-            "fresh": self.fresh,
-            "anew": self.anew,
-        }
+        found: dict[str, Any] = _plain(self)
+        return found
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Notes:
@@ -142,7 +114,7 @@ class Notes:
         :raises OffsetFormatError: anything else.
         """
         try:
-            begin, topic = given.get("begin"), given.get("topic")
+            begin, topic, skipped = given.get("begin"), given.get("topic"), given.get("skipped")
             return cls(
                 server_uuid=str(given.get("server_uuid", "")),
                 begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
@@ -160,7 +132,7 @@ class Notes:
                 settles=str(GtidSet.parse(str(given.get("settles", "")))),
                 signal_table=None if given.get("signal_table") is None else str(given["signal_table"]),
                 topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
-                skipped=given.get("skipped"),
+                skipped=Skipped(int(skipped["count"]), tuple(skipped["keys"])) if skipped else None,
                 behind=int(given.get("behind", 0)),
                 reads={str(table): int(rows) for table, rows in given.get("reads", {}).items()},
                 fresh=bool(given.get("fresh", False)),
@@ -168,3 +140,13 @@ class Notes:
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ChunkSpec):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(value[name]) for name in sorted(value)}
+    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value

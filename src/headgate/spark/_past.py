@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.spark._control import ControlFolder
+from headgate.carrier import ControlFolder
 from headgate.spark._options import Options
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class PastTables:
         time, and again; each holds a chunk of the table in memory.
         """
         from headgate.spark._planner import Planner
-        from headgate.spark._rows import existing, typed_fields
         from headgate.spark._tasks import pack
+        from headgate.spark._typed import existing, typed_fields
 
         options = self._parsed(table)
         if table not in self._stats:
@@ -93,11 +93,9 @@ class PastTables:
         from headgate.offsets import Hint
 
         found = self._control.hint() if self._control is not None else None
-        if found is None or found["server_uuid"] != server_uuid:
+        if found is None or found.server_uuid != server_uuid or not GtidSet.parse(found.gtid) <= GtidSet.parse(gtid):
             return None
-        hint = Hint(server_uuid, str(found["file"]), int(found["pos"]))
-        if not GtidSet.parse(str(found["gtid"])) <= GtidSet.parse(gtid):
-            return None
+        hint = Hint(server_uuid, found.file, found.pos)
         return hint if hint.pos <= dict(server.log_files()).get(hint.file, 0) else None
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
@@ -123,7 +121,7 @@ class PastTables:
         from headgate.mysql import Connection
         from headgate.replication import ImageBatch, check_settings
         from headgate.snapshot import Chunk, Redo, read_chunks
-        from headgate.spark._rows import typed_batch, typed_fields
+        from headgate.spark._typed import typed_batch, typed_fields
 
         options, settings = self._parsed(table), self._parsed(table).settings()
         known = self._table(table)
@@ -168,7 +166,7 @@ class PastTables:
         return Options.parse({**self._options, "table": table})
 
     def _table(self, table: str) -> TableDef:
-        from headgate.spark._rows import find_table
+        from headgate.spark._typed import find_table
 
         return find_table(self._parsed(table).settings(), table)
 
@@ -198,7 +196,7 @@ def _chunk_rows(wanted: int, stats: TableStats | None) -> int:
 
 
 def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    from headgate.spark._rows import typed_rows
+    from headgate.spark._typed import typed_rows
 
     yield from typed_rows(
         options.settings(), task, str(options.table), schema, images=options.images, policies=options.policies,

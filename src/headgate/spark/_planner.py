@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate._places import transactions
+from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
 from headgate.errors import (
@@ -46,7 +47,6 @@ from headgate.spark._server import Server, ServerState, check_position, retried
 from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
-    from headgate.spark._control import ControlFolder
     from headgate.spark._options import Options
 
 __all__ = ["Planner"]
@@ -189,7 +189,7 @@ class Planner:
             work, seconds=self._options.retry_seconds, failed=self._failed, clock=self._clock, sleep=self._sleep
         )
         if self._control is not None and (self._failing_since_us is not None or not self._went_well):
-            self._control.forget_trouble()  # also what a planner has left that was killed
+            self._control.forget(ControlFile.TROUBLE)  # also what a planner has left that was killed
         self._failing_since_us, self._went_well = None, True
         return found
 
@@ -198,7 +198,7 @@ class Planner:
         if self._failing_since_us is None:
             self._failing_since_us = self._wall_us()
         if self._control is not None:
-            self._control.tell_trouble(str(error), self._failing_since_us)
+            self._control.tell(Trouble(str(error), self._failing_since_us))
         self._server.drop()  # also when the server is behind: the next connection may meet another one
 
     def _wait(self) -> None:
@@ -219,7 +219,8 @@ class Planner:
             return
         if now + self._options.poll_seconds - self._nothing_since >= _REST_SECONDS:
             self._nothing_since = math.inf
-            self._control.tell_waiting(start.epoch, self._wall_us(), paused=Notes.from_dict(start.signals).paused)
+            paused = Notes.from_dict(start.signals).paused
+            self._control.tell(Waiting(start.epoch, self._wall_us(), paused))
 
     # --- the beginning
 
@@ -265,7 +266,7 @@ class Planner:
         if self._control is not None:
             hint, finished = self._control.hint(), self._control.finished()
             if hint is not None and finished:
-                had = GtidSet.parse(str(hint["gtid"]))
+                had = GtidSet.parse(hint.gtid)
                 if state.purged <= had:
                     return had, finished
                 log.warning("the server has purged log after the sinks' position: all tables are read again")
@@ -369,7 +370,7 @@ class Planner:
             server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind,
             signal_table=None if self._options.table else self._options.signal_table,
             topic=asked.position or notes.topic,
-            skipped={"count": asked.skipped, "keys": list(asked.keys)} if asked.skipped else None,
+            skipped=Skipped(asked.skipped, tuple(asked.keys)) if asked.skipped else None,
         )  # fmt: skip
         return SourceOffset(
             gtid=str(end),
@@ -425,9 +426,9 @@ class Planner:
     def _begin(self, start: SourceOffset, state: ServerState) -> Hint | None:
         """Where a reader stood when it had what ``start`` says, if anybody wrote it down for this server."""
         found = self._control.hint() if self._control is not None else None
-        if found is None or str(found["server_uuid"]) != state.uuid or str(found["gtid"]) != start.gtid:
+        if found is None or found.server_uuid != state.uuid or found.gtid != start.gtid:
             return None
-        return Hint(state.uuid, str(found["file"]), int(found["pos"]))
+        return Hint(found.server_uuid, found.file, found.pos)
 
     def _show(self, chunks: Sequence[ChunkSpec], epoch: int) -> None:
         """Make sure that the chunks' SELECTs see all of the batch's end, which was taken before."""

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from headgate._places import end_of, transactions
+from headgate.carrier import ControlFolder
 from headgate.errors import HeadgateError
 from headgate.offsets import SourceOffset
-from headgate.spark._control import ControlFolder
 from headgate.spark._notes import Notes
 
 __all__ = ["BatchPlan", "BatchProgress", "PlannedTable", "TaskProgress"]

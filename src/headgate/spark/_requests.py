@@ -35,10 +35,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from headgate.carrier import Redo, Settle, parse_request, signal_path
 from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 from headgate.spark._notes import Reading
 from headgate.spark._readings import Refusal, check_reading
@@ -126,48 +126,40 @@ def _shown(name: str, signal: Mapping[str, Any]) -> str:
 def _take(
     plan: SnapshotPlan, name: str, signal: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
 ) -> dict[str, Any]:
-    kind = signal.get("type")
-    if kind == "redo":
-        return _take_redo(plan, name, signal)
-    if kind == "settle":
-        plan.settles |= GtidSet.parse(str(signal.get("gtid")))
+    try:
+        asked = parse_request(signal)
+    except OffsetFormatError as error:
+        if error.table is None:
+            raise OffsetFormatError(
+                f"signal {name} asks for rows that are missing, and cannot be understood ({error.message}): remove"
+                f" {signal_path(name)} and read the tables again with headgate run --resnapshot"
+            ) from None
+        plan.read_again(error.table)
+        return {"tables": [error.table], "error": error.message}
+    if isinstance(asked, Redo):
+        return _take_redo(plan, asked)
+    if isinstance(asked, Settle):
+        plan.settles |= asked.gtid
         return {}
-    if kind != "resnapshot":
+    if asked is None:
         if "problem" in signal:
             raise ConfigError(str(signal["problem"]))
         return follow_signal(plan, name, signal, tables, server)
-    patterns = signal.get("tables")
-    if not isinstance(patterns, (list, tuple)):
-        raise ConfigError("a resnapshot signal has no list of table patterns")
-    wanted = TablePatterns([str(pattern) for pattern in patterns])
+    wanted = TablePatterns(asked.tables)
     touched = [t for t in tables() if _matches(wanted, t) and _matches(plan.patterns, t)]
     for table in touched:
         plan.read_again(table)
     return {"tables": touched}
 
 
-def _take_redo(plan: SnapshotPlan, name: str, signal: Mapping[str, Any]) -> dict[str, Any]:
-    """The sinks missed a chunk's rows. If the chunk cannot be understood, its whole table is read again.
-
-    :raises OffsetFormatError: not even a table is named.
-    """
-    try:
-        chunk = ChunkSpec.from_dict(signal.get("chunk"))
-    except OffsetFormatError as error:
-        table = signal.get("table")
-        if not isinstance(table, str) or "." not in table:
-            raise OffsetFormatError(
-                f"signal {name} asks for rows that are missing, and cannot be understood ({error.message}): remove"
-                f" signals/{name}.json and read the tables again with headgate run --resnapshot"
-            ) from None
-        plan.read_again(table)
-        return {"tables": [table], "error": error.message}
-    whole, reason = bool(signal.get("whole_table", False)), str(signal.get("reason", ""))
+def _take_redo(plan: SnapshotPlan, asked: Redo) -> dict[str, Any]:
+    """The sinks missed a chunk's rows."""
+    chunk = asked.chunk
     if chunk.filter is not None and _is_partial(plan, chunk):
-        return _redo_partly(plan, chunk, reason if whole else None)
+        return _redo_partly(plan, chunk, asked.reason if asked.whole_table else None)
     if chunk.table in plan.stopped:
         return {}
-    return {"tables": _redo(plan, chunk, whole_table=whole)}
+    return {"tables": _redo(plan, chunk, whole_table=asked.whole_table)}
 
 
 def _is_partial(plan: SnapshotPlan, chunk: ChunkSpec) -> bool:

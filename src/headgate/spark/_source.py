@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from headgate.carrier import CARRIER_DDL
 from headgate.errors import ConfigError
 from headgate.offsets import SourceOffset
 from headgate.spark._options import Options
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from headgate.spark._planner import Planner
 
 __all__ = ["MySQLCDCDataSource", "register"]
-
-_CARRIER_DDL = "_table string, _kind string, _schema string, _count bigint, _data binary"
 
 
 def register(spark: SparkSession) -> None:
@@ -54,10 +53,10 @@ class MySQLCDCDataSource(DataSource):
     def schema(self) -> StructType | str:
         """The table's columns behind the meta columns with option ``table``, else the carrier's."""
         if self._parsed.table is None:
-            return _CARRIER_DDL
+            return CARRIER_DDL
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from headgate.spark._rows import find_table, typed_fields
+        from headgate.spark._typed import find_table, typed_fields
 
         table = find_table(self._parsed.settings(), self._parsed.table)
         tell = self._parsed.partial_rows == "tell"
@@ -82,8 +81,8 @@ class _Reading:
 
     def planner(self) -> Planner:
         """A new planner with a connection of its own."""
+        from headgate.carrier import ControlFolder
         from headgate.control import KafkaSignals
-        from headgate.spark._control import ControlFolder
         from headgate.spark._planner import Planner
         from headgate.spark._relayed import server_of
 
@@ -102,7 +101,8 @@ class _Reading:
             yield from self._rows(task)
 
     def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        from headgate.spark._rows import carrier_rows, typed_rows
+        from headgate.spark._carried import carrier_rows
+        from headgate.spark._typed import typed_rows
 
         options, settings = self._parsed, self._parsed.settings()
         how: Any = {

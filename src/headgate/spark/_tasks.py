@@ -7,11 +7,11 @@ rows from a place of its own, so ``_seq`` is unique.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+from headgate.carrier import Header, HeaderTable, ReadingProgress
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
 from headgate.spark._notes import Notes, Reading
@@ -56,8 +56,8 @@ class Task:
     epoch: int
     planned_us: int
     patterns: tuple[str, ...]
-    header: str | None = None
-    """The batch's header as JSON: in exactly one task of a batch."""
+    header: Header | None = None
+    """The batch's header: in exactly one task of a batch."""
     log: LogRange | None = None
     chunks: tuple[ChunkSpec, ...] = ()
     first_ordinal: int = 0
@@ -100,7 +100,7 @@ def plan_tasks(
         tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint, "initial": first})
     if not tasks:
         tasks.append(common)
-    tasks[0]["header"] = json.dumps(batch_header(start, end, server_uuid), sort_keys=True)
+    tasks[0]["header"] = batch_header(start, end, server_uuid)
     return [Task(**task, number=number) for number, task in enumerate(tasks)]
 
 
@@ -165,85 +165,67 @@ def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> 
     ]  # fmt: skip
 
 
-def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> dict[str, Any]:
-    """The carrier's ``batch`` row: see docs/architecture.md, "The carrier"."""
+def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> Header:
+    """What the batch between two offsets says of itself."""
     notes = Notes.from_dict(end.signals)
-    return {
-        "v": 1,
-        "epoch": end.epoch,
-        "start": start.gtid,
-        "gtid": end.gtid,
-        "server_uuid": server_uuid,
-        "planned_us": end.planned_us,
-        "tables": _header_tables(end, notes),
-        "actions": [dict(action) for action in notes.actions],
-        "skipped": None if notes.skipped is None else dict(notes.skipped),
-        "behind": notes.behind,
-        "readings": _readings(end, notes),
-        "anew": Notes.from_dict(start.signals).anew,
-    }
+    return Header(
+        end.epoch, start.gtid, end.gtid, server_uuid, end.planned_us, _header_tables(end, notes),
+        tuple(dict(action) for action in notes.actions), notes.skipped, notes.behind, _readings(end, notes),
+        Notes.from_dict(start.signals).anew,
+    )  # fmt: skip
 
 
-def _asked(reading: Reading) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if reading.filter is not None:
-        found["partial" if reading.partial else "filtered"] = True
-    return {**found, "signals": list(reading.signals)} if reading.signals else found
-
-
-def _readings(end: SourceOffset, notes: Notes) -> dict[str, dict[str, Any]]:
-    """How far each table is that is being read, for telling people."""
+def _readings(end: SourceOffset, notes: Notes) -> dict[str, ReadingProgress]:
     from headgate.snapshot import readable_bound
 
     snapshot = end.snapshot
     here = {chunk.table for chunk in snapshot.chunks}
     waiting = {chunk.table for chunk in notes.redo}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, ReadingProgress] = {}
     for table, progress in snapshot.active.items():
         complete = progress.finished and table not in waiting
         if table not in here:
-            found[table] = {"state": "done" if complete else "waits"}
+            found[table] = ReadingProgress("done" if complete else "waits")
             continue
         last = progress.max if progress.finished else progress.hi
-        found[table] = {
-            "state": "read" if complete else "reading", "since_epoch": progress.since_epoch,
-            "maximum_key": readable_bound(progress.max), "last_processed_key": readable_bound(last),
-        }  # fmt: skip
+        state: Literal["read", "reading"] = "read" if complete else "reading"
+        bounds = readable_bound(progress.max), readable_bound(last)
+        found[table] = ReadingProgress(state, progress.since_epoch, *bounds)
     for table in sorted(here - found.keys()):  # a chunk of a partial reading that the sinks missed, read alone
-        found[table] = {"state": "reading" if table in waiting else "read", "since_epoch": None}
+        found[table] = ReadingProgress("reading" if table in waiting else "read")
     for table in (*snapshot.queue, *waiting):
-        found.setdefault(table, {"state": "waits"})
+        found.setdefault(table, ReadingProgress("waits"))
     return found
 
 
-def _header_tables(end: SourceOffset, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
+def _header_tables(end: SourceOffset, notes: Notes) -> dict[str, HeaderTable]:
     snapshot = end.snapshot
     here = {chunk.table for chunk in snapshot.chunks}
     waiting = {chunk.table for chunk in notes.redo}
-    tables: dict[str, dict[str, Any]] = {}
+    tables: dict[str, HeaderTable] = {}
     for table, progress in snapshot.active.items():
         complete = progress.finished and table not in waiting
         if complete and table not in here:
             continue  # its last chunk went out in an earlier batch
-        tables[table] = {
-            **_asked(notes.readings.get(table, Reading())),
-            "state": "snapshotting",
-            "since_epoch": progress.since_epoch,
-            "first": progress.since_epoch == end.epoch,
-            "last": complete,
-            "append": table in notes.append,
-            "rows_estimate": progress.rows_estimate,
-            "chunks_done": progress.chunks_done,
-            "chunks_estimate": max(progress.chunks_estimate, progress.chunks_done),
-        }
+        tables[table] = replace(
+            _header_table(table, notes), since_epoch=progress.since_epoch, first=progress.since_epoch == end.epoch,
+            last=complete, rows_estimate=progress.rows_estimate, chunks_done=progress.chunks_done,
+            chunks_estimate=max(progress.chunks_estimate, progress.chunks_done),
+        )  # fmt: skip
     for chunk in snapshot.chunks:
         if chunk.filter is not None and chunk.table not in tables:  # one that the sinks missed, read alone
-            tables[chunk.table] = {"partial": True, "state": "snapshotting", "since_epoch": end.epoch}
+            tables[chunk.table] = HeaderTable("snapshotting", end.epoch, partial=True)
     for table in (*snapshot.queue, *notes.found):
         if table not in notes.reread:
-            tables[table] = {
-                **_asked(notes.readings.get(table, Reading())),
-                "state": "snapshotting", "since_epoch": None, "first": False, "last": False,
-                "append": table in notes.append, "rows_estimate": 0, "chunks_done": 0, "chunks_estimate": 0,
-            }  # fmt: skip
+            tables[table] = replace(_header_table(table, notes), rows_estimate=0, chunks_done=0, chunks_estimate=0)
     return tables
+
+
+def _header_table(table: str, notes: Notes) -> HeaderTable:
+    """What is so of a table's reading in all its batches."""
+    reading = notes.readings.get(table, Reading())
+    asks = reading.filter is not None
+    return HeaderTable(
+        "snapshotting", append=table in notes.append, partial=asks and reading.partial,
+        filtered=asks and not reading.partial, signals=reading.signals,
+    )  # fmt: skip

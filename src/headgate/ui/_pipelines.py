@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, check_change, load_config, parse_config, write_config
 from headgate.errors import ConfigError, HeadgateError
-from headgate.lake import Inbox, Lake, Status, TableStatus, read_status
+from headgate.lake import Lake, Status, TableStatus, read_status
 
 __all__ = ["View", "Watched", "watch"]
 
@@ -54,7 +55,7 @@ class Watched:
     """A pipeline to show, whether it runs or not."""
 
     name: str
-    inbox: Inbox
+    inbox: ControlFolder
     file: WatchedFile | None = None
 
     @classmethod
@@ -67,7 +68,7 @@ class Watched:
         :param check: raises a HeadgateError if a pipeline cannot run with a configuration.
         """
         watched = None if file is None or check is None else WatchedFile(file, config, check)
-        return cls(config.name, Inbox(Lake.at(config.target.path or "").inbox), watched)
+        return cls(config.name, ControlFolder(Lake.at(config.target.path or "").inbox), watched)
 
     def look(self) -> View:
         """How it is doing now; a file that cannot be read is a ``problem``, not an error."""

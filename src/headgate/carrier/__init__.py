@@ -1,0 +1,99 @@
+"""What travels between the source and the sinks.
+
+A batch is a set of *messages*: its header, images of rows, statements, and what there is to say about chunks. The
+source's tasks encode them as rows of one Spark stream, the *carrier*. The sinks describe those rows in Spark's tasks
+and decode the description in the driver, where :class:`Batch` collects it. The images stay where they are: all that
+sinks decide by is in each record batch's :class:`Summary`.
+
+What they tell each other beside the stream lies in the *control folder* as small JSON files: :class:`ControlFolder`.
+
+Everything that one side writes and the other reads is spelled here and nowhere else. Nothing in here needs Spark.
+"""
+
+from __future__ import annotations
+
+from headgate.carrier._batch import Batch, Part, sortable
+from headgate.carrier._folder import (
+    SINK_SIGNALS,
+    ControlFile,
+    ControlFolder,
+    Request,
+    Resnapshot,
+    Settle,
+    Trouble,
+    Waiting,
+    parse_request,
+    signal_path,
+)
+from headgate.carrier._images import ABSENT, META, Gatherer, Images, Summary, count_changes, open_images
+from headgate.carrier._messages import (
+    CarriedColumn,
+    DdlRow,
+    Definition,
+    End,
+    Header,
+    HeaderTable,
+    HighWatermark,
+    ReadingProgress,
+    Redo,
+    Seq,
+    Signals,
+    Skipped,
+    Stop,
+)
+from headgate.carrier._wire import (
+    CARRIER_DDL,
+    DATA_COLUMN,
+    DESCRIBED_DDL,
+    KIND_COLUMN,
+    TABLE_COLUMN,
+    Message,
+    decode,
+    describe,
+    encode,
+)
+
+__all__ = [
+    "ABSENT",
+    "CARRIER_DDL",
+    "DATA_COLUMN",
+    "DESCRIBED_DDL",
+    "KIND_COLUMN",
+    "META",
+    "SINK_SIGNALS",
+    "TABLE_COLUMN",
+    "Batch",
+    "CarriedColumn",
+    "ControlFile",
+    "ControlFolder",
+    "DdlRow",
+    "Definition",
+    "End",
+    "Gatherer",
+    "Header",
+    "HeaderTable",
+    "HighWatermark",
+    "Images",
+    "Message",
+    "Part",
+    "ReadingProgress",
+    "Redo",
+    "Request",
+    "Resnapshot",
+    "Seq",
+    "Settle",
+    "Signals",
+    "Skipped",
+    "Stop",
+    "Summary",
+    "Trouble",
+    "Waiting",
+    "count_changes",
+    "decode",
+    "describe",
+    "encode",
+    "open_images",
+    "parse_request",
+    "signal_path",
+    "sortable",
+]

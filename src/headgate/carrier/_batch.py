@@ -1,0 +1,163 @@
+"""A batch as the sinks see it: what it brings, and of parts with few images the images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+
+from headgate.carrier._images import Images, open_images
+from headgate.carrier._messages import DdlRow, Definition, End, Header, HighWatermark, Redo, Seq, Signals, Stop
+from headgate.carrier._wire import Message
+from headgate.errors import DecodeError
+from headgate.gtid import GtidSet
+
+__all__ = ["Batch", "Part", "sortable"]
+
+
+@dataclass
+class Part:
+    """All images of one table, kind and definition in a batch."""
+
+    table: str
+    kind: str  # "rows" or "chunk"
+    schema: str
+    blobs: int = 0
+    images: int = 0
+    changes: int = 0  # an update may have two images
+    low: str | None = None  # the first key column's range, as text …
+    high: str | None = None
+    unbounded: int = 0  # … and unknown for so many record batches that hold images
+    bounds: list[tuple[str, str]] = field(default_factory=list)  # chunks: the range of each record batch
+    newest_us: int | None = None
+    newest_seq: Seq | None = None
+    truncates: bool = False
+    partial: bool = False  # some image leaves columns out
+    sent: list[pa.Buffer] = field(default_factory=list, compare=False, repr=False)  # images that are here, as IPC
+
+    @property
+    def definition(self) -> Definition:
+        """The definition all images of this part have."""
+        return Definition.from_json(self.schema)
+
+    def here(self) -> Iterator[pa.RecordBatch] | None:
+        """All images of this part, if all of them came along with the description."""
+        return open_images(self.sent) if len(self.sent) == self.blobs else None
+
+    def add(self, images: Images) -> None:
+        """Take in one record batch."""
+        about = images.summary
+        self.blobs += 1
+        self.images += images.count
+        self.changes += about.changes
+        if images.data is not None:
+            self.sent.append(images.data)
+        if about.low is not None and about.high is not None:
+            self.low = about.low if self.low is None else min(self.low, about.low, key=sortable)
+            self.high = about.high if self.high is None else max(self.high, about.high, key=sortable)
+            if self.kind == "chunk":
+                self.bounds.append((about.low, about.high))
+        elif images.count:
+            self.unbounded += 1
+        if about.newest_us is not None:
+            self.newest_us = max(about.newest_us, self.newest_us or 0)
+        if about.newest_seq is not None:
+            self.newest_seq = max(about.newest_seq, self.newest_seq or about.newest_seq)
+        self.truncates |= about.truncates
+        self.partial |= about.partial
+
+
+@dataclass
+class Batch:
+    """A batch: everything in it but the images that stay where they are."""
+
+    header: Header
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    ddl: list[DdlRow] = field(default_factory=list)  # in log order
+    redo: list[Redo] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    stops: dict[str, str] = field(default_factory=dict)  # tables with images that nobody can read, and why
+    unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that nobody can read, and why
+    signals: list[dict[str, object]] = field(default_factory=list)  # inserts into the signal table
+    watermarks: dict[str, GtidSet] = field(default_factory=dict)
+    """Tables whose chunks in this batch are exact only once all of a set is applied."""
+
+    @classmethod
+    def of(cls, messages: Iterable[Message]) -> Batch:
+        """The batch that these messages make up.
+
+        :raises DecodeError: there is not exactly one header.
+        """
+        found = list(messages)
+        headers = [message for message in found if isinstance(message, Header)]
+        if len(headers) != 1:
+            raise DecodeError(f"a batch with {len(headers)} headers")
+        batch = cls(headers[0])
+        for message in found:
+            batch._add(message)
+        batch.ddl.sort(key=lambda ddl: ddl.seq)
+        return batch
+
+    def _add(self, message: Message) -> None:
+        match message:
+            case Images():
+                self._part(message).add(message)
+            case DdlRow():
+                self.ddl.append(message)
+            case Redo():
+                self.redo.append(message)
+            case Stop(table=table, reason=reason, chunk=chunk):
+                (self.stops if chunk is None else self.unread).setdefault(table, reason)
+            case HighWatermark(table=table, gtid=gtid):
+                self.watermarks[table] = self.watermarks.get(table, GtidSet()) | gtid
+            case Signals(rows=rows):
+                self.signals += rows
+            case End():
+                self.ends.append(message)
+
+    def _part(self, images: Images) -> Part:
+        parts = self.parts.setdefault(images.table, [])
+        for part in parts:
+            if part.kind == images.kind and part.schema == images.schema:
+                return part
+        parts.append(Part(images.table, images.kind, images.schema))
+        return parts[-1]
+
+    def tables(self) -> list[str]:
+        """Every table that something is said about, sorted."""
+        named = {name for ddl in self.ddl for name in (ddl.table, ddl.new_name) if name is not None}
+        redone = {redo.table for redo in self.redo}
+        return sorted({*self.parts, *self.header.tables, *named, *redone, *self.stops, *self.unread})
+
+    def name_dropped_tables(self, known: Iterable[str]) -> None:
+        """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
+
+        So with a table that a stream which reads everything anew does not find: how it went is in a range of the log
+        that nobody has read.
+
+        :param known: tables that earlier batches brought.
+        """
+        if self.header.anew:
+            place = (self.header.epoch, 0, 0)
+            gone = sorted({*known} - self.header.tables.keys() - self.parts.keys())
+            statement = "not there, or not followed, when all tables were read anew"
+            self.ddl[:0] = [DdlRow(t, statement, "drop", (*place, n), None, None) for n, t in enumerate(gone)]
+        names = sorted({*known, *self.parts, *self.header.tables})
+        spelled = []
+        for ddl in self.ddl:
+            if ddl.action != "drop_database":
+                spelled.append(ddl)
+                continue
+            prefix = ddl.table.removesuffix("*")
+            spelled += [replace(ddl, action="drop", table=name) for name in names if name.startswith(prefix)]
+        self.ddl = spelled
+
+
+def sortable(text: str) -> tuple[Decimal, str]:
+    """Numbers in order of value; dates and timestamps (fixed width) in order of text."""
+    try:
+        return Decimal(text), ""
+    except InvalidOperation:
+        return Decimal(0), text

@@ -1,0 +1,236 @@
+"""Record batches of row images, and what is to be known of each without opening it.
+
+A carrier row holds one Arrow IPC stream of images of one table definition, in log order, an update's ``b`` row directly
+before its ``u`` row. Everything here works on whole columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.carrier._messages import Definition, Seq
+from headgate.errors import DecodeError
+
+if TYPE_CHECKING:
+    from headgate.replication import ImageBatch
+
+__all__ = [
+    "ABSENT",
+    "META",
+    "Gatherer",
+    "Images",
+    "ImagesKind",
+    "Summary",
+    "count_changes",
+    "open_images",
+    "serialised",
+]
+
+META = ("_op", "_seq", "_gtid", "_ts")
+"""The canonical columns before a table's own."""
+
+ABSENT = "_absent"
+"""The canonical column that names what an image leaves out."""
+
+ImagesKind: TypeAlias = Literal["rows", "chunk"]
+"""Images of the log, or a chunk's rows."""
+
+_GATHER_ROWS = 1 << 17
+_GATHER_BYTES = 16 << 20
+_ALL_BYTES = 128 << 20
+"""Over all tables: bounds a task's memory."""
+_SUMMARY = b"headgate.summary"
+"""Of the Arrow schema's metadata, which other readers may ignore."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of a record batch of images."""
+
+    low: str | None = None
+    """The least value of the key's first column, as text. None unless it is an integer, decimal, date or timestamp,
+    and has a value."""
+    high: str | None = None
+    newest_us: int | None = None
+    """The newest commit time, µs since 1970 UTC; None: there are no images."""
+    newest_seq: Seq | None = None
+    changes: int = 0
+    """An update may have two images."""
+    truncates: bool = False
+    """There is a ``t`` image."""
+    partial: bool = False
+    """Some image leaves columns out."""
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, key: str | None) -> Summary:
+        """Summarise images.
+
+        :param key: the first column of the table's key; None: it has no key.
+        """
+        if not batch.num_rows:
+            return cls()
+        absent, ops = batch.schema.get_field_index(ABSENT), _ops(batch)
+        return cls(
+            *(_bounds(batch.column(batch.schema.get_field_index(key))) if key is not None else (None, None)),
+            newest_us=pc.max(batch["_ts"].cast(pa.int64())).as_py(),
+            newest_seq=_greatest(batch["_seq"]),
+            changes=batch.num_rows - ops.count(b"b"),
+            truncates=b"t" in ops,
+            partial=absent >= 0 and batch.column(absent).null_count < batch.num_rows,
+        )
+
+    def to_json(self) -> str:
+        """As JSON."""
+        return json.dumps({name: value for name, value in vars(self).items() if value is not None})
+
+    @classmethod
+    def from_json(cls, text: str) -> Summary:
+        """From :meth:`to_json`."""
+        value = json.loads(text)
+        seq = value.pop("newest_seq", None)
+        return cls(**value, newest_seq=None if seq is None else tuple(seq))
+
+
+@dataclass(frozen=True)
+class Images:
+    """A record batch of one table definition."""
+
+    table: str
+    """``db.table``"""
+    kind: ImagesKind
+    schema: str
+    """The definition, as JSON."""
+    count: int
+    summary: Summary
+    data: pa.Buffer | None
+    """An Arrow IPC stream with one record batch, whose schema has the summary; None: it stays where the batch is."""
+
+    @classmethod
+    def of(cls, kind: ImagesKind, definition: Definition, batch: pa.RecordBatch) -> Images:
+        """Images of the log, or a chunk's rows."""
+        summary = Summary.of(batch, definition.key[0] if definition.key else None)
+        metadata = {**(batch.schema.metadata or {}), _SUMMARY: summary.to_json()}
+        data = serialised(batch.replace_schema_metadata(metadata))
+        return cls(definition.table, kind, definition.to_json(), batch.num_rows, summary, data)
+
+
+def summary_json(data: pa.Buffer) -> str:
+    """The summary of serialised images; they themselves are not read.
+
+    :raises DecodeError: there is none.
+    """
+    metadata = pa.ipc.read_schema(data).metadata or {}
+    if _SUMMARY not in metadata:
+        raise DecodeError("images without a summary")
+    text: bytes = metadata[_SUMMARY]
+    return text.decode()
+
+
+def serialised(batch: pa.RecordBatch) -> pa.Buffer:
+    """A record batch as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """The record batches of Arrow IPC streams, without copying them.
+
+    :param blobs: buffers, or binary scalars, of which nulls are left out.
+    """
+    for blob in blobs:
+        buffer = blob if isinstance(blob, pa.Buffer) else blob.as_buffer()
+        if buffer is None:
+            continue
+        with pa.ipc.open_stream(buffer) as reader:
+            yield from reader
+
+
+def count_changes(batch: pa.RecordBatch) -> int:
+    """How many changes these images are: the two images of an update are one."""
+    return int(batch.num_rows) - _ops(batch).count(b"b")
+
+
+def _ops(batch: pa.RecordBatch) -> bytes:
+    """The column ``_op`` (string, one ASCII letter each, no nulls)."""
+    _, offsets, letters = batch["_op"].buffers()
+    if not batch.num_rows:
+        return b""
+    first = int(np.frombuffer(offsets, np.int32)[batch["_op"].offset])
+    return bytes(letters[first : first + batch.num_rows])
+
+
+def _bounds(column: pa.Array) -> tuple[str | None, str | None]:
+    kind = column.type
+    ordered = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp)
+    if not any(test(kind) for test in ordered):
+        return None, None
+    bounds = pc.min_max(column)
+    return (_text(bounds["min"]), _text(bounds["max"])) if bounds["min"].is_valid else (None, None)
+
+
+def _text(value: Any) -> str:
+    kind = value.type
+    if pa.types.is_timestamp(kind):
+        value = value.cast(pa.timestamp(kind.unit))
+    return str(value.cast(pa.string()).as_py())
+
+
+def _greatest(seqs: pa.StructArray) -> Seq:
+    parts = [np.asarray(part) for part in seqs.flatten()]
+    found: list[int] = []
+    for number, part in enumerate(parts):
+        most = part.max()
+        found.append(int(most))
+        if part.min() != most:
+            mask = part == most
+            parts[number + 1 :] = [later[mask] for later in parts[number + 1 :]]
+    return found[0], found[1], found[2], found[3]
+
+
+class Gatherer:
+    """Gathers the images of each table definition, in their order; those with partial images apart.
+
+    :param define: the definition of a record batch's table.
+    """
+
+    def __init__(self, kind: ImagesKind, define: Callable[[ImageBatch], Definition]) -> None:
+        self._kind = kind
+        self._define = define
+        self._waiting: dict[tuple[str, str, bool], list[ImageBatch]] = {}
+        self._sizes: dict[tuple[str, str, bool], tuple[int, int]] = {}  # rows and bytes
+
+    def add(self, image: ImageBatch) -> Iterator[Images]:
+        """Take images; give out what is enough for a row."""
+        if not image.table.columns:
+            return
+        name = (image.table.full_name, image.table.fingerprint, ABSENT in image.batch.schema.names)
+        self._waiting.setdefault(name, []).append(image)
+        rows, size = self._sizes.get(name, (0, 0))
+        self._sizes[name] = rows, size = rows + image.batch.num_rows, size + image.batch.nbytes
+        if rows >= _GATHER_ROWS or size >= _GATHER_BYTES:
+            yield self._take(name)
+        elif sum(held for _, held in self._sizes.values()) >= _ALL_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Images]:
+        """Give out what is left."""
+        for name in list(self._waiting):
+            yield self._take(name)
+
+    def _take(self, name: tuple[str, str, bool]) -> Images:
+        images = self._waiting.pop(name)
+        del self._sizes[name]
+        batch = images[0].batch
+        if len(images) > 1:
+            whole = pa.Table.from_batches([image.batch for image in images]).unify_dictionaries().combine_chunks()
+            (batch,) = whole.to_batches() or [batch]
+        return Images.of(self._kind, self._define(images[0]), batch)

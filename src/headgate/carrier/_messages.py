@@ -1,0 +1,194 @@
+"""The messages of a batch, as values. Their form on the wire is the business of ``_wire``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+from headgate.catalog import AddedColumn
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec
+
+__all__ = [
+    "CarriedColumn",
+    "DdlRow",
+    "Definition",
+    "End",
+    "Header",
+    "HeaderTable",
+    "HighWatermark",
+    "ReadingProgress",
+    "Redo",
+    "Seq",
+    "Signals",
+    "Skipped",
+    "Stop",
+]
+
+Seq: TypeAlias = tuple[int, int, int, int]
+"""``(epoch, file, pos, ordinal)``: the order of a stream's changes."""
+
+
+@dataclass(frozen=True)
+class CarriedColumn:
+    """A column of a table's images; ``spark`` is a Spark type in its short spelling."""
+
+    name: str
+    spark: str
+    mysql: str = ""
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table's definition, as its images have it."""
+
+    table: str
+    fingerprint: str  # ``TableDef.common_fingerprint``
+    key: tuple[str, ...]
+    columns: tuple[CarriedColumn, ...]
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def from_json(cls, text: str) -> Definition:
+        """From :meth:`to_json`."""
+        value = json.loads(text)
+        columns = tuple(CarriedColumn(**column) for column in value["columns"])
+        return cls(value["table"], value["fingerprint"], tuple(value["key"]), columns)
+
+    @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few
+    def to_json(self) -> str:
+        """As the carrier has it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Column name → Spark type."""
+        return {column.name: column.spark for column in self.columns}
+
+    def column(self, name: str) -> CarriedColumn:
+        """The column of this name, which must be there."""
+        return next(column for column in self.columns if column.name == name)
+
+
+@dataclass(frozen=True)
+class HeaderTable:
+    """What the planner says of one table in this batch."""
+
+    state: str = "live"
+    since_epoch: int | None = None  # epoch of the batch with the table's first chunk; None while it waits
+    first: bool = False
+    last: bool = False
+    append: bool = False
+    partial: bool = False  # some rows are read: it begins and ends nothing
+    filtered: bool = False  # all rows that are wanted of the table are read, which are not all there are
+    rows_estimate: int | None = None
+    chunks_done: int | None = None
+    chunks_estimate: int | None = None
+    signals: tuple[str, ...] = ()  # the ids of the signals that asked for the reading
+
+
+@dataclass(frozen=True)
+class ReadingProgress:
+    """How far a table is that is being read, for telling people."""
+
+    state: Literal["waits", "reading", "read", "done"]
+    """``read``: chunks of it are in this batch, the last one too; ``done``: that one was in an earlier batch."""
+    since_epoch: int | None = None
+    maximum_key: str = ""
+    last_processed_key: str = ""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Messages of the topic with signals that were for others."""
+
+    count: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The batch's own description: it starts after ``start`` and ends at ``gtid`` (E). Exactly one a batch."""
+
+    epoch: int
+    start: str
+    gtid: str
+    server_uuid: str
+    planned_us: int
+    tables: dict[str, HeaderTable] = field(default_factory=dict)
+    actions: tuple[Any, ...] = ()  # the signals that the batch took
+    skipped: Skipped | None = None
+    behind: int = 0  # transactions that the server had executed at planning and that are not in ``gtid``
+    readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
+    anew: bool = False  # the stream begins with this batch, and reads all the tables there are
+
+
+@dataclass(frozen=True)
+class DdlRow:
+    """One DDL statement, for one table it touches."""
+
+    table: str
+    statement: str
+    action: str
+    seq: Seq
+    gtid: str | None
+    ts: int | None  # original commit time, µs since 1970 UTC
+    new_name: str | None = None  # ``db.table`` after a RENAME
+    adds: tuple[AddedColumn, ...] | None = None  # of an ALTER that changes nothing else; None: rows may have changed
+    schema: str | None = None
+    """With ``adds``: the table's definition, as JSON, as it was when the statement was read, perhaps later."""
+
+
+@dataclass(frozen=True)
+class Redo:
+    """A chunk that gave nothing and must be planned again for a later E."""
+
+    chunk: ChunkSpec
+    reason: str
+    whole_table: bool = False
+    """The range means nothing any more (the table is gone or has another key): the table must be planned anew."""
+
+    @property
+    def table(self) -> str:
+        """``db.table``"""
+        return self.chunk.table
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Images of a table, or with ``chunk`` (its number) rows of a chunk, were left out: nobody can read them."""
+
+    table: str
+    reason: str
+    gtid: str | None = None
+    chunk: int | None = None
+
+
+@dataclass(frozen=True)
+class HighWatermark:
+    """The table's rows are exact once every change in ``gtid`` has been applied, and perhaps not before."""
+
+    table: str  # ``db.table``
+    gtid: GtidSet  # E, and everything in the window of a chunk whose rows were kept or dropped
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Rows that were inserted into the signal table: ``headgate.control.inserted_rows``."""
+
+    table: str
+    rows: Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a reader of the log stood when it had everything in ``gtid``."""
+
+    gtid: str
+    server_uuid: str
+    file: str
+    pos: int

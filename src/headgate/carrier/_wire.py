@@ -1,0 +1,180 @@
+"""The form of messages on the wire: the one encoder and the one decoder, and the names of columns and keys.
+
+A message is a row of the stream (docs/architecture.md, "The carrier"): a task of the source encodes it. A task of the
+sinks *describes* it: images then have their summary beside them, and their data only where that is small. Described
+rows go to the driver, which decodes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Final, TypeAlias, TypeVar, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.carrier._images import Images, ImagesKind, Summary, summary_json
+from headgate.carrier._messages import (
+    DdlRow,
+    End,
+    Header,
+    HeaderTable,
+    HighWatermark,
+    ReadingProgress,
+    Redo,
+    Signals,
+    Skipped,
+    Stop,
+)
+from headgate.catalog import AddedColumn
+from headgate.errors import DecodeError
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec
+
+__all__ = [
+    "CARRIER_DDL",
+    "DATA_COLUMN",
+    "DESCRIBED_DDL",
+    "KIND_COLUMN",
+    "TABLE_COLUMN",
+    "Message",
+    "decode",
+    "describe",
+    "encode",
+]
+
+Message: TypeAlias = Header | Images | DdlRow | Redo | Stop | HighWatermark | Signals | End
+_M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow)
+
+TABLE_COLUMN: Final = "_table"
+KIND_COLUMN: Final = "_kind"
+DATA_COLUMN: Final = "_data"
+CARRIER_DDL: Final = f"{TABLE_COLUMN} string, {KIND_COLUMN} string, _schema string, _count bigint, {DATA_COLUMN} binary"
+DESCRIBED_DDL: Final = f"{CARRIER_DDL}, _summary string"
+
+_TEXT = pa.string()
+_CARRIER: Final = pa.schema(
+    {TABLE_COLUMN: _TEXT, KIND_COLUMN: _TEXT, "_schema": _TEXT, "_count": pa.int64(), DATA_COLUMN: pa.binary()}
+)
+_DESCRIBED: Final = _CARRIER.append(pa.field("_summary", _TEXT))
+_KINDS: Final[Mapping[type, str]] = {
+    Header: "batch", DdlRow: "ddl", Redo: "redo", Stop: "stop", HighWatermark: "watermark", Signals: "signal",
+    End: "end",
+}  # fmt: skip
+_IMAGES: Final = get_args(ImagesKind)
+_VERSION: Final = 1
+
+
+def encode(message: Message) -> pa.RecordBatch:
+    """A message as a row of the stream."""
+    if isinstance(message, Images):
+        return _row(message.table, message.kind, message.schema, message.count, message.data)
+    table: str | None = getattr(message, "table", None)
+    count = len(message.rows) if isinstance(message, Signals) else int(isinstance(message, DdlRow))
+    text = json.dumps(message, default=_plain, sort_keys=True)
+    return _row(table, _KINDS[type(message)], None, count, pa.py_buffer(text.encode()))
+
+
+def _row(table: str | None, kind: str, schema: str | None, count: int, data: pa.Buffer) -> pa.RecordBatch:
+    offsets = pa.py_buffer(np.array([0, data.size], np.int32))
+    texts = [pa.array([text], _TEXT) for text in (table, kind, schema)]
+    binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, data])
+    return pa.RecordBatch.from_arrays([*texts, pa.array([count], pa.int64()), binary], schema=_CARRIER)
+
+
+def _plain(value: Any) -> Any:
+    """A message, or a part of one, in the form that it has in JSON."""
+    match value:
+        case GtidSet():
+            return str(value)
+        case ChunkSpec():
+            return value.to_dict()
+        case Signals():
+            return value.rows
+        case AddedColumn():
+            return asdict(value)
+        case Header():
+            return {**vars(value), "v": _VERSION}
+        case HeaderTable():
+            optional = ("partial", "filtered", "signals")
+            return {name: one for name, one in vars(value).items() if one or name not in optional}
+        case DdlRow():
+            db, _, name = value.table.partition(".")
+            return {**vars(value), "db": db, "table": name}
+    return {name: one for name, one in vars(value).items() if one is not None and name != "table"}
+
+
+def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """Rows as the driver gets them.
+
+    :param most: bytes of images that are sent along; half as many of one table.
+    """
+    sent: dict[str, int] = {}
+    total = 0
+    for batch in batches:
+        summaries: list[str | None] = []
+        sends: list[bool] = []
+        tables, kinds, _, _, data = batch.columns
+        for table, kind, cell in zip(tables.to_pylist(), kinds.to_pylist(), data, strict=True):
+            images = kind in _IMAGES
+            summaries.append(summary_json(cell.as_buffer()) if images else None)
+            size = len(cell.as_buffer()) if images else 0
+            sends.append(sent.get(table, 0) + size <= most // 2 and total + size <= most)
+            if sends[-1]:
+                sent[table], total = sent.get(table, 0) + size, total + size
+        light = pc.if_else(pa.array(sends, pa.bool_()), data, pa.scalar(None, data.type))
+        yield pa.RecordBatch.from_arrays([*batch.columns[:-1], light, pa.array(summaries, _TEXT)], schema=_DESCRIBED)
+
+
+def decode(described: pa.Table) -> Iterator[Message]:
+    """The messages in described rows.
+
+    :raises DecodeError: a row is none.
+    """
+    columns = (described[name] for name in _DESCRIBED.names)
+    for cells in zip(*columns, strict=True):
+        table, kind, schema, count = (cell.as_py() for cell in cells[:4])
+        data = cells[4].as_buffer()
+        if kind in _IMAGES:
+            yield Images(table, kind, schema, count, Summary.from_json(cells[5].as_py()), data)
+        elif kind in _DECODERS:
+            yield _DECODERS[kind](table, json.loads(data.to_pybytes()))
+        else:
+            raise DecodeError(f"a carrier row of unknown kind {kind!r}")
+
+
+def _header(_table: None, value: dict[str, Any]) -> Header:
+    if value["v"] != _VERSION:
+        raise DecodeError(f"a batch header of version {value['v']!r}; this headgate knows version {_VERSION}")
+    tables = {
+        name: _known(HeaderTable, table, signals=tuple(table.get("signals", ())))
+        for name, table in value["tables"].items()
+    }
+    readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}
+    skipped = value["skipped"] and Skipped(value["skipped"]["count"], tuple(value["skipped"]["keys"]))
+    return _known(Header, value, actions=tuple(value["actions"]), tables=tables, readings=readings, skipped=skipped)
+
+
+def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
+    adds = None if value["adds"] is None else tuple(AddedColumn(**column) for column in value["adds"])
+    return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), adds=adds)
+
+
+def _known(cls: type[_M], value: Mapping[str, Any], **decoded: Any) -> _M:
+    """A message of these keys; others are those of a later headgate."""
+    names = {field.name for field in fields(cls)}
+    return cls(**{**{name: one for name, one in value.items() if name in names}, **decoded})
+
+
+_DECODERS: Final[Mapping[str, Callable[[Any, Any], Message]]] = {
+    "batch": _header,
+    "ddl": _ddl,
+    "redo": lambda _, value: Redo(ChunkSpec.from_dict(value["chunk"]), value["reason"], value["whole_table"]),
+    "stop": lambda table, value: Stop(table, **value),
+    "watermark": lambda table, value: HighWatermark(table, GtidSet.parse(value["gtid"])),
+    "signal": Signals,
+    "end": lambda _, value: End(**value),
+}

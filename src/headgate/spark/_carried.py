@@ -1,0 +1,159 @@
+"""A task as messages of the carrier, for any tables. Runs in Spark's Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._policies import DEFAULT, Policies
+from headgate.carrier import (
+    CarriedColumn,
+    DdlRow,
+    Definition,
+    End,
+    Gatherer,
+    HighWatermark,
+    Message,
+    Redo,
+    Signals,
+    Stop,
+    encode,
+)
+from headgate.catalog import TableDef
+from headgate.columns import TableCodec
+from headgate.errors import UnsupportedError
+from headgate.mysql import ConnectionSettings
+from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
+from headgate.snapshot import TableLocks
+from headgate.spark._progress import TaskProgress
+from headgate.spark._read_task import ImagesWanted, read_task, table_now
+from headgate.spark._tasks import Task
+
+__all__ = ["carrier_rows", "definition_of", "spark_type"]
+
+
+def carrier_rows(
+    settings: ConnectionSettings,
+    task: Task,
+    *,
+    images: ImagesWanted,
+    policies: Policies,
+    locks: TableLocks | None = None,
+    progress: TaskProgress | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """A task's carrier rows.
+
+    :param progress: told what has been read.
+    """
+    if task.header is not None:
+        yield encode(task.header)
+    gathered = Gatherer("chunk" if task.log is None else "rows", partial(_definition, policies=policies))
+    for item in read_task(
+        settings, task, images=images, policies=policies, ambiguous="stop", locks=locks, progress=progress
+    ):
+        if isinstance(item, ImageBatch):
+            image = item
+            if not image.table.columns:
+                yield encode(_truncate(image))
+                image = _with_columns(settings, image, policies)
+            yield from map(encode, gathered.add(image))
+        elif not isinstance(item, RangeEnd) or item.file:
+            yield encode(_message(settings, item, task.epoch, policies))
+    yield from map(encode, gathered.rest())
+
+
+def _message(
+    settings: ConnectionSettings,
+    item: Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd,
+    epoch: int,
+    policies: Policies,
+) -> Message:
+    if isinstance(item, Ddl):
+        return _ddl(settings, item, epoch, policies)
+    if isinstance(item, Stopped):
+        return Stop(item.table, item.reason, gtid=item.gtid)
+    if isinstance(item, RangeEnd):
+        return End(str(item.gtid), item.server_uuid, item.file, item.pos)
+    return item
+
+
+def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
+    name = f"{ddl.db}.{ddl.table}"
+    return DdlRow(
+        name, ddl.statement, ddl.action, (epoch, ddl.file_number, ddl.pos, ddl.ordinal), ddl.gtid, ddl.ts_us,
+        ddl.new_name, ddl.adds, _schema_now(settings, name, policies) if ddl.adds else None,
+    )  # fmt: skip
+
+
+def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
+    """What a table looks like now, for sinks that add columns before a row with them comes; None: it is gone, or has
+    a column that cannot be read.
+    """
+    table = table_now(settings, name)
+    try:
+        fields = TableCodec(table, policies).fields if table is not None else []
+        return None if table is None else definition_of(table, pa.schema(fields), policies).to_json()
+    except UnsupportedError:
+        return None
+
+
+def _truncate(image: ImageBatch) -> DdlRow:
+    """The statement behind a ``t`` image."""
+    table, cells = image.table, image.batch.slice(0, 1).to_pylist()[0]
+    seq = cells["_seq"]
+    return DdlRow(
+        table.full_name, f"TRUNCATE TABLE `{table.db}`.`{table.name}`", "truncate",
+        (seq["epoch"], seq["file"], seq["pos"], seq["ordinal"]), cells["_gtid"],
+        pc.cast(image.batch.column(3), pa.int64())[0].as_py(),
+    )  # fmt: skip
+
+
+def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Policies) -> ImageBatch:
+    """A ``t`` image with the columns that its table has now, all null; as it is if the table is gone."""
+    table = table_now(settings, image.table.full_name)
+    if table is None:
+        return image
+    fields = TableCodec(table, policies).fields
+    count = image.batch.num_rows
+    nulls = [pa.nulls(count, field.type) for field in fields]
+    schema = canonical_schema(table, fields)
+    return ImageBatch(table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
+
+
+_DEFINITIONS: dict[tuple[Any, ...], Definition] = {}
+"""By fingerprint, policy and Arrow types: one process may serve queries with different policies."""
+
+
+def _definition(image: ImageBatch, policies: Policies) -> Definition:
+    return definition_of(image.table, image.batch.schema, policies)
+
+
+def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT) -> Definition:
+    """The definition of a table whose images have this schema."""
+    variant = policies.of(table.full_name).json == "variant"
+    which = table.fingerprint, variant, *schema.types
+    known = _DEFINITIONS.get(which)
+    if known is not None:
+        return known
+    columns = tuple(
+        CarriedColumn(
+            c.name, "variant" if variant and c.type == "json" else spark_type(schema.field(c.name).type), c.mysql,
+            c.nullable,
+        )
+        for c in table.columns
+    )  # fmt: skip
+    if len(_DEFINITIONS) >= 10_000:
+        _DEFINITIONS.clear()
+    found = _DEFINITIONS[which] = Definition(table.full_name, table.common_fingerprint, table.key_names, columns)
+    return found
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Spark's short name of an Arrow type, such as ``decimal(20,0)``."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()

@@ -1,0 +1,177 @@
+"""Everything of a task, as it comes out of the log and the tables. Runs in Spark's Python workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._policies import Policies
+from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, count_changes
+from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
+from headgate.control import inserted_rows
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, ConnectionSettings
+from headgate.offsets import Hint
+from headgate.replication import Ddl, ImageBatch, LogBlock, LogHint, RangeEnd, Stopped, file_number, read_range
+from headgate.snapshot import TableLocks, read_chunks
+from headgate.spark._progress import TaskProgress
+from headgate.spark._tasks import Task, Unread
+
+__all__ = ["ImagesWanted", "read_task", "table_now", "without_unread"]
+
+ImagesWanted: TypeAlias = Literal["all", "keys"]
+"""``keys``: no before-image where the key stays."""
+
+
+def read_task(
+    settings: ConnectionSettings,
+    task: Task,
+    *,
+    images: ImagesWanted,
+    policies: Policies,
+    ambiguous: Literal["raise", "stop"] = "raise",
+    locks: TableLocks | None = None,
+    partial: Literal["refuse", "tell"] = "refuse",
+    truncate: Literal["keep", "redo"] = "redo",
+    progress: TaskProgress | None = None,
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
+    """Everything of a task: images (those of unread ranges left out), statements, signals, what becomes of chunks.
+
+    :param ambiguous: tables whose columns nobody knows, and keys that cannot be told from others: an error, or a
+        ``Stopped`` in place of the images, a ``Stop`` in place of a chunk.
+    :param locks: how chunks lock their tables, if at all.
+    :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
+    :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
+    :param progress: told what has been read.
+    """
+    executed, progress = GtidSet.parse(task.executed), progress or TaskProgress()
+    if task.log is not None:
+        signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
+        unread = {item.table: item for item in task.log.unread}
+        for item in read_range(
+            settings, GtidSet.parse(task.log.wanted), executed=executed, server_uuid=task.server_uuid,
+            tables=signals.read, epoch=task.epoch, hint=_hint(task.log.hint), images=images,
+            policies=policies, ambiguous=ambiguous,
+        ):  # fmt: skip
+            if isinstance(item, LogBlock):
+                for image in item.images:
+                    yield from signals.inserted(image)
+                    if signals.follows(image.table.full_name):
+                        rest = without_unread(image, unread.get(image.table.full_name))
+                        if rest is not None:
+                            progress.changes(image.table.full_name, count_changes(rest.batch))
+                            yield rest
+            elif isinstance(item, RangeEnd):
+                if task.log.is_last:
+                    yield item
+            else:
+                yield from signals.others(item)
+    yield from read_chunks(
+        settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
+        planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
+        locks=locks, partial=partial, truncate=truncate, ambiguous=ambiguous, on_rows=progress.rows,
+    )  # fmt: skip
+
+
+class _SignalTable:
+    """What becomes of the signal table's part of the log: its inserts are signals, and if it is none of the stream's
+    tables, nothing else of it goes on.
+    """
+
+    def __init__(self, name: str | None, followed: TablePatterns) -> None:
+        self._name, self._followed = name, followed
+        self.read = followed if name is None else TablePatterns([*followed.patterns, exact_pattern(name)])
+
+    def follows(self, table: str) -> bool:
+        """Whether ``db.table`` is one of the stream's tables."""
+        return table != self._name or self._followed.matches(*table.split(".", 1))
+
+    def inserted(self, image: ImageBatch) -> Iterator[Signals]:
+        if image.table.full_name == self._name and image.table.columns:
+            rows = inserted_rows(image.batch)
+            if rows:
+                yield Signals(image.table.full_name, rows)
+
+    def others(self, item: Ddl | Stopped) -> Iterator[Ddl | Stopped | Signals]:
+        """Statements, and images that nobody can read."""
+        name = item.table if isinstance(item, Stopped) else f"{item.db}.{item.table}"
+        if isinstance(item, Stopped) and name == self._name:
+            place = {"gtid": item.gtid, "seq": [file_number(item.file), item.pos, 0], "ts_us": 0}
+            yield Signals(name, [{**place, "problem": item.reason}])
+        renamed = isinstance(item, Ddl) and item.new_name is not None and self.follows(item.new_name)
+        if self.follows(name) or renamed:
+            yield item
+
+
+def _hint(hint: Hint | None) -> LogHint | None:
+    return None if hint is None else LogHint(hint.server_uuid, hint.file, hint.pos)
+
+
+# --- changes of ranges that a later chunk brings
+
+
+def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | None:
+    """Leave out images of keys that were unread before this batch; None: nothing is left.
+
+    Both images of an update are looked at by themselves. A before-image whose after-image moved into an unread range
+    becomes a delete; one whose after-image is partial stays with it.
+    """
+    if unread is None:
+        return image
+    if not unread.started:
+        return None
+    names = image.table.key_names
+    if len(names) != 1:
+        return image
+    key = image.batch.column(image.batch.schema.get_field_index(names[0]))
+    if not (pa.types.is_integer(key.type) or pa.types.is_decimal(key.type)):
+        return image  # the table has another key than when it was planned, and the sinks hold it
+    keep = np.zeros(image.batch.num_rows, np.bool_)
+    if unread.max is not None:
+        keep |= _mask(pc.greater(key, _bound(unread.max, key.type)))
+    if unread.hi is not None:
+        keep |= _mask(pc.less_equal(key, _bound(unread.hi, key.type)))
+    if keep.all():
+        return image
+    if not keep.any():
+        return None
+    batch = image.batch
+    keep |= _moved_partial(image, keep)
+    before = _mask(pc.equal(batch.column(0), "b"))
+    lonely = before & ~np.append(keep[1:], False)
+    if lonely.any():
+        op = pc.if_else(pa.array(lonely), "d", batch.column(0))
+        batch = batch.set_column(0, batch.schema.field(0), op)
+    return ImageBatch(image.table, batch.filter(pa.array(keep)))
+
+
+def _moved_partial(image: ImageBatch, keep: Any) -> Any:
+    """bool[images]: before-images to keep all the same, because the after-image leaves columns out: it is of use only
+    beside the row at its old key, and that this one is not there yet has to be seen.
+    """
+    index = image.batch.schema.get_field_index(ABSENT)
+    if index < 0:
+        return np.zeros(len(keep), np.bool_)
+    partial = np.asarray(image.batch.column(index).is_valid()) & _mask(pc.equal(image.batch.column(0), "u"))
+    return np.append(partial[1:] & keep[1:], False)
+
+
+def _mask(values: Any) -> Any:
+    return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(Decimal(value), kind) if pa.types.is_decimal(kind) else pa.scalar(value, pa.int64())
+
+
+def table_now(settings: ConnectionSettings, name: str) -> TableDef | None:
+    """The definition that ``db.table`` has now; None: there is no such table."""
+    with Connection.open(settings) as connection:
+        db, _, table = name.partition(".")
+        found = load_table(connection.query, db, table)
+    return found.table if found is not None else None

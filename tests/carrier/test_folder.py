@@ -1,0 +1,157 @@
+"""The control folder: nothing needs to be there, and what is there must make sense."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.carrier import (
+    ControlFile,
+    ControlFolder,
+    End,
+    Redo,
+    Request,
+    Resnapshot,
+    Settle,
+    Trouble,
+    Waiting,
+    parse_request,
+    signal_path,
+)
+from headgate.carrier._folder import _as_signal
+from headgate.errors import ConfigError, OffsetFormatError
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+REDO = Redo(ChunkSpec("a.b", 3, ("1",), None), "altered", whole_table=True)
+REQUESTS: st.SearchStrategy[Request] = st.one_of(
+    st.builds(Redo, st.builds(ChunkSpec, st.text(), st.integers(0)), st.text(), st.booleans()),
+    st.builds(Resnapshot, st.lists(st.text()).map(tuple)),
+    st.builds(Settle, st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}"))),
+)
+
+
+@pytest.fixture(params=["path", "uri"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> ControlFolder:
+    return ControlFolder(str(tmp_path / "inbox") if request.param == "path" else f"file://{tmp_path}/inbox")
+
+
+def test_nothing_there(folder: ControlFolder) -> None:
+    assert folder.read(ControlFile.HINT) is None
+    assert folder.hint() is None
+    assert folder.finished() == frozenset()
+    assert folder.signals() == {}
+    assert folder.trouble() is None
+    assert folder.waiting() is None
+    folder.remove_signal("x")
+    folder.forget(ControlFile.TROUBLE)
+    folder.forget_position()
+
+
+def test_what_is_written_is_read(folder: ControlFolder) -> None:
+    value = {"type": "log", "data": ["shop.*", "é"]}
+    for one in (value, {"again": 1}):
+        folder.write(signal_path("a"), one)
+        assert folder.read(signal_path("a")) == one
+    assert folder.text(signal_path("a")) == '{"again": 1}'
+    assert folder.text("8") is None
+
+
+def test_signals_come_in_order_and_requests_first(folder: ControlFolder) -> None:
+    folder.write(signal_path("late"), {"type": "log", "submitted_us": 2})
+    folder.write(signal_path("early"), {"type": "log", "submitted_us": 1})
+    folder.ask("z", Resnapshot(("a.*",)))
+    folder.ask("y", REDO)
+    assert list(folder.signals()) == ["y", "z", "early", "late"]
+    assert folder.requests() == {"y": REDO, "z": Resnapshot(("a.*",))}
+    folder.remove_signal("y")
+    assert list(folder.signals()) == ["z", "early", "late"]
+
+
+def test_signals_without_a_time_come_as_they_were_written(tmp_path: Path) -> None:
+    folder = ControlFolder(str(tmp_path))
+    for name, seconds in (("a", 3), ("b", 2)):
+        folder.write(signal_path(name), {"type": "log"})
+        os.utime(tmp_path / signal_path(name), (seconds, seconds))
+    assert list(folder.signals()) == ["b", "a"]
+
+
+def test_half_written_files_do_not_exist_yet(tmp_path: Path) -> None:
+    (tmp_path / "signals").mkdir()
+    for name in (".a.json.tmp123", ".a.json", ".json", "a"):
+        (tmp_path / "signals" / name).write_text("{")
+    assert ControlFolder(str(tmp_path)).signals() == {}
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b"1", b"", b"\xff"])
+def test_files_that_are_not_objects_are_named(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "finished.json").write_bytes(text)
+    (tmp_path / "trouble.json").write_bytes(text)
+    (tmp_path / "signals").mkdir()
+    (tmp_path / "signals" / "a.json").write_bytes(text)
+    folder = ControlFolder(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"finished\.json is not a JSON object; remove"):
+        folder.finished()
+    assert folder.trouble() is None, "it is for people only"
+    assert folder.signals() == {"a": {"problem": f"{tmp_path}/signals/a.json is not a JSON object"}}
+    assert folder.requests() == {}
+
+
+@given(REQUESTS)
+def test_requests_are_read_as_they_were_written(request: Request) -> None:
+    assert parse_request(json.loads(json.dumps(_as_signal(request)))) == request
+
+
+def test_requests_that_cannot_be_read() -> None:
+    assert parse_request({"type": "log"}) is None
+    with pytest.raises(ConfigError, match="no list of table patterns"):
+        parse_request({"type": "resnapshot"})
+    for table, known in (("a.b", "a.b"), ("nonsense", None), (7, None)):
+        with pytest.raises(OffsetFormatError) as caught:
+            parse_request({"type": "redo", "table": table, "chunk": {}})
+        assert caught.value.table == known
+
+
+def test_where_the_sinks_are(folder: ControlFolder) -> None:
+    end = End("g", "u", "binlog.000001", 4)
+    folder.tell_hint(end)
+    folder.tell_finished(["b.b", "a.b"])
+    assert folder.hint() == end
+    assert folder.read(ControlFile.HINT) == {"gtid": "g", "server_uuid": "u", "file": "binlog.000001", "pos": 4}
+    assert folder.finished() == {"a.b", "b.b"}
+    assert folder.read(ControlFile.FINISHED) == {"tables": ["a.b", "b.b"]}
+    folder.ask("1", REDO)
+    folder.write(signal_path("2"), {"type": "log"})
+    folder.forget_position()
+    assert (folder.hint(), folder.finished(), list(folder.signals())) == (None, frozenset(), ["2"])
+
+
+def test_hint_with_something_missing_is_no_hint(tmp_path: Path) -> None:
+    (tmp_path / "hint.json").write_text(json.dumps({"gtid": "", "file": "f"}))
+    assert ControlFolder(str(tmp_path)).hint() is None
+
+
+def test_what_the_planner_says(folder: ControlFolder) -> None:
+    for text in ("the server is gone", "the server\nis still gone"):
+        folder.tell(Trouble(text, 7))
+        assert folder.trouble() == Trouble(" ".join(text.split()), 7)
+    assert folder.read(ControlFile.TROUBLE) == {"error": "the server\nis still gone", "since_us": 7}
+    folder.forget(ControlFile.TROUBLE)
+    assert folder.trouble() is None
+    for epoch in (5, 6):
+        folder.tell(Waiting(epoch, 7, paused=epoch == 6))
+        assert folder.waiting() == Waiting(epoch, 7, paused=epoch == 6)
+
+
+def test_where_nothing_can_be_written_nobody_hears_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = ControlFolder(str(tmp_path / "file" / "inbox"))
+    folder.tell(Trouble("nobody hears it", 7))
+    assert folder.trouble() is None
+    folder.forget(ControlFile.WAITING)

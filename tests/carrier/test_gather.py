@@ -1,0 +1,51 @@
+"""Record batches that are joined until they are worth a row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headgate.carrier import Gatherer, Images, _images, open_images
+from headgate.spark._carried import definition_of
+from tests.spark.model import batch_of, partial_of
+
+
+def gatherer() -> Gatherer:
+    return Gatherer("rows", lambda image: definition_of(image.table, image.batch.schema))
+
+
+def opened(images: Images) -> pa.RecordBatch:
+    (batch,) = open_images([images.data])
+    return batch
+
+
+def test_gathered_images_keep_their_order_and_their_transactions() -> None:
+    gathered = gatherer()
+    parts = [[("c", n * 10 + i, i, n * 10 + i + 1) for i in range(3)] for n in range(4)]
+    assert [list(gathered.add(batch_of("d.t", part))) for part in parts] == [[]] * 4
+    list(gathered.add(batch_of("d.u", [("c", 1, 1, 1)])))
+    one, other = gathered.rest()
+    assert (one.table, one.kind, one.count) == ("d.t", "rows", 12)
+    images = opened(one)
+    assert images["id"].to_pylist() == [image[1] for part in parts for image in part]
+    assert [text[37:] for text in images["_gtid"].to_pylist()] == [str(image[3]) for part in parts for image in part]
+    assert other.table == "d.u"
+
+
+def test_whole_and_partial_images_are_gathered_apart() -> None:
+    gathered = gatherer()
+    for number in range(4):
+        parts = batch_of("d.t", [("c", number, 0, number + 1)])
+        list(gathered.add(parts if number % 2 else partial_of([("u", number, 0, number + 1)], ['["v"]'])))
+    rows = [opened(images) for images in gathered.rest()]
+    assert [row["id"].to_pylist() for row in rows] == [[0, 2], [1, 3]]
+    assert rows[0]["_absent"].to_pylist() == ['["v"]'] * 2
+    assert "_absent" not in rows[1].schema.names
+
+
+def test_much_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_images, "_GATHER_ROWS", 4)
+    gathered = gatherer()
+    given_out = [images.count for n in range(5) for images in gathered.add(batch_of("d.t", [("c", n, 0, n + 1)]))]
+    assert given_out == [4]
+    assert [images.count for images in gathered.rest()] == [1]

@@ -1,0 +1,180 @@
+"""Messages on the wire: what is encoded is decoded, and rows have the form that the documents name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.carrier import (
+    CARRIER_DDL,
+    Batch,
+    DdlRow,
+    Definition,
+    End,
+    Header,
+    HeaderTable,
+    HighWatermark,
+    Images,
+    Message,
+    ReadingProgress,
+    Redo,
+    Signals,
+    Skipped,
+    Stop,
+    decode,
+    describe,
+    encode,
+)
+from headgate.carrier._messages import CarriedColumn
+from headgate.catalog import AddedColumn
+from headgate.errors import DecodeError
+from headgate.gtid import GtidSet
+from headgate.offsets import ChunkSpec
+from tests.fix_carrier import UUID, FakeBatch, FakeTable
+
+TABLES = st.sampled_from(["shop.orders", "shop.größe", "db.with space"])
+COUNTS = st.integers(0, 2**62)
+TEXTS = st.text(max_size=20)
+MAYBE = st.none() | TEXTS
+JSON = st.dictionaries(TEXTS, st.none() | st.booleans() | COUNTS | TEXTS | st.lists(TEXTS, max_size=2), max_size=3)
+DEFINITIONS = st.builds(
+    Definition,
+    TABLES,
+    TEXTS,
+    st.lists(TEXTS, max_size=2).map(tuple),
+    st.lists(st.builds(CarriedColumn, TEXTS, TEXTS, TEXTS, st.booleans()), max_size=3).map(tuple),
+)
+BOUNDS = st.none() | st.lists(TEXTS, min_size=1, max_size=2).map(tuple)
+HEADER_TABLES = st.builds(
+    HeaderTable,
+    since_epoch=st.none() | COUNTS,
+    first=st.booleans(),
+    append=st.booleans(),
+    partial=st.booleans(),
+    filtered=st.booleans(),
+    chunks_done=st.none() | COUNTS,
+    signals=st.lists(TEXTS, max_size=2).map(tuple),
+)
+SKIPPED = st.builds(Skipped, COUNTS, st.lists(TEXTS).map(tuple))
+READINGS = st.builds(ReadingProgress, st.sampled_from(["waits", "done"]), st.none() | COUNTS, TEXTS, TEXTS)
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(
+        Header, COUNTS, TEXTS, TEXTS, TEXTS, COUNTS, st.dictionaries(TABLES, HEADER_TABLES),
+        st.lists(JSON, max_size=2).map(tuple), st.none() | SKIPPED, COUNTS,
+        st.dictionaries(TABLES, READINGS), st.booleans(),
+    ),
+    st.builds(
+        DdlRow, TABLES, TEXTS, TEXTS, st.tuples(COUNTS, COUNTS, COUNTS, COUNTS), MAYBE, st.none() | COUNTS, MAYBE,
+        st.none() | st.lists(st.builds(AddedColumn, TEXTS, st.booleans(), MAYBE, st.booleans()), max_size=2).map(tuple),
+        MAYBE,
+    ),
+    st.builds(Redo, st.builds(ChunkSpec, TABLES, COUNTS, BOUNDS, BOUNDS, MAYBE, MAYBE), TEXTS, st.booleans()),
+    st.builds(Stop, TABLES, TEXTS, MAYBE, st.none() | COUNTS),
+    st.builds(HighWatermark, TABLES, st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}"))),
+    st.builds(Signals, TABLES, st.lists(JSON, max_size=3)),
+    st.builds(End, TEXTS, TEXTS, TEXTS, COUNTS),
+)  # fmt: skip
+
+
+def decoded(messages: list[Message], most: int = 1 << 20) -> list[Message]:
+    return list(decode(pa.Table.from_batches(list(describe(map(encode, messages), most)))))
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=5))
+def test_what_is_encoded_is_decoded(messages: list[Message]) -> None:
+    assert decoded(messages) == messages
+
+
+@given(DEFINITIONS)
+def test_definitions(definition: Definition) -> None:
+    assert Definition.from_json(definition.to_json()) == definition
+
+
+@given(st.lists(st.tuples(st.sampled_from("cdt"), st.integers(-9, 9)), max_size=5), st.sampled_from(["rows", "chunk"]))
+def test_images(changes: list[tuple[str, int]], kind: Any) -> None:
+    table = FakeTable()
+    batch = table.batch(7, [(op, pos, key, "x") for pos, (op, key) in enumerate(changes)])
+    images = Images.of(kind, table.carried, batch)
+    assert decoded([images]) == [images]
+    (bare,) = decoded([images], most=0)
+    assert isinstance(bare, Images)
+    assert (bare.summary, bare.count, bare.data) == (images.summary, len(changes), None)
+
+
+def test_small_images_come_along_until_it_is_enough() -> None:
+    one, two, three = (FakeTable(f"shop.{name}") for name in ("one", "two", "three"))
+    images = [Images.of("rows", t.carried, t.batch(1, [("c", 1, 1, "x")])) for t in (one, one, one, two, two, three)]
+    assert images[0].data is not None
+    size = images[0].data.size
+    found = decoded([*images], most=4 * size)
+    sent = [message.table for message in found if isinstance(message, Images) and message.data is not None]
+    assert sent == ["shop.one", "shop.one", "shop.two", "shop.two"], "of one table at most half of all"
+
+
+def test_the_form_of_a_row() -> None:
+    fake = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(FakeTable(), [(1, "x")])
+    fake.ddl("shop.orders", "ALTER", "alter", 5, adds=[AddedColumn("a")]).unread("shop.orders", "odd")
+    fake.stop("shop.orders", "nobody knows").end("g")
+    rows = [row for batch in fake.rows() for row in batch.to_pylist()]
+    assert ", ".join(rows[0]) == ", ".join(column.split()[0] for column in CARRIER_DDL.split(", "))
+    assert [(row["_kind"], row["_table"], row["_count"]) for row in rows] == [
+        ("chunk", "shop.orders", 1), ("ddl", "shop.orders", 1), ("stop", "shop.orders", 0), ("stop", "shop.orders", 0),
+        ("end", None, 0), ("batch", None, 0),
+    ]  # fmt: skip
+    schema = json.loads(rows[0]["_schema"])
+    assert schema.keys() == {"table", "fingerprint", "key", "columns"}
+    assert schema["columns"][0] == {"name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True}
+    ddl, unread, stop, end, header = (json.loads(row["_data"]) for row in rows[1:])
+    assert ddl == {
+        "statement": "ALTER", "action": "alter", "seq": [9, 1, 5, 0], "gtid": f"{UUID}:1", "ts": 1_700_000_000_000_000,
+        "db": "shop", "table": "orders", "new_name": None, "schema": None,
+        "adds": [{"name": "a", "nullable": True, "default": None, "quoted": False}],
+    }  # fmt: skip
+    assert (unread, stop) == ({"reason": "odd", "chunk": 3}, {"reason": "nobody knows", "gtid": f"{UUID}:1"})
+    assert end == {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": "g"}
+    assert header.keys() == {
+        "v", "epoch", "start", "gtid", "server_uuid", "planned_us", "tables", "actions", "skipped", "behind",
+        "readings", "anew",
+    }  # fmt: skip
+    assert header["tables"]["shop.orders"] == {
+        "state": "snapshotting", "since_epoch": 7, "first": False, "last": True, "append": False,
+        "rows_estimate": None, "chunks_done": None, "chunks_estimate": None,
+    }  # fmt: skip
+
+
+def test_rows_of_a_later_headgate() -> None:
+    header = encode(Header(1, "", "", "", 0))
+    place = header.schema.get_field_index("_data")
+
+    def changed(**keys: Any) -> pa.RecordBatch:
+        value = {**json.loads(header["_data"][0].as_py()), **keys}
+        return header.set_column(place, "_data", pa.array([json.dumps(value).encode()], pa.binary()))
+
+    (known,) = decode(pa.Table.from_batches(list(describe(iter([changed(later=1)]), 0))))
+    assert known == Header(1, "", "", "", 0)
+    with pytest.raises(DecodeError, match="version 2"):
+        list(decode(pa.Table.from_batches(list(describe(iter([changed(v=2)]), 0)))))
+    other = header.set_column(1, "_kind", pa.array(["later"]))
+    with pytest.raises(DecodeError, match="unknown kind 'later'"):
+        list(decode(pa.Table.from_batches(list(describe(iter([other]), 0)))))
+
+
+def test_parts_of_a_batch() -> None:
+    table = FakeTable()
+    fake = FakeBatch(3).images(table, [("c", 10, 5, "x")]).images(table, [("b", 20, 9, "x"), ("u", 20, 9, "y")])
+    fake.chunk(table, [(100, "z")]).chunk(table, [(20, "z")]).chunk(table, []).redo("shop.gone")
+    batch = fake.described(most=1 << 20)
+    assert isinstance(batch, Batch)
+    assert batch.tables() == ["shop.gone", "shop.orders"]
+    rows, chunk = batch.parts["shop.orders"]
+    assert (rows.low, rows.high, rows.images, rows.changes, rows.newest_seq) == ("5", "9", 3, 2, (3, 1, 20, 0))
+    assert (chunk.low, chunk.high, chunk.images, chunk.bounds) == ("20", "100", 2, [("100", "100"), ("20", "20")])
+    here = rows.here()
+    assert here is not None
+    assert [part.num_rows for part in here] == [1, 2]
+    assert fake.described().parts["shop.orders"][0].here() is None

@@ -1,0 +1,111 @@
+"""What a task reads, and what of it is left out."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate._policies import DEFAULT
+from headgate.catalog import Column, TableDef
+from headgate.mysql import ConnectionSettings
+from headgate.replication import META_FIELDS, ImageBatch, LogBlock, canonical_schema
+from headgate.spark import _read_task
+from headgate.spark._carried import _truncate
+from headgate.spark._progress import TaskProgress
+from headgate.spark._read_task import read_task, without_unread
+from headgate.spark._tasks import LogRange, Task, Unread
+from tests.spark.model import batch_of, partial_of
+
+Image = tuple[str, int, int, int]
+
+
+def left(images: list[Image], unread: Unread | None) -> list[tuple[str, int]]:
+    rest = without_unread(batch_of("d.t", images), unread)
+    return [(row["_op"], row["id"]) for row in rest.batch.to_pylist()] if rest else []
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("cd"), st.integers(-5, 15)), min_size=1, max_size=20),
+    st.one_of(st.none(), st.integers(-3, 10)),
+    st.integers(-3, 12),
+)
+def test_keys_between_what_was_read_and_the_frozen_maximum_are_left_out(
+    changes: list[tuple[str, int]], hi: int | None, most: int
+) -> None:
+    images = [(op, key, 0, number) for number, (op, key) in enumerate(changes, 1)]
+    expected = [(op, key) for op, key in changes if key > most or (hi is not None and key <= hi)]
+    assert left(images, Unread("d.t", True, hi, most)) == expected
+
+
+def test_update_into_an_unread_range_is_a_delete_and_out_of_one_an_after_image() -> None:
+    unread = Unread("d.t", True, 10, 20)
+    assert left([("b", 5, 0, 1), ("u", 15, 0, 1), ("c", 1, 0, 2)], unread) == [("d", 5), ("c", 1)]
+    assert left([("b", 15, 0, 1), ("u", 5, 0, 1)], unread) == [("u", 5)]
+    assert left([("b", 5, 0, 1), ("u", 5, 0, 1)], unread) == [("b", 5), ("u", 5)]
+    assert left([("b", 5, 0, 1), ("u", 25, 0, 1)], unread) == [("b", 5), ("u", 25)]
+
+
+def test_table_nobody_has_begun_to_read_gives_nothing_and_others_all() -> None:
+    images: list[Image] = [("c", 1, 0, 1), ("d", 2, 0, 2)]
+    assert left(images, Unread("d.t")) == []
+    assert left(images, None) == [("c", 1), ("d", 2)]
+
+
+def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    images: list[Image] = [("c", 1, 0, 1), ("b", 1, 0, 2), ("u", 1, 0, 2), ("d", 1, 0, 3)]
+    block = LogBlock([batch_of("d.t", images)])
+    monkeypatch.setattr(_read_task, "read_range", lambda *_args, **_options: iter([block]))
+    task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted=""))
+    told: list[tuple[str, int]] = []
+
+    class Told(TaskProgress):
+        def changes(self, table: str, count: int) -> None:
+            told.append((table, count))
+
+    read = list(read_task(ConnectionSettings("localhost"), task, images="all", policies=DEFAULT, progress=Told()))
+    assert [item.batch.num_rows for item in read if isinstance(item, ImageBatch)] == [4]
+    assert told == [("d.t", 3)]
+
+
+def test_truncation_is_never_left_out_of_a_table_that_was_begun() -> None:
+    empty = TableDef("d", "t", (), ())
+    image = batch_of("d.t", [("t", 0, 0, 1)])
+    bare = image.batch.select([field.name for field in META_FIELDS])
+    truncation = ImageBatch(empty, bare.replace_schema_metadata(canonical_schema(empty, ()).metadata))
+    assert without_unread(truncation, Unread("d.t", True, 1, 2)) is truncation
+    ddl = _truncate(truncation)
+    assert (ddl.table, ddl.action, ddl.seq, ddl.ts) == ("d.t", "truncate", (1, 1, 1, 1), 1)
+
+
+def test_wide_unsigned_keys_compare_as_decimals() -> None:
+    table = TableDef("d", "t", (Column("id", "bigint", unsigned=True),), key=(0,))
+    big = 2**64 - 1
+    base = batch_of("d.t", [("c", 1, 0, 1), ("c", 2, 0, 2)]).batch.select([field.name for field in META_FIELDS])
+    keys = pa.array([Decimal(5), Decimal(big)], pa.decimal128(20, 0))
+    fields = [pa.field("id", keys.type)]
+    batch = pa.RecordBatch.from_arrays([*base.columns, keys], schema=canonical_schema(table, fields))
+    rest = without_unread(ImageBatch(table, batch), Unread("d.t", True, None, big - 1))
+    assert rest is not None
+    assert rest.batch.column("id").to_pylist() == [Decimal(big)]
+
+
+def test_a_partial_image_out_of_an_unread_range_brings_its_before_image_along() -> None:
+    images: list[Image] = [
+        ("b", 15, 0, 1),
+        ("u", 5, 0, 1),
+        ("b", 16, 0, 2),
+        ("u", 6, 0, 2),
+        ("b", 17, 0, 3),
+        ("u", 18, 0, 3),
+    ]
+    rest = without_unread(
+        partial_of(images, ['["v"]', '["v"]', None, None, '["v"]', '["v"]']), Unread("d.t", True, 10, 20)
+    )
+    assert rest is not None
+    assert [(row["_op"], row["id"], row["_absent"]) for row in rest.batch.to_pylist()] == [
+        ("b", 15, '["v"]'), ("u", 5, '["v"]'), ("u", 6, None),
+    ]  # fmt: skip
