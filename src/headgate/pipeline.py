@@ -212,7 +212,10 @@ class Pipeline:
                     run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
                     resnapshot = []
                 patience.begin()
-                error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
+                with contextlib.closing(run.writer):
+                    if run.writer.upkeep is not None:
+                        run.writer.upkeep.start()
+                    error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
                 if error is None:
                     if run.superseded and not self._stop.is_set():
                         tables = self._tables
@@ -320,8 +323,9 @@ class _Run:
         cores = spark.sparkContext.defaultParallelism
         strict = [table for table, policy in self.config.tables.items() if policy.schema_changes == "strict"]
         self.writer = BatchWriter(
-            spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict
-        )
+            spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict,
+            retention_hours=self.config.target.retention_hours,
+        )  # fmt: skip
         self.writer.progress = status
         self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
         self.batches = 0

@@ -37,6 +37,15 @@ class TargetConfig(Model):
         " files to the tables that it changes",
     )
 
+    retention_hours: int = Field(
+        24,
+        ge=1,
+        le=87_600,
+        description="how far back the lake can be read as of a batch, in hours: what only older batches need is removed"
+        " from a lake in a local folder. The newest batch stays readable for ever. It is also how long a program that"
+        " streams one of the tables may stand still. See [upkeep](operations.md#upkeep) for what an hour costs",
+    )
+
     @field_validator("mode", mode="before")
     @classmethod
     def _as_list(cls, mode: Any) -> Any:

@@ -1,10 +1,17 @@
 """The Delta table format, as far as headgate writes it itself: data files and their statistics, the log's list of
-files, commits, deletion vectors, the index by which the rows of a key are found, and the folding of small files. Knows
-neither Spark nor MySQL.
+files, commits, deletion vectors, the index by which the rows of a key are found, the folding of small files, and which
+files may be removed. Knows neither Spark nor MySQL.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.delta._checkpoint import (
+    CHECKPOINT_COMMITS,
+    checkpointed_version,
+    old_log_files,
+    version_at,
+    write_checkpoint,
+)
 from headgate.delta._commit import commit
 from headgate.delta._log import DataFile, Snapshot, TableLog
 from headgate.delta._parquet import CODECS, is_plain, write_files
@@ -12,12 +19,15 @@ from headgate.delta._parquet import CODECS, is_plain, write_files
 if TYPE_CHECKING:
     from headgate.delta._change import Found, KeyedTable, Sequences
     from headgate.delta._fold import Fold, choose_files, prepare_fold
+    from headgate.delta._history import FileHistory
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
 
 __all__ = [
+    "CHECKPOINT_COMMITS",
     "CODECS",
     "DataFile",
+    "FileHistory",
     "Fold",
     "Found",
     "IndexCache",
@@ -26,17 +36,22 @@ __all__ = [
     "Sequences",
     "Snapshot",
     "TableLog",
+    "checkpointed_version",
     "choose_files",
     "commit",
     "is_plain",
     "keys_of",
+    "old_log_files",
     "prepare_fold",
+    "version_at",
+    "write_checkpoint",
     "write_files",
 ]
 
 _LATE = {
     "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
+    "FileHistory": "_history",
 }  # fmt: skip
 
 

@@ -51,6 +51,7 @@ from headgate.lake._status_text import (
     table_text,
 )
 from headgate.lake._supplier import LakeSupplier
+from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
 from headgate.lake._workers import StoppedError, Workers
@@ -93,6 +94,7 @@ __all__ = [
     "TableResult",
     "TableState",
     "TableStatus",
+    "Upkeep",
     "Upserts",
     "WarningStatus",
     "Workers",

@@ -32,6 +32,8 @@ PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
 
+_RETENTIONS = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # characters that Parquet column names cannot hold in Delta
 
 _FEATURES = {"timestamp_ntz": "delta.feature.timestampNtz", "variant": "delta.feature.variantType"}
@@ -89,6 +91,9 @@ class DeltaPath:
 
     spark: SparkSession
     path: str
+    retention: str | None = None
+    """How long a table that is made keeps its log and removed files, as Delta's properties have it; None: as Delta does
+    by default."""
 
     @property
     def sql(self) -> str:
@@ -165,7 +170,8 @@ class DeltaPath:
 
         builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
         builder = builder.location(self.path).addColumns(schema)
-        values = dict(properties)
+        kept = {} if self.retention is None else dict.fromkeys(_RETENTIONS, self.retention)
+        values = {**kept, **properties}
         if any(_NEEDS_MAPPING.search(name) for name in _all_names(schema)):
             values["delta.columnMapping.mode"] = "name"
         if replace:
