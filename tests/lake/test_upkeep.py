@@ -61,7 +61,7 @@ class Written:
         read = TableLog(folder).refresh()
         rows = pa.table({"id": values, "v": values}, schema=ROWS)
         removed = [file.removal(time.time_ns() // 10**6, data_change=True) for file in read.files.values()]
-        actions = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
+        actions: list[Any] = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
         commit(folder, read, actions, "WRITE", {}, blind=not anew)
         self.states[table] = replace(self.states[table], version=read.version + 1)
         before = [] if anew else self.expected.get((folder, read.version), [])
@@ -168,7 +168,7 @@ def test_another_programs_optimize_and_vacuum_leave_the_newest_row_readable(tmp_
     removed = DeltaTable(made.lake.current(STILL)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert len(removed) == 4
     made.check([row])
-    with pytest.raises(Exception, match="not found|No such file"):
+    with pytest.raises(Exception, match=r"not found|No such file"):
         made.check([before])
     made.write(NAME, [3])
     assert made.end().tables[STILL].version == 5

@@ -13,13 +13,13 @@ from headgate.delta._checkpoint import (
     write_checkpoint,
 )
 from headgate.delta._commit import commit
-from headgate.delta._log import DataFile, Snapshot, TableLog
+from headgate.delta._log import DataFile, Snapshot, TableLog, log_folder
 from headgate.delta._parquet import CODECS, is_plain, write_files
 
 if TYPE_CHECKING:
     from headgate.delta._change import Found, KeyedTable, Sequences
     from headgate.delta._fold import Fold, choose_files, prepare_fold
-    from headgate.delta._history import FileHistory
+    from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
 
@@ -39,8 +39,10 @@ __all__ = [
     "checkpointed_version",
     "choose_files",
     "commit",
+    "data_files_in",
     "is_plain",
     "keys_of",
+    "log_folder",
     "old_log_files",
     "prepare_fold",
     "version_at",
@@ -51,7 +53,7 @@ __all__ = [
 _LATE = {
     "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
-    "FileHistory": "_history",
+    "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
 from headgate.delta._vectors import vector_file
 
-__all__ = ["FileHistory"]
+__all__ = ["FileHistory", "data_files_in"]
 
 _YIELD_COMMITS: Final = 50
 _YIELD_ACTIONS: Final = 5000

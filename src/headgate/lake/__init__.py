@@ -8,6 +8,7 @@ from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._inbox import Inbox
+from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
     TABLE_STATES,
@@ -20,6 +21,7 @@ from headgate.lake._ledger import (
     newest_row,
     read_as_of,
 )
+from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._notifications import TableChannel
 from headgate.lake._restart import forget_position
 from headgate.lake._session import build_session
@@ -67,6 +69,7 @@ __all__ = [
     "TABLE",
     "TABLE_STATES",
     "Activity",
+    "Amount",
     "ArrowComparer",
     "BatchStatus",
     "CheckpointTable",
@@ -79,6 +82,8 @@ __all__ = [
     "LakeSupplier",
     "Ledger",
     "LedgerRow",
+    "Maintained",
+    "Maintenance",
     "Marker",
     "NeedsSparkError",
     "Phase",

@@ -17,7 +17,7 @@ from typing import Final
 
 from headgate.delta import FileHistory, old_log_files
 
-__all__ = ["Removed", "TableKeeper"]
+__all__ = ["Amount", "TableKeeper"]
 
 log = logging.getLogger("headgate")
 
@@ -27,14 +27,18 @@ _YIELD_FILES: Final = 100
 
 
 @dataclass(frozen=True)
-class Removed:
-    """What was removed, or would be."""
+class Amount:
+    """Files, and their bytes."""
 
     files: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Removed) -> Removed:
-        return Removed(self.files + other.files, self.bytes + other.bytes)
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.files + other.files, self.bytes + other.bytes)
+
+    def times(self, factor: float) -> Amount:
+        """So many times this."""
+        return Amount(round(self.files * factor), round(self.bytes * factor))
 
 
 class TableKeeper:
@@ -45,7 +49,7 @@ class TableKeeper:
 
     def __init__(self, folder: str, *, dry: bool = False) -> None:
         self.folder = folder
-        self.removed = Removed()
+        self.removed = Amount()
         self.history = FileHistory(folder, 0)
         self._dry = dry
         self._listed_at = 0.0
@@ -108,4 +112,4 @@ class TableKeeper:
             if not isinstance(error, FileNotFoundError):
                 log.warning("%s cannot be removed: %s", path, error.strerror)
             return
-        self.removed += Removed(1, size)
+        self.removed += Amount(1, size)

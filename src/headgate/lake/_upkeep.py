@@ -37,7 +37,7 @@ from headgate.lake._append import special, table_schema
 from headgate.lake._background import Background
 from headgate.lake._delta import KEY
 from headgate.lake._folds import Folds
-from headgate.lake._keeper import Removed, TableKeeper
+from headgate.lake._keeper import Amount, TableKeeper
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
 
@@ -51,7 +51,7 @@ log = logging.getLogger("headgate")
 ROUND_SECONDS: Final = 120.0
 _STILL_SECONDS: Final = 600.0
 """A table that did not change for so long stands still."""
-_STILL_FILES, _FILES = 4, 16
+STILL_FILES, _FILES = 4, 16
 """So many small files of a class are folded in a table that stands still, and in others."""
 _COMMIT_SECONDS: Final = 0.2
 """So much of a batch's time goes into folds of tables that it does not write, at most."""
@@ -113,9 +113,9 @@ class Upkeep:
         self._keyed: set[str] = set()
 
     @property
-    def removed(self) -> Removed:
+    def removed(self) -> Amount:
         """What was removed since the beginning."""
-        return sum((keeper.removed for keeper in list(self._keepers.values())), Removed())
+        return sum((keeper.removed for keeper in list(self._keepers.values())), Amount())
 
     def start(self) -> None:
         """Begin to work beside the batches."""
@@ -191,6 +191,7 @@ class Upkeep:
         if not self._is_loaded:
             yield from load_kept(self._lake, since, self.kept)
             self._is_loaded = True
+        self.kept.forget(since)
         for folder in [*self.kept.folders(), *own_tables(self._lake)]:
             yield from self._look_after(folder, since)
 
@@ -219,7 +220,7 @@ class Upkeep:
         """Have small files folded, if nobody else does it for the table."""
         known = self.kept.newest(folder)
         still = known is not None and time.time() - known[0] >= _STILL_SECONDS
-        least = _STILL_FILES if still else _FILES
+        least = STILL_FILES if still else _FILES
         if keeper.data_files < least or self._tried.get(folder) == keeper.version or self._codec not in CODECS:
             return
         if folder in self._keyed and not still:  # by its upserts
