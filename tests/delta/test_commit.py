@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import TableLog, checkpointed_version, commit, write_checkpoint, write_files
+from headgate.delta import OURS, TableLog, checkpointed_version, commit, write_checkpoint, write_files
 from headgate.errors import CommitConflictError
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -76,9 +76,10 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(Path(path, "_delta_log").glob(".*"))
 
 
-def test_a_checkpoint_of_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("properties", [{}, OURS])
+def test_a_checkpoint_of_the_log(tmp_path: Path, properties: dict[str, str]) -> None:
     path = str(tmp_path / "t")
-    write_deltalake(path, ROWS)
+    write_deltalake(path, ROWS, configuration=dict(properties))
     log = TableLog(path)
     for _ in range(12):
         add(path, log)
@@ -92,6 +93,14 @@ def test_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     assert (anew.version, len(anew.files)) == (13, 14)
     for name in ("schema_json", "features", "transactions"):
         assert getattr(anew, name) == getattr(log.refresh(), name)
+    for version in range(12):
+        Path(folder, f"{version:020d}.json").unlink()
+    theirs = DeltaTable(path)
+    assert (theirs.version(), theirs.to_pyarrow_table().num_rows) == (13, 28)
+    assert theirs.transaction_version("a") == 12
+    assert dict(theirs.metadata().configuration) == properties
+    theirs.optimize.compact()
+    assert len(log.refresh().files) == 1
 
 
 def test_a_log_that_delta_rs_cannot_read_gets_no_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

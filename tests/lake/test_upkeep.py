@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import TableLog, commit, write_files
+from headgate.delta import OURS, TableLog, commit, write_files
 from headgate.delta._history import data_files_in
 from headgate.lake import Lake, LedgerRow, TableState, Upkeep
 from headgate.lake import _keeper as keeper_module
@@ -42,16 +42,16 @@ HOUR = 3600.0
 class Written:
     """A lake with tables that batches append to, or whose rows they replace."""
 
-    def __init__(self, path: Path, tables: Sequence[str] = (NAME, STILL)) -> None:
+    def __init__(self, path: Path, properties: Mapping[str, str] = OURS) -> None:
         self.lake = Lake.at(path)
         self.states: dict[str, TableState] = {}
         self.rows: list[LedgerRow] = []
         self.expected: dict[tuple[str, int], list[int]] = {}
         """Folder and version → the values."""
         plain = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}  # delta-rs may write them, too
-        make_table(self.lake.ledger, [], LEDGER, {}, **plain)
-        for table in tables:
-            make_table(self.lake.current(table), [], ROWS, {"headgate.key": "[]"}, **plain)
+        make_table(self.lake.ledger, [], LEDGER, properties, **plain)
+        for table in (NAME, STILL):
+            make_table(self.lake.current(table), [], ROWS, {"headgate.key": "[]", **properties}, **plain)
             self.expected[self.lake.current(table), 0] = []
             self.states[table] = TableState(table, "live", 0)
         self.upkeep = Upkeep(self.lake, HOUR)
@@ -211,6 +211,22 @@ def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
     made.round()
     made.wait_for_folds()
     assert made.upkeep.folds.ready() == [], "nothing is left to do"
+    made.upkeep.close()
+
+
+def test_tables_of_an_earlier_headgate_get_properties(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake", properties={"headgate.other": "stays"})
+    made.write(STILL, [1])
+    made.end()
+    made.round()
+    made.write(NAME, [1])
+    row = made.end()
+    assert (row.tables[STILL].version, row.tables[NAME].version) == (2, 2)
+    found = TableLog(made.lake.current(STILL)).refresh().properties
+    assert found == {"headgate.other": "stays", "headgate.key": "[]", **OURS}
+    made.check(made.rows)
+    made.round()
+    assert made.end().tables[STILL].version == 2
     made.upkeep.close()
 
 

@@ -5,15 +5,10 @@ files may be removed. Knows neither Spark nor MySQL.
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.delta._checkpoint import (
-    CHECKPOINT_COMMITS,
-    checkpointed_version,
-    old_log_files,
-    version_at,
-    write_checkpoint,
-)
+from headgate.delta._checkpoint import CHECKPOINT_COMMITS, OURS, checkpointed_version, write_checkpoint
 from headgate.delta._commit import commit
 from headgate.delta._log import DataFile, Snapshot, TableLog, log_folder
+from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._parquet import CODECS, is_plain, write_files
 
 if TYPE_CHECKING:
@@ -26,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKPOINT_COMMITS",
     "CODECS",
+    "OURS",
     "DataFile",
     "FileHistory",
     "Fold",

@@ -53,6 +53,8 @@ class FileHistory:
         self._names: dict[str, tuple[str, ...]] = {}
         self._uses: Counter[str] = Counter()
         self._gone: dict[str, int] = {}
+        self.properties: Mapping[str, str] = {}
+        """Of the newest version."""
         self._columns: str | None = None
         self._elsewhere = False
         self._features: frozenset[str] = frozenset()
@@ -148,6 +150,7 @@ class FileHistory:
     def _note(self, action: Mapping[str, Any]) -> None:
         if "metaData" in action:
             self._columns = action["metaData"].get("schemaString")
+            self.properties = action["metaData"].get("configuration") or {}
         elif "protocol" in action:
             asked = (action["protocol"].get(f"{who}Features") or () for who in ("reader", "writer"))
             self._features = frozenset(feature for features in asked for feature in features)

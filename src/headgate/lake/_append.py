@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.delta import CODECS, Snapshot, commit, is_plain, write_files
+from headgate.delta import CODECS, OURS, Snapshot, commit, is_plain, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
 
@@ -48,8 +48,7 @@ _PROPERTIES = frozenset(
     {
         "delta.enableDeletionVectors",
         "delta.checkpointInterval",
-        "delta.logRetentionDuration",
-        "delta.deletedFileRetentionDuration",
+        *OURS,
         "delta.minReaderVersion",
         "delta.minWriterVersion",
     }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,6 @@ __all__ = ["DeltaPath", "commit_errors", "schema_of", "spark_schema"]
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
-
-_RETENTIONS = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # characters that Parquet column names cannot hold in Delta
 
@@ -91,9 +89,8 @@ class DeltaPath:
 
     spark: SparkSession
     path: str
-    retention: str | None = None
-    """How long a table that is made keeps its log and removed files, as Delta's properties have it; None: as Delta does
-    by default."""
+    defaults: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Properties of a table that is made, where nothing else is asked for."""
 
     @property
     def sql(self) -> str:
@@ -170,8 +167,7 @@ class DeltaPath:
 
         builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
         builder = builder.location(self.path).addColumns(schema)
-        kept = {} if self.retention is None else dict.fromkeys(_RETENTIONS, self.retention)
-        values = {**kept, **properties}
+        values = {**self.defaults, **properties}
         if any(_NEEDS_MAPPING.search(name) for name in _all_names(schema)):
             values["delta.columnMapping.mode"] = "name"
         if replace:
@@ -224,8 +220,8 @@ def _all_names(schema: StructType) -> list[str]:
     from pyspark.sql.types import StructType as Struct
 
     names = []
-    for field in schema.fields:
-        names.append(field.name)
-        if isinstance(field.dataType, Struct):
-            names.extend(_all_names(field.dataType))
+    for one in schema.fields:
+        names.append(one.name)
+        if isinstance(one.dataType, Struct):
+            names.extend(_all_names(one.dataType))
     return names

@@ -7,8 +7,9 @@ schemas, notifications), by the age of their versions. ``_keeper`` removes the r
 here. If another program has compacted the table (commits that change no data), the next ledger row *adopts* its
 version, so that the other program's VACUUM breaks no row that is the newest.
 
-**All commits are the writer's**, between those of its batches: folds that were prepared beside them, and of the ledger
-after its row. The thread of the upkeep only reads the tables, removes files, and writes checkpoints of logs.
+**All commits are the writer's**, between those of its batches: folds that were prepared beside them, and properties of
+tables that an earlier headgate made; those of the ledger come after its row. The thread of the upkeep only reads the
+tables, removes files, and writes checkpoints of logs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,14 +26,16 @@ from typing import TYPE_CHECKING, Final
 from headgate.delta import (
     CHECKPOINT_COMMITS,
     CODECS,
+    OURS,
     Snapshot,
     TableLog,
     checkpointed_version,
     choose_files,
+    commit,
     version_at,
     write_checkpoint,
 )
-from headgate.errors import HeadgateError
+from headgate.errors import CommitConflictError, HeadgateError
 from headgate.lake._append import special, table_schema
 from headgate.lake._background import Background
 from headgate.lake._delta import KEY
@@ -111,6 +114,7 @@ class Upkeep:
         self._logs: dict[str, TableLog] = {}
         self._tried: dict[str, int] = {}
         self._keyed: set[str] = set()
+        self._unclaimed: set[str] = set()
 
     @property
     def removed(self) -> Amount:
@@ -152,18 +156,18 @@ class Upkeep:
             self.background.submit(partial(write_checkpoint, folder))
 
     def settle(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
-        """Commit folds that are prepared, and adopt what other programs have compacted: the states after that.
+        """Make the commits that wait, and adopt what other programs have compacted: the states after that.
 
-        Not those of keyed tables that the batch has written: ``_upsert`` commits them before the table's next batch.
+        Not folds of keyed tables that the batch has written: ``_upsert`` commits them before the table's next batch.
         """
         changed = dict(states)
         end = time.monotonic() + _COMMIT_SECONDS
-        for folder, key in self.folds.ready():
+        for folder, key, work in self._waiting():
             table, column = self._tables.get(folder, ("", ""))
             if table not in changed or (key and table in written) or time.monotonic() >= end:
                 continue
-            made = self._commit_fold(folder, key)
-            if made is not None:
+            made = work()
+            if made is not None and getattr(changed[table], column) == made - 1:
                 changed[table] = _at(changed[table], column, made)
         while self._adoptable:
             folder, (known, newer) = self._adoptable.popitem()
@@ -173,17 +177,35 @@ class Upkeep:
         return changed
 
     def settle_own(self, ledger: Ledger) -> None:
-        """Commit folds of the tables that the ledger does not name, itself among them."""
-        for folder, key in self.folds.ready():
+        """Make the commits that wait to tables that the ledger does not name, itself among them."""
+        for folder, _, work in self._waiting():
             if folder == self._lake.ledger:
-                ledger.fold(partial(self._commit_fold, folder, key))
+                ledger.fold(work)
             elif folder not in self._tables:
-                self._commit_fold(folder, key)
+                work()
+
+    def _waiting(self) -> list[tuple[str, tuple[str, ...], Callable[[], int | None]]]:
+        """The commits that wait: folder, key of a fold, and what makes it and gives its version."""
+        folds = [(folder, key, partial(self._commit_fold, folder, key)) for folder, key in self.folds.ready()]
+        return [*folds, *((folder, (), partial(self._claim, folder)) for folder in list(self._unclaimed))]
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
-        """The version that it made."""
         table = (self._logs.pop(folder, None) or TableLog(folder)).refresh()
         return table.version + 1 if self.folds.finish(folder, table, key) else None
+
+    def _claim(self, folder: str) -> int | None:
+        """Say in a table's properties that its files are removed by us alone."""
+        self._unclaimed.discard(folder)
+        table = TableLog(folder, files=False).refresh()
+        if special(table):
+            return None
+        metadata = {**table.metadata, "configuration": {**table.properties, **OURS}}
+        try:
+            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False)
+        except (CommitConflictError, OSError) as error:
+            log.info("%s: its properties are left for now: %s", folder, error)
+            return None
+        return table.version + 1
 
     def round(self) -> Iterator[None]:
         """Look after all tables once; pauses now and then."""
@@ -206,6 +228,8 @@ class Upkeep:
             self._checkpoint(folder, keeper.version)
             self._offer(folder, keeper)
             self._offer_fold(folder, keeper)
+            if not OURS.items() <= keeper.history.properties.items():
+                self._unclaimed.add(folder)
         except (HeadgateError, OSError) as error:
             log.warning("upkeep of %s failed for now: %s", folder, error)
         yield

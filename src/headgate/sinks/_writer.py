@@ -127,13 +127,12 @@ class BatchWriter:
         self.modes = tuple(modes)
         self.inbox = Inbox(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
-        self._history = DeltaPath(spark, lake.schema_history)
+        self._history = DeltaPath(spark, lake.schema_history, lake.properties)
         self._has_history = self._history.check_ours(pipeline, "_headgate.schema_history") is not None
         self._threads = threads
         self._strict = frozenset(strict)
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
-        self._retention = f"interval {retention_hours} hours"
         self.upkeep: Upkeep | None = None
         if lake.is_local:
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
@@ -226,11 +225,11 @@ class BatchWriter:
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
-        delta = DeltaPath(spark, self.lake.current(table), self._retention)
+        delta = DeltaPath(spark, self.lake.current(table), self.lake.properties)
         return CurrentTable(delta, self.pipeline, table, span, self._upserts)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
-        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), self._retention), self.pipeline, table)
+        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), self.lake.properties), self.pipeline, table)
 
     def _plan(self, spark: SparkSession, batch: Batch) -> list[Work]:
         before = self.ledger.tables()
