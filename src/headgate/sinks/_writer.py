@@ -120,7 +120,7 @@ class BatchWriter:
         *,
         threads: int = 2,
         strict: Sequence[str] = (),
-        retention_hours: int = 24,
+        retention_hours: int = 6,
     ) -> None:
         self.lake = lake
         self.pipeline = pipeline
