@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.delta import OURS, FileHistory, Snapshot, TableLog, commit, old_log_files, write_checkpoint
+from headgate.delta import _log as log_module
 from headgate.delta import _vectors as vectors_module
 from headgate.delta._history import data_files_in
 from headgate.delta._log import commit_path
@@ -222,3 +223,28 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
     for file in old:
         file.unlink()
     assert TableLog(path).refresh().version == 6
+
+
+def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Written(tmp_path)
+    table.upsert({"a": 1})
+    write_checkpoint(table.path)
+    note = Path(table.path, "_delta_log", "_last_checkpoint")
+    first = note.read_bytes()
+    table.upsert({"b": 2})
+    table.upsert({"c": 3})
+    write_checkpoint(table.path)
+
+    def listed(_folder: str) -> dict[int, list[Path]]:
+        raise AssertionError("the log is listed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_module, "find_checkpoints", listed)
+        assert TableLog(table.path).refresh().version == 3
+    note.write_bytes(first)
+    for file in list(old_log_files(table.path, 3, 0.0)):
+        if not file.name.endswith(".parquet"):
+            file.unlink()
+    assert TableLog(table.path).refresh().version == 3, "the commits after the noted checkpoint are gone"

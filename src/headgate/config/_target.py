@@ -41,9 +41,9 @@ class TargetConfig(Model):
         6,
         ge=1,
         le=87_600,
-        description="how far back the lake can be read as of a batch, in hours: headgate removes what only older batches"
-        " need, if the lake is in a local folder. The newest batch stays readable for ever. A program that streams one of"
-        " the tables may stand still for so long. [Upkeep](operations.md#upkeep) says what an hour costs",
+        description="how far back the lake can be read as of a batch, in hours: headgate removes what only older"
+        " batches need, if the lake is in a local folder. The newest batch stays readable for ever. A program that"
+        " streams one of the tables may stand still for so long. See [upkeep](operations.md#upkeep) for its cost",
     )
 
     @field_validator("mode", mode="before")

@@ -5,9 +5,9 @@ files may be removed. Knows neither Spark nor MySQL.
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.delta._checkpoint import CHECKPOINT_COMMITS, OURS, checkpointed_version, write_checkpoint
+from headgate.delta._checkpoint import CHECKPOINT_COMMITS, OURS, write_checkpoint
 from headgate.delta._commit import commit
-from headgate.delta._log import DataFile, Snapshot, TableLog, log_folder
+from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._parquet import CODECS, is_plain, write_files
 

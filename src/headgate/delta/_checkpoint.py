@@ -23,10 +23,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.delta._log import Snapshot, TableLog, log_folder
+from headgate.delta._log import Snapshot, TableLog, checkpoint_path, checkpointed_version, log_folder
 from headgate.errors import TargetError
 
-__all__ = ["CHECKPOINT_COMMITS", "OURS", "checkpointed_version", "write_checkpoint"]
+__all__ = ["CHECKPOINT_COMMITS", "OURS", "write_checkpoint"]
 
 log = logging.getLogger("headgate")
 
@@ -68,14 +68,6 @@ _SCHEMA: Final = pa.schema(
 )  # fmt: skip
 
 
-def checkpointed_version(folder: str) -> int:
-    """The version of the newest checkpoint, by the log's own note; −1: there is none."""
-    try:
-        return int(json.loads((log_folder(folder) / "_last_checkpoint").read_bytes())["version"])
-    except (OSError, ValueError, KeyError):
-        return -1
-
-
 def write_checkpoint(folder: str) -> None:
     """Write a checkpoint of the newest version. A failure is logged."""
     try:
@@ -106,7 +98,7 @@ def _write_by_delta_rs(folder: str) -> None:
 def _write(folder: str, table: Snapshot) -> None:
     """One file, in the classic form (Delta Transaction Log Protocol, "Checkpoints")."""
     rows = [_line(action) for action in _actions(table)]
-    to = log_folder(folder) / f"{table.version:020d}.checkpoint.parquet"
+    to = checkpoint_path(folder, table.version)
     aside = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
     try:
         pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), aside, compression="snappy", store_schema=False)

@@ -29,6 +29,8 @@ __all__ = [
     "DataFile",
     "Snapshot",
     "TableLog",
+    "checkpoint_path",
+    "checkpointed_version",
     "commit_identity",
     "commit_path",
     "find_checkpoints",
@@ -199,7 +201,8 @@ class TableLog:
 
     def _load(self) -> Snapshot:
         """From the newest checkpoint of the classic kinds, if there is one."""
-        found = find_checkpoints(self.folder)
+        noted = _noted_checkpoint(self.folder)
+        found = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_path(self.folder, noted)]}
         if not found:
             return Snapshot()
         newest = max(found)
@@ -220,6 +223,31 @@ def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:
         return None
     except ValueError:
         raise TargetError(f"{path} is damaged") from None
+
+
+def checkpoint_path(folder: str, version: int) -> Path:
+    """The file of a checkpoint that is in one file."""
+    return log_folder(folder) / f"{version:0{_DIGITS}d}.checkpoint.parquet"
+
+
+def checkpointed_version(folder: str) -> int:
+    """The version of the newest checkpoint, by the log's own note; −1: there is none."""
+    try:
+        return int(json.loads((log_folder(folder) / "_last_checkpoint").read_bytes())["version"])
+    except (OSError, ValueError, KeyError):
+        return -1
+
+
+def _noted_checkpoint(folder: str) -> int | None:
+    """The version of a checkpoint that is found without listing the log; None: look for the newest one.
+
+    The note may be an old one. If the commit of that version is there, so are all later ones: logs are cleaned from
+    their beginning.
+    """
+    version = checkpointed_version(folder)
+    if version < 0 or not commit_path(folder, version).exists() or not checkpoint_path(folder, version).exists():
+        return None
+    return version
 
 
 def find_checkpoints(folder: str) -> dict[int, list[Path]]:

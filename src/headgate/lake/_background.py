@@ -39,7 +39,8 @@ class Background:
         self._changed = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._rounds: Callable[[], Iterator[None]] | None = None
-        self._every = 0.0
+        self._round: Iterator[None] | None = None
+        self._every = self._due = 0.0
         self._thread: threading.Thread | None = None
         self._closing = False
         self.free_at = 0.0
@@ -51,7 +52,7 @@ class Background:
         return not self._tasks and time.monotonic() >= self.free_at
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
-        """Do this when the tasks before it are done."""
+        """Do this when the tasks before it are done; after the end its result is a :class:`StoppedError`."""
         future: Future[_T] = Future()
 
         def run() -> None:
@@ -63,8 +64,11 @@ class Background:
                 future.set_exception(error)
 
         with self._changed:
-            self._tasks.append(run)
-            self._begin()
+            if self._closing:
+                run()
+            else:
+                self._tasks.append(run)
+                self._begin()
         return future
 
     def repeat(self, rounds: Callable[[], Iterator[None]], every: float) -> None:
@@ -74,7 +78,7 @@ class Background:
             self._begin()
 
     def _begin(self) -> None:
-        if self._thread is None and not self._closing:
+        if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="headgate-upkeep", daemon=True)
             self._thread.start()
         self._changed.notify()
@@ -90,22 +94,16 @@ class Background:
             self._tasks.popleft()()
 
     def _work(self) -> None:
-        under_way: Iterator[None] | None = None
-        due = worked = 0.0
-        while (task := self._next(due if under_way is None else 0.0)) is not None:
+        worked = 0.0
+        while (task := self._next()) is not None:
             begun = time.monotonic()
-            if task is not _ROUND:
-                task()
-            elif self._rounds is not None:
-                under_way = under_way or self._rounds()
-                if not _step(under_way):
-                    under_way, due = None, time.monotonic() + self._every
+            task()
             now = time.monotonic()
             worked += now - begun
             if worked >= _PIECE_SECONDS:
                 self.free_at, worked = now + worked * self._rest, 0.0
 
-    def _next(self, due: float) -> Callable[[], None] | None:
+    def _next(self) -> Callable[[], None] | None:
         """Wait for what is to be done next; None: the end."""
         with self._changed:
             while not self._closing:
@@ -114,24 +112,23 @@ class Background:
                     self._changed.wait(self.free_at - now)
                 elif self._tasks:
                     return self._tasks.popleft()
-                elif self._rounds is not None and now >= due:
-                    return _ROUND
+                elif self._rounds is not None and now >= self._due:
+                    return self._piece
                 else:
-                    self._changed.wait(None if self._rounds is None else due - now)
+                    self._changed.wait(None if self._rounds is None else self._due - now)
             return None
 
+    def _piece(self) -> None:
+        """Go on with a round, or begin one."""
+        assert self._rounds is not None
+        self._round = self._round or self._rounds()
+        try:
+            next(self._round)
+        except StopIteration:
+            self._end_round()
+        except Exception as error:
+            log.warning("upkeep of the tables failed for now: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+            self._end_round()
 
-def _ROUND() -> None:  # noqa: N802 - a constant
-    """Stands for the next piece of a round."""
-
-
-def _step(under_way: Iterator[None]) -> bool:
-    """Whether there is more to do."""
-    try:
-        next(under_way)
-    except StopIteration:
-        return False
-    except Exception as error:
-        log.warning("upkeep of the tables failed for now: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
-        return False
-    return True
+    def _end_round(self) -> None:
+        self._round, self._due = None, time.monotonic() + self._every
