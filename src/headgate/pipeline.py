@@ -212,10 +212,7 @@ class Pipeline:
                     run.writer.inbox.write(f"signals/run-{uuid.uuid4().hex}.json", signal)
                     resnapshot = []
                 patience.begin()
-                with contextlib.closing(run.writer):
-                    if run.writer.upkeep is not None:
-                        run.writer.upkeep.start()
-                    error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
+                error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
                 if error is None:
                     if run.superseded and not self._stop.is_set():
                         tables = self._tables
@@ -346,7 +343,14 @@ class _Run:
         In the last case (None, and ``superseded``) the next query goes on from the checkpoint, with the new one.
         """
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
-        query = self._start(once)
+        with contextlib.closing(self.writer):
+            query = self._start(once)
+            self.writer.start_upkeep()
+            return self._watch(query, stop, reloaded)
+
+    def _watch(
+        self, query: StreamingQuery, stop: threading.Event, reloaded: Callable[[], bool]
+    ) -> BaseException | None:
         try:
             while not stop.is_set() and not self.superseded:
                 self.superseded = reloaded()

@@ -158,6 +158,11 @@ class BatchWriter:
                 self._changelog(spark, table).check()
             self._checked.add(table)
 
+    def start_upkeep(self) -> None:
+        """Look after the tables beside the batches, until :meth:`close`."""
+        if self.upkeep is not None:
+            self.upkeep.start()
+
     def close(self) -> None:
         """End what goes on beside the batches."""
         if self.upkeep is not None:
