@@ -93,7 +93,7 @@ def _conclusion(config: PipelineConfig, work: Maintenance, done: list[Maintained
         rate = f"{work.batches:,} batches in {work.seconds / 60:.0f} minutes"
         lines.append(f"at the rate of the last hour ({rate}) and with {kept}: {_text(_sum(weeks))} in a week")
     else:
-        lines.append("how much it will be in a week cannot be told yet: the ledger covers less than a minute")
+        lines.append("how much it will be in a week cannot be told yet: the ledger covers less than ten minutes")
     return lines
 
 

@@ -39,7 +39,10 @@ __all__ = ["Maintained", "Maintenance"]
 
 _HOUR: Final = 3600.0
 _WEEK: Final = 168.0
-_LEAST_SECONDS: Final = 60.0
+_LEAST_SECONDS: Final = 600.0
+_SMALL_FILES: Final = 48
+"""So many small files a table has at most, of all size classes, as long as they are folded."""
+_LARGE_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -172,8 +175,9 @@ class Maintenance:
             for entry in entries:
                 gone += _of_entry(entry) if entry.stat().st_mtime > self._hour_begun else Amount()
         hours, kept = self.seconds / _HOUR, min(self._retention / _HOUR, _WEEK)
-        grown = Amount(max(0, grown.files), max(0, grown.bytes))
-        return live + grown.times(_WEEK / hours) + gone.times(kept / hours)
+        rows = live + Amount(max(0, grown.files), max(0, grown.bytes)).times(_WEEK / hours)
+        rows = Amount(min(rows.files, _SMALL_FILES + rows.bytes // _LARGE_BYTES), rows.bytes)
+        return rows + gone.times(kept / hours)
 
 
 def _amount(folder: str) -> Amount:
