@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.cli import _maintain
 from headgate.cli._app import app
 from tests.lake.test_maintain import written
 
@@ -40,6 +41,17 @@ def test_what_is_done_and_what_it_comes_to(tmp_path: Path, capsys: pytest.Captur
     assert done[-2].startswith("all tables: ")
     assert done[-1].startswith("at the rate of the last hour (")
     assert len(made.files("shop.t")) == 5
+
+
+def test_on_a_terminal_it_is_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = written(tmp_path)
+    monkeypatch.setattr(_maintain, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(made.lake.path, tmp_path, "--dry-run") == 0
+    table = capsys.readouterr().out
+    assert all(text in table for text in ("would be removed", "in a week", "_headgate/ledger", "8 files, 0.0 MB"))
 
 
 @pytest.mark.parametrize(("path", "text"), [("s3a://bucket/lake", "OPTIMIZE and VACUUM in Spark"), ("x", "no ledger")])
