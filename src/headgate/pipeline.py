@@ -320,8 +320,9 @@ class _Run:
         cores = spark.sparkContext.defaultParallelism
         strict = [table for table, policy in self.config.tables.items() if policy.schema_changes == "strict"]
         self.writer = BatchWriter(
-            spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict
-        )
+            spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict,
+            retention_hours=self.config.target.retention_hours,
+        )  # fmt: skip
         self.writer.progress = status
         self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
         self.batches = 0
@@ -342,7 +343,14 @@ class _Run:
         In the last case (None, and ``superseded``) the next query goes on from the checkpoint, with the new one.
         """
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
-        query = self._start(once)
+        with contextlib.closing(self.writer):
+            query = self._start(once)
+            self.writer.start_upkeep()
+            return self._watch(query, stop, reloaded)
+
+    def _watch(
+        self, query: StreamingQuery, stop: threading.Event, reloaded: Callable[[], bool]
+    ) -> BaseException | None:
         try:
             while not stop.is_set() and not self.superseded:
                 self.superseded = reloaded()

@@ -1,9 +1,8 @@
-"""Commits to a log, beside delta-rs: one writer a version, checkpoints now and then."""
+"""Commits to a log, beside delta-rs: one writer a version; and checkpoints."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import TableLog, commit, write_files
+from headgate.delta import OURS, TableLog, checkpointed_version, commit, write_checkpoint, write_files
 from headgate.errors import CommitConflictError
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -77,31 +76,38 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(Path(path, "_delta_log").glob(".*"))
 
 
-@pytest.mark.parametrize(("asked", "expected"), [({}, [50]), ({"delta.checkpointInterval": "20"}, [20, 40, 60])])
-def test_now_and_then_the_log_gets_a_checkpoint(
-    tmp_path: Path, asked: dict[str, str | None], expected: list[int]
-) -> None:
+@pytest.mark.parametrize("properties", [{}, OURS])
+def test_a_checkpoint_of_the_log(tmp_path: Path, properties: dict[str, str]) -> None:
     path = str(tmp_path / "t")
-    write_deltalake(path, ROWS, configuration=asked)
+    write_deltalake(path, ROWS, configuration=dict(properties))
     log = TableLog(path)
-    for _ in range(62):
+    for _ in range(12):
         add(path, log)
+    assert checkpointed_version(path) == -1
+    write_checkpoint(path)
+    assert checkpointed_version(path) == 12
+    add(path, log)
     folder = Path(path, "_delta_log")
-    assert sorted(int(file.name[:20]) for file in folder.glob("*.checkpoint.parquet")) == expected
-    assert json.loads((folder / "_last_checkpoint").read_text())["version"] == expected[-1]
+    assert sorted(int(file.name[:20]) for file in folder.glob("*.checkpoint.parquet")) == [12]
     anew = TableLog(path).refresh()
-    assert (anew.version, len(anew.files)) == (62, 63)
+    assert (anew.version, len(anew.files)) == (13, 14)
     for name in ("schema_json", "features", "transactions"):
         assert getattr(anew, name) == getattr(log.refresh(), name)
+    for version in range(12):
+        Path(folder, f"{version:020d}.json").unlink()
+    theirs = DeltaTable(path)
+    assert (theirs.version(), theirs.to_pyarrow_table().num_rows) == (13, 28)
+    assert theirs.transaction_version("a") == 12
+    assert dict(theirs.metadata().configuration) == properties
+    theirs.optimize.compact()
+    assert len(log.refresh().files) == 1
 
 
-def test_a_log_that_delta_rs_cannot_read_gets_no_checkpoint_and_its_commit_stands(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_that_delta_rs_cannot_read_gets_no_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = str(tmp_path / "t")
-    write_deltalake(path, ROWS, configuration={"delta.checkpointInterval": "1"})
+    write_deltalake(path, ROWS)
     first = Path(path, "_delta_log", f"{0:020d}.json")
     first.write_text(first.read_text().replace('"minReaderVersion":1', '"minReaderVersion":99'))
-    assert add(path, TableLog(path)) == 1
+    write_checkpoint(path)
     assert "no checkpoint of the log" in caplog.text
-    assert TableLog(path).refresh().version == 1
+    assert checkpointed_version(path) == -1

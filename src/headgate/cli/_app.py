@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "relay": ("headgate.cli._relay", "Serve the changes of servers to consumers, in Databus's protocol."),
     "consume": ("headgate.cli._consume", "Print the changes that a relay serves."),
     "verify": ("headgate.cli._verify", "Compare the rows of the lake with those of the source, while writers run."),
+    "maintain": ("headgate.cli._maintain", "Remove what the lake needs no more, and fold small files, at once."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),
     "snapshot": ("headgate.cli._snapshot", "Print the rows of tables, all as of one GTID set."),
 }

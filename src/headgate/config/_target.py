@@ -37,6 +37,15 @@ class TargetConfig(Model):
         " files to the tables that it changes",
     )
 
+    retention_hours: int = Field(
+        6,
+        ge=1,
+        le=87_600,
+        description="how far back the lake can be read as of a batch, in hours: headgate removes what only older"
+        " batches need, if the lake is in a local folder. The newest batch stays readable for ever. A program that"
+        " streams one of the tables may stand still for so long. See [upkeep](operations.md#upkeep) for its cost",
+    )
+
     @field_validator("mode", mode="before")
     @classmethod
     def _as_list(cls, mode: Any) -> Any:

@@ -1,13 +1,15 @@
 """The Delta table format, as far as headgate writes it itself: data files and their statistics, the log's list of
-files, commits, deletion vectors, the index by which the rows of a key are found, and the folding of small files. Knows
-neither Spark nor MySQL.
+files, commits, deletion vectors, the index by which the rows of a key are found, the folding of small files, and which
+files may be removed. Knows neither Spark nor MySQL.
 """
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.delta._checkpoint import CHECKPOINT_COMMITS, OURS, write_checkpoint
 from headgate.delta._commit import commit
 from headgate.delta._definition import NewColumn, addition, creation, demands, needs_mapping
-from headgate.delta._log import DataFile, Snapshot, TableLog
+from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
+from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._parquet import CODECS, discard_files, is_plain, write_files
 from headgate.delta._statistics import loosened
 
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
     from headgate.delta._change import Found, KeyedTable, Sequences
     from headgate.delta._copy import copy_file
     from headgate.delta._fold import Fold, choose_files, prepare_fold
+    from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
     from headgate.delta._vectors import VectorFile, positions_of
 
 __all__ = [
+    "CHECKPOINT_COMMITS",
     "CODECS",
+    "OURS",
     "DataFile",
+    "FileHistory",
     "Fold",
     "Found",
     "IndexCache",
@@ -33,18 +39,24 @@ __all__ = [
     "TableLog",
     "VectorFile",
     "addition",
+    "checkpointed_version",
     "choose_files",
     "commit",
     "copy_file",
     "creation",
+    "data_files_in",
     "demands",
     "discard_files",
     "is_plain",
     "keys_of",
+    "log_folder",
     "loosened",
     "needs_mapping",
+    "old_log_files",
     "positions_of",
     "prepare_fold",
+    "version_at",
+    "write_checkpoint",
     "write_files",
 ]
 
@@ -52,6 +64,7 @@ _LATE = {
     "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
     "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy",
+    "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip
 
 

@@ -6,16 +6,12 @@ synced, and linked under its name, which the operating system does for one write
 version commits the next one, or learns that another program did, and plans again.
 
 Only tables that ask nothing of their writers but what these actions say may be written so (``headgate.lake``).
-
-**Checkpoints** of the log are delta-rs's work, now and then after a commit; so is the removal of commits past the
-table's retention (``delta.logRetentionDuration``).
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import time
 import uuid
@@ -23,14 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.delta._log import Snapshot, commit_path, log_folder
+from headgate.delta._log import Snapshot, commit_path
 from headgate.errors import CommitConflictError
 
 __all__ = ["commit"]
 
-log = logging.getLogger("headgate")
-
-_CHECKPOINT_COMMITS: Final = 50
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """What file systems without hard links say. There two programs that commit at the same moment can lose one commit, as
 they can by Delta's own writers, which look and then rename."""
@@ -63,8 +56,6 @@ def commit(
     lines = [{"commitInfo": about}, *actions]
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     _put(commit_path(folder, version), text.encode())
-    if version % int(read.properties.get("delta.checkpointInterval", _CHECKPOINT_COMMITS)) == 0:
-        _checkpoint(folder)
 
 
 def _put(path: Path, data: bytes) -> None:
@@ -95,16 +86,3 @@ def _link(aside: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(path) from None
         aside.rename(path)
-
-
-def _checkpoint(folder: str) -> None:
-    """Nothing rests on it but the time that readers take."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        table = DeltaTable(folder)
-        table.create_checkpoint()
-        table.cleanup_metadata()
-    except (DeltaError, OSError) as error:
-        log.warning("no checkpoint of the log %s: %s", log_folder(folder), error)

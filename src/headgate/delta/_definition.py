@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.delta._checkpoint import OURS
 from headgate.delta._log import Snapshot
 
 __all__ = ["NewColumn", "addition", "creation", "demands", "needs_mapping"]
@@ -21,8 +22,7 @@ _PROPERTIES: Final = frozenset(
     {
         "delta.enableDeletionVectors",
         "delta.checkpointInterval",
-        "delta.logRetentionDuration",
-        "delta.deletedFileRetentionDuration",
+        *OURS,
         "delta.minReaderVersion",
         "delta.minWriterVersion",
     }

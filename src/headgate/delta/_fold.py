@@ -43,8 +43,11 @@ _NONE: Final = 0xFFFFFFFF
 """The place of a row that was deleted before."""
 
 
-def choose_files(table: Snapshot) -> list[DataFile]:
-    """What should be folded next; empty: nothing."""
+def choose_files(table: Snapshot, least: int | None = None) -> list[DataFile]:
+    """What should be folded next; empty: nothing.
+
+    :param least: so many files of a class are enough; by default 16.
+    """
     classes: list[list[DataFile]] = [[] for _ in _CLASSES]
     for file in table.files.values():
         if file.size >= _CLASSES[-1] or file.statistics.rows is None or file.statistics.rows > _MOST_ROWS:
@@ -54,7 +57,7 @@ def choose_files(table: Snapshot) -> list[DataFile]:
         live = file.size * (1 - file.deleted / max(1, file.statistics.rows))
         classes[next(number for number, limit in enumerate(_CLASSES) if live < limit)].append(file)
     for files in classes:
-        if len(files) >= _FILES:
+        if len(files) >= (least or _FILES):
             return _bounded(files)
     return []
 
@@ -108,14 +111,14 @@ class Fold:
         if self.added is not None:
             add, deleted = dict(self.added), positions_of(np.concatenate(marked))
             rows = json.loads(add["stats"])["numRecords"]
+            if len(deleted) == rows:
+                self.discard()
+                return actions
             if deleted:
                 vectors = VectorFile()
                 add |= {"deletionVector": vectors.add(deleted), "stats": loosened(add["stats"], rows)}
                 vectors.write(self.folder)
-            if len(deleted) < rows:
-                actions.append({"add": add})
-            else:
-                self.discard()
+            actions.append({"add": add})
         return actions
 
     def _vector(self, file: DataFile) -> Positions:
@@ -133,10 +136,12 @@ def prepare_fold(
     """Write the rows of some files into a new one; None: they do not fit into one.
 
     :param schema: the table's; columns that a file lacks are null.
-    :param key: the columns that the rows are ordered by; they have statistics wherever they stand.
+    :param key: the columns that the rows are ordered by, which have statistics wherever they stand; if there are none,
+        the rows are in the order in which the files were written.
     :raises OSError: a file cannot be read or written.
     """
     tables, kept, counts = [], [], []
+    sources = sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0))
     for source in sources:
         table = _read(folder, source, schema)
         rows = np.arange(table.num_rows)
@@ -146,8 +151,8 @@ def prepare_fold(
         kept.append(rows)
         counts.append(table.num_rows)
     whole = pa.concat_tables(tables).combine_chunks()
-    order = pc.sort_indices(whole, [(name, "ascending") for name in key])
-    batches = whole.take(order).to_batches()
+    order = pc.sort_indices(whole, [(name, "ascending") for name in key]) if key else np.arange(len(whole))
+    batches = whole.take(pa.array(order)).to_batches()
     added = [json.loads(text)["add"] for text in write_files(batches, folder, schema, codec, always=(*key, "_seq"))]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])

@@ -12,7 +12,7 @@ commit is another file then, and the whole log is replayed again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,12 +25,25 @@ import pyarrow.parquet as pq
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
 
-__all__ = ["DataFile", "Snapshot", "TableLog", "commit_path", "log_folder"]
+__all__ = [
+    "DataFile",
+    "Snapshot",
+    "TableLog",
+    "checkpoint_path",
+    "checkpointed_version",
+    "commit_identity",
+    "commit_path",
+    "find_checkpoints",
+    "log_folder",
+    "read_checkpoint",
+    "read_commit",
+]
 
 _DIGITS: Final = 20
 _MAPS: Final = frozenset({"configuration", "options", "partitionValues", "tags"})
 _OF_CHECKPOINTS: Final = frozenset({"stats_parsed", "partitionValues_parsed"})
 """What checkpoints say twice, in a form of their own."""
+_CHECKPOINT_ROWS: Final = 5000
 _KINDS: Final = ("metaData", "protocol", "txn")
 
 
@@ -176,42 +189,78 @@ class TableLog:
         :raises TargetError: the log is damaged.
         """
         with self._lock:
-            if self._snapshot.version < 0 or _identity(self.folder, self._snapshot.version) != self._newest:
+            if self._snapshot.version < 0 or commit_identity(self.folder, self._snapshot.version) != self._newest:
                 self._snapshot = self._load()
-            while (actions := self._commit(self._snapshot.version + 1)) is not None:
+            while (actions := read_commit(self.folder, self._snapshot.version + 1)) is not None:
                 self._snapshot = self._after(self._snapshot, self._snapshot.version + 1, actions)
-            self._newest = _identity(self.folder, self._snapshot.version)
+            self._newest = commit_identity(self.folder, self._snapshot.version)
             return self._snapshot
 
     def _after(self, snapshot: Snapshot, version: int, actions: Iterable[Mapping[str, Any]]) -> Snapshot:
         return snapshot.after(version, actions, files=self._with_files)
 
-    def _commit(self, version: int) -> list[dict[str, Any]] | None:
-        path = commit_path(self.folder, version)
-        try:
-            return [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            raise TargetError(f"{path} is damaged") from None
-
     def _load(self) -> Snapshot:
         """From the newest checkpoint of the classic kinds, if there is one."""
-        found: dict[int, list[Path]] = {}
-        for path in log_folder(self.folder).glob("*.checkpoint*.parquet"):
-            number = path.name.partition(".")[0]
-            if number.isdigit():
-                found.setdefault(int(number), []).append(path)
-        whole = [version for version, paths in found.items() if _is_whole(paths)]
-        if not whole:
+        noted = _noted_checkpoint(self.folder)
+        found = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_path(self.folder, noted)]}
+        if not found:
             return Snapshot()
-        newest = max(whole)
+        newest = max(found)
         kinds = (*_KINDS, "add") if self._with_files else _KINDS
-        actions = [action for path in sorted(found[newest]) for action in _read_checkpoint(path, kinds)]
+        actions = [action for path in found[newest] for action in read_checkpoint(path, kinds)]
         return self._after(Snapshot(), newest, actions)
 
 
-def _identity(folder: str, version: int) -> tuple[int, int, int] | None:
+def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a commit; None: there is none.
+
+    :raises TargetError: its file is damaged.
+    """
+    path = commit_path(folder, version)
+    try:
+        return [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise TargetError(f"{path} is damaged") from None
+
+
+def checkpoint_path(folder: str, version: int) -> Path:
+    """The file of a checkpoint that is in one file."""
+    return log_folder(folder) / f"{version:0{_DIGITS}d}.checkpoint.parquet"
+
+
+def checkpointed_version(folder: str) -> int:
+    """The version of the newest checkpoint, by the log's own note; −1: there is none."""
+    try:
+        return int(json.loads((log_folder(folder) / "_last_checkpoint").read_bytes())["version"])
+    except (OSError, ValueError, KeyError):
+        return -1
+
+
+def _noted_checkpoint(folder: str) -> int | None:
+    """The version of a checkpoint that is found without listing the log; None: look for the newest one.
+
+    The note may be an old one. If the commit of that version is there, so are all later ones: logs are cleaned from
+    their beginning.
+    """
+    version = checkpointed_version(folder)
+    if version < 0 or not commit_path(folder, version).exists() or not checkpoint_path(folder, version).exists():
+        return None
+    return version
+
+
+def find_checkpoints(folder: str) -> dict[int, list[Path]]:
+    """The files of each checkpoint of a classic kind that is whole, by version."""
+    found: dict[int, list[Path]] = {}
+    for path in log_folder(folder).glob("*.checkpoint*.parquet"):
+        number = path.name.partition(".")[0]
+        if number.isdigit():
+            found.setdefault(int(number), []).append(path)
+    return {version: sorted(paths) for version, paths in found.items() if _is_whole(paths)}
+
+
+def commit_identity(folder: str, version: int) -> tuple[int, int, int] | None:
     """Tells the file of a commit from another one of that version; None: it is gone."""
     try:
         status = commit_path(folder, version).stat()
@@ -230,11 +279,14 @@ def _is_whole(paths: list[Path]) -> bool:
     return numbered and len(paths) == int(names[0][3])
 
 
-def _read_checkpoint(path: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
+def read_checkpoint(path: Path, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The actions of these kinds in a file of a checkpoint."""
     with pq.ParquetFile(path) as file:
         there = [kind for kind in kinds if kind in file.schema_arrow.names]
-        table = file.read(columns=there)
-    return [{kind: _plain(value)} for kind in there for value in table[kind].drop_null().to_pylist()]
+        for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=there):
+            for kind in there:
+                for value in batch.column(kind).drop_null().to_pylist():
+                    yield {kind: _plain(value)}
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,7 @@ from pyroaring import BitMap
 
 from headgate.errors import DecodeError
 
-__all__ = ["Descriptor", "Positions", "VectorFile", "positions_of", "read_vector", "rows_of"]
+__all__ = ["Descriptor", "Positions", "VectorFile", "positions_of", "read_vector", "rows_of", "vector_file"]
 
 Positions: TypeAlias = "BitMap"
 Descriptor: TypeAlias = Mapping[str, Any]
@@ -118,7 +118,7 @@ def _data(folder: str, descriptor: Descriptor) -> bytes:
         return _unpack(text)[:size]
     if kind != "u":
         raise DecodeError(f"{folder}: a deletion vector of storage type {kind!r}")
-    name = _name(text)
+    name = vector_file(descriptor)
     offset = int(descriptor.get("offset") or 0)
     with Path(folder, name).open("rb") as source:
         source.seek(offset)
@@ -130,8 +130,11 @@ def _data(folder: str, descriptor: Descriptor) -> bytes:
     return data[4:-4]
 
 
-def _name(text: str) -> str:
-    """The file of a descriptor of type ``u``, from the table's folder."""
+def vector_file(descriptor: Descriptor) -> str:
+    """The file of a vector that is not in the log itself: its name in the table's folder, or its whole path."""
+    text = str(descriptor["pathOrInlineDv"])
+    if descriptor["storageType"] != "u":
+        return text
     prefix = text[:-_UUID_DIGITS]
     name = f"deletion_vector_{uuid.UUID(bytes=_unpack(text[-_UUID_DIGITS:]))}.bin"
     return f"{prefix}/{name}" if prefix else name

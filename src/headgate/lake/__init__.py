@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._delta import KEY, PIPELINE, TABLE, Added, DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
     TABLE_STATES,
@@ -19,6 +20,7 @@ from headgate.lake._ledger import (
     newest_row,
     read_as_of,
 )
+from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._notifications import TableChannel
 from headgate.lake._restart import forget_position
 from headgate.lake._session import build_session
@@ -49,6 +51,7 @@ from headgate.lake._status_text import (
     table_text,
 )
 from headgate.lake._supplier import LakeSupplier
+from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
 from headgate.lake._workers import StoppedError, Workers
@@ -64,6 +67,7 @@ __all__ = [
     "TABLE_STATES",
     "Activity",
     "Added",
+    "Amount",
     "ArrowComparer",
     "BatchStatus",
     "Changes",
@@ -77,6 +81,8 @@ __all__ = [
     "LakeSupplier",
     "Ledger",
     "LedgerRow",
+    "Maintained",
+    "Maintenance",
     "Marker",
     "NeedsSparkError",
     "Phase",
@@ -92,6 +98,7 @@ __all__ = [
     "TableResult",
     "TableState",
     "TableStatus",
+    "Upkeep",
     "Upserts",
     "WarningStatus",
     "Workers",

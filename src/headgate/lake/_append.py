@@ -31,7 +31,17 @@ from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Begun", "Marker", "append", "append_frame", "append_rows", "begin", "fit", "look"]
+__all__ = [
+    "Begun",
+    "Marker",
+    "append",
+    "append_frame",
+    "append_rows",
+    "begin",
+    "fit",
+    "look",
+    "table_schema",
+]
 
 _TRIES = 100
 _SESSION = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
@@ -175,17 +185,21 @@ def look(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | str:
 @lru_cache(maxsize=4096)
 def _schema(table_json: str, ddl: str, columns: tuple[str, ...]) -> pa.Schema | None:
     """The schema of the table's files; None if these columns do not fit, or Arrow has no such type."""
+    from pyspark.sql.types import StructType
+
+    there = {field.name: field.dataType for field in StructType.fromJson(json.loads(table_json))}
+    given = {field.name: field.dataType for field in spark_schema(ddl)}
+    return None if any(there.get(name) != given[name] for name in columns) else table_schema(table_json)
+
+
+def table_schema(table_json: str) -> pa.Schema | None:
+    """The schema of a table's files; None if Arrow has no such type, or Spark would write it in another way."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    table = StructType.fromJson(json.loads(table_json))
-    there = {field.name: field.dataType for field in table}
-    given = {field.name: field.dataType for field in spark_schema(ddl)}
-    if any(there.get(name) != given[name] for name in columns):
-        return None
     try:
-        schema: pa.Schema = to_arrow_schema(table, timezone="UTC")
+        schema: pa.Schema = to_arrow_schema(StructType.fromJson(json.loads(table_json)), timezone="UTC")
     except PySparkException:
         return None
     return schema if all(is_plain(field.type) for field in schema) else None

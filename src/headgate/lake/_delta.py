@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ class DeltaPath:
 
     spark: SparkSession
     path: str
+    defaults: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Properties of a table that is made, where nothing else is asked for."""
 
     @property
     def sql(self) -> str:
@@ -187,16 +189,16 @@ class DeltaPath:
 
     def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Make an empty table in one commit; ``replace`` drops the columns and rows of the one that is there."""
-        actions = None if replace or not self._is_plain() else creation(schema.json(), properties)
+        values = {**self.defaults, **properties}
+        actions = None if replace or not self._is_plain() else creation(schema.json(), values)
         if actions is not None:
-            about = {"properties": json.dumps(dict(properties)), "partitionBy": "[]", "isManaged": "false"}
+            about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
             commit(self.path, Snapshot(), actions, "CREATE TABLE", about, blind=True)
             return
         from delta.tables import DeltaTable
 
         builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
         builder = builder.location(self.path).addColumns(schema)
-        values = dict(properties)
         if any(needs_mapping(name) for name in _all_names(schema)):
             values["delta.columnMapping.mode"] = "name"
         if replace:
@@ -259,8 +261,8 @@ def _all_names(schema: StructType) -> list[str]:
     from pyspark.sql.types import StructType as Struct
 
     names = []
-    for field in schema.fields:
-        names.append(field.name)
-        if isinstance(field.dataType, Struct):
-            names.extend(_all_names(field.dataType))
+    for one in schema.fields:
+        names.append(one.name)
+        if isinstance(one.dataType, Struct):
+            names.extend(_all_names(one.dataType))
     return names

@@ -1,8 +1,8 @@
 """Small files of the lake's tables become larger ones while batches are written: when, and how much of the time.
 
-A fold is prepared in a thread of its own and committed by whoever writes the table's next batch, before that batch. So
-no two of our commits to a table ever meet, and the ledger's newest row is of a version at or after the last fold. A
-table that stands still keeps its small files; there are few of them.
+A fold is prepared beside the batches (``_background``) and committed by the writer: before the table's next batch, or
+after a batch of other tables. So no two of our commits to a table ever meet, and the ledger's newest row is of a
+version at or after the last fold.
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
 from typing import Final
 
 import pyarrow as pa
 
 from headgate.delta import DataFile, Fold, Snapshot, choose_files, commit, prepare_fold
 from headgate.errors import CommitConflictError, HeadgateError
+from headgate.lake._background import Background
+from headgate.lake._workers import StoppedError
 
 __all__ = ["Folds"]
 
 log = logging.getLogger("headgate")
 
-_SHARE: Final = 0.2
-"""Of the time, at most, in which folds are prepared."""
+_VALID_SECONDS: Final = 3600.0
+"""How old a fold may be when it is committed. Its file is no part of the table until then, and files that are not are
+removed some time later (``_upkeep``)."""
 
 
 @dataclass
@@ -35,34 +40,41 @@ class _Prepared:
     fold: Future[Fold | None]
     emptied: set[str] = field(default_factory=set)
     """Files that lost their last rows to us since it began."""
+    begun: float = field(default_factory=time.time)
 
 
 class Folds:
     """The folds of one lake's tables. Different tables may be written at the same time."""
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "headgate-fold")
+    def __init__(self, background: Background | None = None) -> None:
+        self.background = background or Background()
         self._prepared: dict[str, _Prepared] = {}
-        self._free_at = 0.0
+        self._lock = Lock()
 
     def begin(self, path: str, table: Snapshot, schema: pa.Schema, codec: str, key: Sequence[str]) -> None:
         """Have the table's small files folded, if there are enough of them and it is time."""
-        if path in self._prepared or time.monotonic() < self._free_at:
-            return
-        files = choose_files(table)
-        if files:
-            fold = self._thread.submit(self._prepare, path, files, schema, codec, key)
-            self._prepared[path] = _Prepared(tuple(key), fold)
+        if path not in self._prepared and self.background.is_free:
+            self.begin_with(path, choose_files(table), schema, codec, key)
 
-    def _prepare(
+    def begin_with(
         self, path: str, files: Sequence[DataFile], schema: pa.Schema, codec: str, key: Sequence[str]
-    ) -> Fold | None:
-        begun = time.monotonic()
-        try:
-            return prepare_fold(path, files, schema, codec, key)
-        finally:
-            now = time.monotonic()
-            self._free_at = now + (now - begun) * (1 / _SHARE - 1)
+    ) -> None:
+        """Have these files of a table folded, if there are any and no other fold of it is under way."""
+        with self._lock:
+            if files and path not in self._prepared:
+                fold = self.background.submit(partial(prepare_fold, path, files, schema, codec, key))
+                self._prepared[path] = _Prepared(tuple(key), fold)
+
+    def ready(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The folds that are prepared: path and key."""
+        return [(path, one.key) for path, one in list(self._prepared.items()) if one.fold.done()]
+
+    def close(self) -> None:
+        """Remove what was prepared for nothing."""
+        for path, prepared in list(self._prepared.items()):
+            if prepared.fold.done() and prepared.fold.exception() is None and (fold := prepared.fold.result()):
+                fold.discard()
+            del self._prepared[path]
 
     def emptied(self, path: str, files: Sequence[str]) -> None:
         """A commit of ours has deleted the last rows of these files."""
@@ -77,13 +89,16 @@ class Folds:
         del self._prepared[path]
         try:
             fold = prepared.fold.result()
+        except StoppedError:
+            return False
         except (HeadgateError, OSError, pa.ArrowException) as error:
             log.warning("%s: its small files could not be folded: %s", path, error)
             return False
         if fold is None:
             return False
         try:
-            actions = fold.actions(table, prepared.emptied) if prepared.key == tuple(key) else None
+            valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS
+            actions = fold.actions(table, prepared.emptied) if valid else None
             if actions:
                 commit(path, table, actions, "OPTIMIZE", {"predicate": "[]", "auto": "true"}, blind=False)
                 return True

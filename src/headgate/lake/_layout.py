@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from headgate.delta import OURS
 from headgate.errors import ConfigError, TargetError
 
 __all__ = ["Lake", "decode_name", "encode_name", "split_table"]
@@ -61,6 +63,11 @@ class Lake:
     def is_local(self) -> bool:
         """Whether the lake is a folder of this machine's file system."""
         return _URI.match(self.path) is None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Properties that tables are made with: in a local folder nobody but headgate is to remove their files."""
+        return OURS if self.is_local else {}
 
     def current(self, table: str) -> str:
         """The Delta table that holds ``db.table`` as it is now."""

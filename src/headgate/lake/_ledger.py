@@ -35,7 +35,7 @@ from headgate.lake._layout import Lake
 from headgate.lake._version import newest_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -134,7 +134,7 @@ class Ledger:
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
-        self._delta = DeltaPath(spark, lake.ledger)
+        self._delta = DeltaPath(spark, lake.ledger, lake.properties)
         self._pipeline = pipeline
         self._version = -1
         self.last: LedgerRow | None = None
@@ -181,6 +181,19 @@ class Ledger:
         self._expect(self._version + 1)
         self._version += 1
         self.last = row
+
+    @property
+    def version(self) -> int:
+        """The Delta version of the ledger that was last seen."""
+        return self._version
+
+    def fold(self, commit: Callable[[], int | None]) -> None:
+        """Have the ledger's small files folded by one commit, between those of its rows.
+
+        :param commit: gives the version that it made, if it made one.
+        """
+        self.fence()
+        self._version = commit() or self._version
 
     def _expect(self, version: int) -> None:
         found = self._delta.version()

@@ -101,6 +101,8 @@ def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = Fa
 
 def _common() -> dict[str, str]:
     conf = {
+        # A ledger row may name a version that is older than the retention of a table made by an earlier headgate.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",

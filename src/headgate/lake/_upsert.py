@@ -64,11 +64,12 @@ class Upserts:
     """Upserts into the tables of one lake; different tables may be written at the same time.
 
     :param cache: the folder for key indexes; by default one of the user's caches.
+    :param folds: who folds small files of the lake's tables.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
+    def __init__(self, cache: Path | None = None, folds: Folds | None = None) -> None:
         self._indexes = IndexCache(cache or _cache_folder(), _INDEX_BYTES)
-        self._folds = Folds()
+        self._folds = folds or Folds()
         self._tables: dict[str, _Known] = {}
         self._told: dict[str, str] = {}
         self._lock = Lock()

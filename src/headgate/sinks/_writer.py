@@ -39,6 +39,7 @@ from headgate.lake import (
     LedgerRow,
     Marker,
     TableState,
+    Upkeep,
     append_rows,
     encode_name,
     spark_schema,
@@ -107,6 +108,7 @@ class BatchWriter:
     :param modes: ``current``, ``changelog`` or both.
     :param threads: how many tables are written at once.
     :param strict: tables that an ALTER which may change rows stops, instead of reading them again.
+    :param retention_hours: how far back ledger rows are to be readable, where headgate removes old files itself.
     """
 
     def __init__(
@@ -118,23 +120,28 @@ class BatchWriter:
         *,
         threads: int = 2,
         strict: Sequence[str] = (),
+        retention_hours: int = 6,
     ) -> None:
         self.lake = lake
         self.pipeline = pipeline
         self.modes = tuple(modes)
         self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
-        self._history = DeltaPath(spark, lake.schema_history)
+        self._history = DeltaPath(spark, lake.schema_history, lake.properties)
         self._has_history = self._history.check_ours(pipeline, "_headgate.schema_history") is not None
         self._threads = threads
         self._strict = frozenset(strict)
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
+        self.upkeep: Upkeep | None = None
+        if lake.is_local:
+            codec = spark.conf.get("spark.sql.parquet.compression.codec")
+            self.upkeep = Upkeep(lake, retention_hours * 3600.0, codec)
         self._upserts: Upserts | None = None
-        if lake.is_local and "current" in self.modes:
+        if self.upkeep is not None and "current" in self.modes:
             from headgate.lake import Upserts  # loads numba
 
-            self._upserts = Upserts()
+            self._upserts = Upserts(folds=self.upkeep.folds)
         self._finished: list[str] | None = None
         self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
@@ -150,6 +157,16 @@ class BatchWriter:
             if "changelog" in self.modes:
                 self._changelog(spark, table).check()
             self._checked.add(table)
+
+    def start_upkeep(self) -> None:
+        """Look after the tables beside the batches, until :meth:`close`."""
+        if self.upkeep is not None:
+            self.upkeep.start()
+
+    def close(self) -> None:
+        """End what goes on beside the batches."""
+        if self.upkeep is not None:
+            self.upkeep.close()
 
     def tell_stopped(self) -> None:
         """Warn of the tables that stay as they are: the run that stopped them did, and each later one does."""
@@ -177,11 +194,16 @@ class BatchWriter:
             self._ask(batch, works)
             if self.after_tables is not None:
                 self.after_tables(batch)
+            if self.upkeep is not None:
+                states = self.upkeep.settle(states, {work.table for work in works})
             now = datetime.now(UTC)
             opened, told = tell(self._open_snapshots(), self._facts(batch, states, now))
             row = LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(told))
             self.ledger.append(row)
             self._hand_back(batch, states)
+            if self.upkeep is not None:
+                self.upkeep.note(row, self.ledger.version)
+                self.upkeep.settle_own(self.ledger)
         finally:
             frame.unpersist()
         warnings = tuple(text for work in works for text in work.warnings)
@@ -208,11 +230,11 @@ class BatchWriter:
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
-        delta = DeltaPath(spark, self.lake.current(table))
+        delta = DeltaPath(spark, self.lake.current(table), self.lake.properties)
         return CurrentTable(delta, self.pipeline, table, span, self._upserts)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
-        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table)), self.pipeline, table)
+        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), self.lake.properties), self.pipeline, table)
 
     def _plan(self, spark: SparkSession, batch: Batch) -> list[Work]:
         before = self.ledger.tables()

@@ -1,0 +1,107 @@
+"""``headgate maintain``: the upkeep of a lake at once, and what it comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from headgate.cli._common import console, on_terminal, write_lines
+from headgate.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headgate.config import PipelineConfig
+    from headgate.lake import Amount, Maintained, Maintenance
+
+__all__ = ["maintain"]
+
+_CODEC: Final = "spark.sql.parquet.compression.codec"
+
+
+def maintain(
+    pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
+) -> int:
+    """Remove from the lake what it needs no more, fold small files into larger ones, and say what that comes to.
+
+    A running pipeline does the same by itself, in a fifth of the time. Use this after many runs with --once, to see
+    what there is (--dry-run), or when target.retention_hours is shorter than before. It starts no Spark, and asks
+    nothing of MySQL.
+
+    What stays: the newest batch of the ledger, and every batch of the last target.retention_hours. What goes: data
+    files, deletion vectors and log files that only older batches need, and after a day files of unfinished batches.
+
+    It may be used while the pipeline runs. Then it only removes files, because the run folds by itself. Small files
+    that are folded now stay as long as a batch needs them: the next run names the larger ones in its ledger, and
+    removes the small ones after target.retention_hours.
+
+    The last lines tell what will be there in a week if it goes on as in the last hour of the ledger: what the rows grow
+    by in a week, and what batches leave behind in target.retention_hours.
+
+    Examples:
+      headgate maintain pipeline.toml --dry-run
+
+      headgate maintain pipeline.toml
+    """
+    from headgate.config import load_config
+    from headgate.lake import Lake, Maintenance
+
+    config = load_config(pipeline)
+    lake = Lake.at(config.target.path or "")
+    if not lake.is_local:
+        raise ConfigError(f"{lake.path} is no folder of this machine: run OPTIMIZE and VACUUM in Spark")
+    codec = config.spark.get(_CODEC, "snappy")
+    work = Maintenance(lake, config.target.retention_hours * 3600.0, codec, dry=dry_run)
+    done = list(work.tables())
+    if on_terminal():
+        _print_table(done, dry=dry_run)
+    else:
+        write_lines(_line(one, dry=dry_run) for one in done)
+    write_lines(_conclusion(config, work, done, dry=dry_run))
+    return 0
+
+
+def _print_table(done: list[Maintained], *, dry: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    would = "would be " if dry else ""
+    view = Table("table", "before", "after", f"{would}removed", f"{would}folded", "in a week", header_style="bold")
+    for one in done:
+        week = "" if one.week is None else _text(one.week)
+        folded = str(one.folded or "")
+        view.add_row(escape(one.name), _text(one.before), _text(one.after), _text(one.removed), folded, week)
+    console().print(view)
+
+
+def _line(one: Maintained, *, dry: bool) -> str:
+    would = "would be " if dry else ""
+    folded = f", {one.folded} {would}folded" if one.folded else ""
+    return f"{one.name}: {_text(one.before)}; {would}removed: {_text(one.removed)}{folded}; left: {_text(one.after)}"
+
+
+def _conclusion(config: PipelineConfig, work: Maintenance, done: list[Maintained], *, dry: bool) -> list[str]:
+    before, after, removed = (_sum([getattr(one, name) for one in done]) for name in ("before", "after", "removed"))
+    would = "would be " if dry else ""
+    lines = [f"all tables: {_text(before)}; {would}removed: {_text(removed)}; left: {_text(after)}"]
+    if work.busy is not None:
+        lines.append(f"the lake is being written by {work.busy}, which folds small files itself")
+    weeks = [one.week for one in done if one.week is not None]
+    kept = f"target.retention_hours = {config.target.retention_hours}"
+    if weeks:
+        rate = f"{work.batches:,} batches in {work.seconds / 60:.0f} minutes"
+        lines.append(f"at the rate of the last hour ({rate}) and with {kept}: {_text(_sum(weeks))} in a week")
+    else:
+        lines.append("how much it will be in a week cannot be told yet: the ledger covers less than ten minutes")
+    return lines
+
+
+def _sum(amounts: list[Amount]) -> Amount:
+    from headgate.lake import Amount
+
+    return sum(amounts, Amount())
+
+
+def _text(amount: Amount) -> str:
+    return f"{amount.files:,} files, {amount.bytes / 1e6:,.1f} MB"

@@ -1,0 +1,136 @@
+"""Checkpoints of a table's log: what its newest version is made of, so that readers need not replay the whole log.
+
+No commit waits for one: whoever looks after a table writes one now and then.
+
+**Without tombstones**, if the table says that nobody else removes files (:data:`OURS`). Delta's checkpoints name the
+files that were removed lately, to keep a VACUUM from taking them too early. A table that is upserted to all the time
+has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s. Where a VACUUM removes nothing because
+the retention is so long, they have no purpose. For other tables, and those with features whose actions are not known
+here, delta-rs writes the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.delta._log import Snapshot, TableLog, checkpoint_path, checkpointed_version, log_folder
+from headgate.errors import TargetError
+
+__all__ = ["CHECKPOINT_COMMITS", "OURS", "write_checkpoint"]
+
+log = logging.getLogger("headgate")
+
+CHECKPOINT_COMMITS: Final = 50
+"""After so many commits a new checkpoint is worth its cost."""
+
+_EVER: Final = "interval 10000 days"
+OURS: Final = {
+    "delta.deletedFileRetentionDuration": _EVER,
+    "delta.logRetentionDuration": _EVER,
+    "delta.enableExpiredLogCleanup": "false",
+}
+"""Properties of tables whose old files and log are removed by headgate alone. Delta's writers and VACUUM leave them,
+and Spark reads versions of any age, which it refuses beyond the first of these durations."""
+
+_FEATURES: Final = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
+_TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
+_MAP, _LIST = pa.map_(pa.string(), pa.string()), pa.list_(pa.string())
+_VECTOR: Final = pa.struct(
+    {"storageType": _TEXT, "pathOrInlineDv": _TEXT, "offset": _INT, "sizeInBytes": _INT, "cardinality": _LONG}
+)
+_FILE: Final = {"path": _TEXT, "partitionValues": _MAP, "size": _LONG, "dataChange": pa.bool_(), "tags": _MAP}
+_SCHEMA: Final = pa.schema(
+    {
+        "txn": pa.struct({"appId": _TEXT, "version": _LONG}),
+        "add": pa.struct({**_FILE, "modificationTime": _LONG, "stats": _TEXT, "deletionVector": _VECTOR}),
+        "remove": pa.struct({**_FILE, "deletionTimestamp": _LONG, "deletionVector": _VECTOR}),
+        "metaData": pa.struct(
+            {
+                "id": _TEXT, "name": _TEXT, "description": _TEXT,
+                "format": pa.struct({"provider": _TEXT, "options": _MAP}), "schemaString": _TEXT,
+                "partitionColumns": _LIST, "configuration": _MAP, "createdTime": _LONG,
+            }
+        ),
+        "protocol": pa.struct(
+            {"minReaderVersion": _INT, "minWriterVersion": _INT, "readerFeatures": _LIST, "writerFeatures": _LIST}
+        ),
+    }
+)  # fmt: skip
+
+
+def write_checkpoint(folder: str) -> None:
+    """Write a checkpoint of the newest version. A failure is logged."""
+    try:
+        table = TableLog(folder).refresh()
+        if table.features is not None and table.features <= _FEATURES and OURS.items() <= table.properties.items():
+            _write(folder, table)
+        else:
+            _write_by_delta_rs(folder)
+    except (TargetError, OSError, pa.ArrowException) as error:
+        log.warning("no checkpoint of the log %s: %s", log_folder(folder), str(error).partition("\n")[0])
+
+
+def _write_by_delta_rs(folder: str) -> None:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    with ExitStack() as stack:
+        path = folder
+        if "%" in path:  # delta-rs would decode it
+            path = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
+            Path(path, "_delta_log").symlink_to(log_folder(folder), target_is_directory=True)
+        try:
+            DeltaTable(path).create_checkpoint()
+        except DeltaError as error:
+            raise TargetError(str(error)) from None
+
+
+def _write(folder: str, table: Snapshot) -> None:
+    """One file, in the classic form (Delta Transaction Log Protocol, "Checkpoints")."""
+    rows = [_line(action) for action in _actions(table)]
+    to = checkpoint_path(folder, table.version)
+    aside = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), aside, compression="snappy", store_schema=False)
+        size = aside.stat().st_size
+        aside.replace(to)
+        if checkpointed_version(folder) < table.version:
+            note = {"version": table.version, "size": len(rows), "sizeInBytes": size, "numOfAddFiles": len(table.files)}
+            aside.write_text(json.dumps(note))
+            aside.replace(to.with_name("_last_checkpoint"))
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _actions(table: Snapshot) -> Iterator[dict[str, Any]]:
+    yield {"protocol": table.protocol}
+    yield {"metaData": table.metadata}
+    for application, version in table.transactions.items():
+        yield {"txn": {"appId": application, "version": version}}
+    for file in table.files.values():
+        yield {"add": {**file.action, "dataChange": False}}
+
+
+def _line(action: Mapping[str, Any]) -> dict[str, Any]:
+    """An action as a row: maps as pairs."""
+    return {kind: _pairs(value, _SCHEMA.field(kind).type) for kind, value in action.items()}
+
+
+def _pairs(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(value.items())
+    if pa.types.is_struct(kind):
+        return {field.name: _pairs(value.get(field.name), field.type) for field in kind}
+    return value

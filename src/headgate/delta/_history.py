@@ -1,0 +1,224 @@
+"""Since which version each file of a table's folder is no longer part of the table: what may be removed.
+
+A version is readable as long as its data files and the files of its deletion vectors are there. To keep all versions
+from ``oldest`` on, a file may go if the newest version does not name it and none since ``oldest`` did: a commit at or
+before ``oldest`` took it out for the last time.
+
+The log is replayed forwards, once, from the newest checkpoint that is not newer than ``oldest``. Then each commit costs
+what it holds, and the folder need not be listed. A listing finds what no commit names (:meth:`FileHistory.orphans`).
+
+Methods that are generators yield now and then, so that the caller may pause.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
+from headgate.delta._vectors import vector_file
+
+__all__ = ["FileHistory", "data_files_in"]
+
+_YIELD_COMMITS: Final = 50
+_YIELD_ACTIONS: Final = 5000
+_ENDINGS: Final = (".parquet", ".bin")
+_FEATURES: Final = frozenset(
+    {
+        "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
+        "identityColumns", "deletionVectors", "rowTracking", "timestampNtz", "domainMetadata", "clustering",
+        "variantType", "variantType-preview", "typeWidening", "typeWidening-preview", "allowColumnDefaults",
+        "vacuumProtocolCheck",
+    }
+)  # fmt: skip
+"""Features of tables whose files are all named by ``add`` actions of their commits and classic checkpoints."""
+
+
+class FileHistory:
+    """The files of the table in ``folder``, followed through its versions. Not to be used by several threads.
+
+    :param oldest: the oldest version that is to stay readable.
+    """
+
+    def __init__(self, folder: str, oldest: int) -> None:
+        self.folder = folder
+        self.version = -1
+        """The newest version that was followed."""
+        self.same_since = 0
+        """All versions from this one to the newest hold the same rows and columns."""
+        self._oldest = oldest
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._uses: Counter[str] = Counter()
+        self._gone: dict[str, int] = {}
+        self.properties: Mapping[str, str] = {}
+        """Of the newest version."""
+        self._columns: str | None = None
+        self._elsewhere = False
+        self._features: frozenset[str] = frozenset()
+        self._identity: tuple[int, int, int] | None = None
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether all files of its versions are known: none lies elsewhere, and the protocol has no other kinds."""
+        return not self._elsewhere and self._features <= _FEATURES
+
+    @property
+    def data_files(self) -> int:
+        """How many data files the newest version has."""
+        return len(self._names)
+
+    def is_live(self, name: str) -> bool:
+        """Whether the newest version needs the file."""
+        return name in self._uses
+
+    def gone_since(self, name: str) -> int | None:
+        """The version that no longer has a file that an earlier one needs; None: there is no such file."""
+        return self._gone.get(name)
+
+    def is_continued(self) -> bool:
+        """Whether the log still has the newest version that was followed: nobody put another table there."""
+        return self.version < 0 or commit_identity(self.folder, self.version) == self._identity
+
+    def follow(self) -> Iterator[None]:
+        """Read the commits since.
+
+        :raises TargetError: the log is damaged.
+        """
+        if self.version < 0:
+            yield from self._begin()
+        done = 0
+        while (actions := read_commit(self.folder, self.version + 1)) is not None:
+            self.version += 1
+            self._apply(actions)
+            done += 1
+            if done % _YIELD_COMMITS == 0:
+                yield
+        self._identity = commit_identity(self.folder, self.version)
+
+    def _begin(self) -> Iterator[None]:
+        """Start at the newest checkpoint that is not newer than the oldest version; else at the oldest one."""
+        found = find_checkpoints(self.folder)
+        earlier = [version for version in found if version <= self._oldest]
+        if not found or (not earlier and read_commit(self.folder, 0) is not None):
+            return
+        self.version = self.same_since = max(earlier) if earlier else min(found)
+        for kinds in (("protocol", "metaData", "add"), ("remove",)):  # what was added again is not gone
+            for path in found[self.version]:
+                for count, action in enumerate(read_checkpoint(path, kinds)):
+                    self._apply([action], replayed=True)
+                    if count % _YIELD_ACTIONS == 0:
+                        yield
+
+    def _apply(self, actions: Iterable[Mapping[str, Any]], *, replayed: bool = False) -> None:
+        """Take in the actions of a commit, its removes before its adds.
+
+        :param replayed: they are some of a checkpoint, whose adds come before its removes.
+        """
+        taken: list[str] = []
+        buried: list[str] = []
+        added = []
+        for action in actions:
+            if "remove" in action:
+                known = None if replayed else self._names.pop(_name(action["remove"]), None)
+                taken += known or ()
+                buried += self._files(action["remove"]) if known is None else ()
+            elif "add" in action:
+                added.append(action["add"])
+            if not replayed and self._changes(action):
+                self.same_since = self.version
+            self._note(action)
+        for add in added:
+            taken += self._names.pop(_name(add), ())
+            files = self._names[_name(add)] = self._files(add)
+            self._uses.update(files)
+            for name in files:
+                self._gone.pop(name, None)
+        self._uses.subtract(taken)
+        self._bury({*taken, *buried})
+
+    def _bury(self, names: Iterable[str]) -> None:
+        """Those of these that are not used are gone, from this version on."""
+        for name in names:
+            if self._uses[name] <= 0:
+                del self._uses[name]
+                if name not in self._gone:
+                    self._gone[name] = self.version
+
+    def _note(self, action: Mapping[str, Any]) -> None:
+        if "metaData" in action:
+            self._columns = action["metaData"].get("schemaString")
+            self.properties = action["metaData"].get("configuration") or {}
+        elif "protocol" in action:
+            asked = (action["protocol"].get(f"{who}Features") or () for who in ("reader", "writer"))
+            self._features = frozenset(feature for features in asked for feature in features)
+
+    def _changes(self, action: Mapping[str, Any]) -> bool:
+        """Whether rows or columns come, go or change."""
+        if "metaData" in action:
+            return bool(action["metaData"].get("schemaString") != self._columns)
+        found = action.get("add") or action.get("remove")
+        return found is not None and bool(found.get("dataChange", True))
+
+    def _files(self, action: Mapping[str, Any]) -> tuple[str, ...]:
+        """The files of an ``add`` or ``remove``, by their names in the folder."""
+        vector = action.get("deletionVector")
+        names = [_name(action), *([] if vector is None or vector["storageType"] == "i" else [vector_file(vector)])]
+        if not all(_is_inside(name) for name in names):
+            self._elsewhere = True
+        return tuple(names)
+
+    def unneeded(self, oldest: int) -> list[str]:
+        """The files that no version from ``oldest`` on has, as far as the log tells; by name."""
+        found = []
+        if self.is_removable:
+            for name, version in self._gone.items():
+                if version > oldest:
+                    break
+                found.append(name)
+        return found
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These are removed."""
+        for name in names:
+            self._gone.pop(name, None)
+
+    def orphans(self, before: float) -> Iterator[os.DirEntry[str] | None]:
+        """Files in the folder that no version since the beginning has, and that were written before a moment.
+
+        Lists the folder. A file may be of a commit that is about to come, so the moment is to be long ago.
+
+        :param before: seconds since 1970 UTC.
+        :return: None now and then, for a pause.
+        """
+        if not self.is_removable:
+            return
+        for count, (name, entry) in enumerate(data_files_in(self.folder)):
+            known = name in self._uses or name in self._gone
+            if not known and entry.stat().st_mtime < before:
+                yield entry
+            elif count % _YIELD_ACTIONS == 0:
+                yield None
+
+
+def data_files_in(folder: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The data files and deletion vectors in a table's folder, with their names: what is hidden is not the table's."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(("_", ".")):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from data_files_in(entry.path, f"{prefix}{entry.name}/")
+            elif entry.name.endswith(_ENDINGS):
+                yield f"{prefix}{entry.name}", entry
+
+
+def _name(action: Mapping[str, Any]) -> str:
+    return unquote(str(action["path"]))
+
+
+def _is_inside(name: str) -> bool:
+    """Whether it is the name of a file in the table's folder."""
+    return "://" not in name and not name.startswith(("/", "file:")) and ".." not in name.split("/")

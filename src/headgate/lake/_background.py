@@ -1,0 +1,134 @@
+"""A thread for work beside the batches, which rests after each piece of it, so that it takes a share of the time only.
+
+There are two kinds of work. A *task* is done once and soon. *Rounds* come again and again: a generator that pauses
+where it yields, so a task need not wait for the end of a round.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from headgate.lake._workers import StoppedError
+
+__all__ = ["Background"]
+
+log = logging.getLogger("headgate")
+
+_T = TypeVar("_T")
+
+_SHARE: Final = 0.2
+_PIECE_SECONDS: Final = 0.02
+"""Shorter pieces are put together before a rest."""
+_END_SECONDS: Final = 60.0
+
+
+class Background:
+    """The thread; it begins with the first task or :meth:`repeat`, and ends with :meth:`close`.
+
+    :param share: of the time, at most, in which it works.
+    """
+
+    def __init__(self, share: float = _SHARE) -> None:
+        self._rest = 1 / share - 1
+        self._changed = threading.Condition()
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._rounds: Callable[[], Iterator[None]] | None = None
+        self._round: Iterator[None] | None = None
+        self._every = self._due = 0.0
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self.free_at = 0.0
+        """When it has rested enough, by the monotonic clock."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a task could begin at once."""
+        return not self._tasks and time.monotonic() >= self.free_at
+
+    def submit(self, work: Callable[[], _T]) -> Future[_T]:
+        """Do this when the tasks before it are done; after the end its result is a :class:`StoppedError`."""
+        future: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                if self._closing:
+                    raise StoppedError
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - it goes to who asks for the result
+                future.set_exception(error)
+
+        with self._changed:
+            if self._closing:
+                run()
+            else:
+                self._tasks.append(run)
+                self._begin()
+        return future
+
+    def repeat(self, rounds: Callable[[], Iterator[None]], every: float) -> None:
+        """Do rounds of this from now on, with so many seconds between them. An error ends a round, and is logged."""
+        with self._changed:
+            self._rounds, self._every = rounds, every
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="headgate-upkeep", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread after the piece that it is at; tasks that wait are not done."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(_END_SECONDS)
+        while self._tasks:
+            self._tasks.popleft()()
+
+    def _work(self) -> None:
+        worked = 0.0
+        while (task := self._next()) is not None:
+            begun = time.monotonic()
+            task()
+            now = time.monotonic()
+            worked += now - begun
+            if worked >= _PIECE_SECONDS:
+                self.free_at, worked = now + worked * self._rest, 0.0
+
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for what is to be done next; None: the end."""
+        with self._changed:
+            while not self._closing:
+                now = time.monotonic()
+                if now < self.free_at:
+                    self._changed.wait(self.free_at - now)
+                elif self._tasks:
+                    return self._tasks.popleft()
+                elif self._rounds is not None and now >= self._due:
+                    return self._piece
+                else:
+                    self._changed.wait(None if self._rounds is None else self._due - now)
+            return None
+
+    def _piece(self) -> None:
+        """Go on with a round, or begin one."""
+        assert self._rounds is not None
+        self._round = self._round or self._rounds()
+        try:
+            next(self._round)
+        except StopIteration:
+            self._end_round()
+        except Exception as error:
+            log.warning("upkeep of the tables failed for now: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+            self._end_round()
+
+    def _end_round(self) -> None:
+        self._round, self._due = None, time.monotonic() + self._every

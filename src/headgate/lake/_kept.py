@@ -1,0 +1,154 @@
+"""Which versions of the lake's tables have to stay readable: those that a reader of the ledger may ask for.
+
+They are those of the newest ledger row, however old; of all rows within the retention; and of the row before them,
+which was the newest one when the retention began. So a version stays readable for the whole retention after a newer row
+has taken its place, also if it had stood for long before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import itemgetter
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.delta import DataFile, TableLog
+from headgate.lake._layout import Lake
+from headgate.lake._version import open_parquet
+
+__all__ = ["KeptVersions", "ledger_moments", "ledger_spans"]
+
+_COLUMNS: Final = ("epoch", "committed_at")
+_PARTS: Final = (".table", ".version", ".changelog_version")
+
+
+class KeptVersions:
+    """The versions that ledger rows name, by folder, and since when. May be used by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._spans: dict[str, list[tuple[float, int]]] = {}
+
+    def add(self, moment: float, versions: Mapping[str, int]) -> None:
+        """A newer row.
+
+        :param moment: when it was committed, in seconds since 1970 UTC.
+        :param versions: by folder.
+        """
+        with self._lock:
+            for folder, version in versions.items():
+                spans = self._spans.setdefault(folder, [])
+                if not spans or spans[-1][1] != version:
+                    spans.append((moment, version))
+
+    def load(self, found: Iterable[tuple[str, float, int]]) -> None:
+        """Rows of before: ``(folder, moment, version)``, in any order."""
+        with self._lock:
+            since: dict[str, dict[int, float]] = {}
+            for folder, spans in self._spans.items():
+                since[folder] = {version: moment for moment, version in reversed(spans)}
+            for folder, moment, version in found:
+                moments = since.setdefault(folder, {})
+                moments[version] = min(moment, moments.get(version, moment))
+            for folder, moments in since.items():
+                self._spans[folder] = sorted((moment, version) for version, moment in moments.items())
+
+    def oldest(self, folder: str, since: float) -> int | None:
+        """The oldest version that has to stay if the retention began at ``since``; None: no row names the table."""
+        with self._lock:
+            spans = self._spans.get(folder)
+            return min(version for _, version in spans[_newest_at(spans, since) :]) if spans else None
+
+    def at(self, folder: str, moment: float) -> int | None:
+        """The version that the newest row of a moment named; the oldest one that is known, if there was none."""
+        with self._lock:
+            spans = self._spans.get(folder)
+            return spans[_newest_at(spans, moment)][1] if spans else None
+
+    def forget(self, since: float) -> None:
+        """What came before is not asked for any more."""
+        with self._lock:
+            for spans in self._spans.values():
+                del spans[: _newest_at(spans, since)]
+
+    def newest(self, folder: str) -> tuple[float, int] | None:
+        """The version that the newest row names, and when a row first did."""
+        with self._lock:
+            spans = self._spans.get(folder)
+            return spans[-1] if spans else None
+
+    def folders(self) -> list[str]:
+        """All tables."""
+        with self._lock:
+            return list(self._spans)
+
+
+def _newest_at(spans: Sequence[tuple[float, int]], moment: float) -> int:
+    """The place of the newest one at a moment; the first, if all are newer."""
+    return max(0, bisect_right(spans, moment, key=itemgetter(0)) - 1)
+
+
+def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
+    """When the ledger's batches were committed, newest first: those of its last so many seconds, and perhaps others."""
+    found: list[float] = []
+    for file in _newest_first(lake):
+        with open_parquet(str(Path(lake.ledger, file.name))) as opened:
+            found += [
+                moment.timestamp() for moment in opened.read(columns=["committed_at"])["committed_at"].to_pylist()
+            ]
+        found.sort(reverse=True)
+        if found and found[-1] < found[0] - span_seconds:
+            break
+    return found
+
+
+def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, str, int] | None]:
+    """``(moment, table, column, version)`` of the ledger's rows: when a row first names this version. In any order.
+
+    Read are the rows from the newest one to the last that is older than ``since``, by the ledger's statistics, without
+    Spark. ``column`` is ``version`` or ``changelog_version``.
+
+    :return: None now and then, for a pause.
+    """
+    for file in _newest_first(lake):
+        rows = _versions_of(lake.ledger, file)
+        yield None
+        for column in ("version", "changelog_version"):
+            known = rows.filter(pc.is_valid(rows[column])).select(["committed_at", "table", column])
+            first = known.group_by(["table", column]).aggregate([("committed_at", "min")])
+            for row in first.to_pylist():
+                yield row["committed_at_min"].timestamp(), row["table"], column, row[column]
+        newest = pc.max(rows["committed_at"]).as_py()
+        if isinstance(newest, datetime) and newest.timestamp() <= since:
+            return  # and so are the rows of all other files
+
+
+def _newest_first(lake: Lake) -> list[DataFile]:
+    """The ledger's files by their newest rows."""
+    return sorted(TableLog(lake.ledger).refresh().files.values(), key=_newest_epoch, reverse=True)
+
+
+def _newest_epoch(file: DataFile) -> int:
+    found = file.statistics.greatest.get("epoch")
+    return int(found) if isinstance(found, int) else 1 << 62
+
+
+def _versions_of(ledger: str, file: DataFile) -> pa.Table:
+    """A line for each table of each row of a ledger's file."""
+    with open_parquet(str(Path(ledger, file.name))) as opened:
+        paths = [column.path for column in map(opened.schema.column, range(len(opened.schema)))]
+        wanted = [path for path in paths if path in _COLUMNS or (path.startswith("tables.") and path.endswith(_PARTS))]
+        rows = opened.read(columns=wanted).combine_chunks()
+    tables = rows["tables"].combine_chunks() if rows.num_rows else pa.array([], rows.schema.field("tables").type)
+    if isinstance(tables, pa.ChunkedArray):
+        tables = pa.concat_arrays(tables.chunks)
+    lines: Any = tables.flatten()
+    moments = rows["committed_at"].take(pc.list_parent_indices(tables))
+    columns = {name: pc.struct_field(lines, name) for name in ("table", "version", "changelog_version")}
+    return pa.table({"committed_at": moments, **columns})

@@ -1,0 +1,196 @@
+"""Upkeep of a local lake at once, without a pipeline: what ``headgate maintain`` does and tells.
+
+It removes what the upkeep of a run removes, by the same rules, so it may be done beside one. Small files it folds only
+while no run holds the lake's lock, which it takes for each commit: a run folds by itself, and its batches are planned
+on versions that nobody else may move.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from headgate._owning import OwnedError, sole_owner
+from headgate.delta import (
+    CODECS,
+    Fold,
+    TableLog,
+    choose_files,
+    commit,
+    data_files_in,
+    log_folder,
+    prepare_fold,
+    version_at,
+)
+from headgate.errors import CommitConflictError, ConfigError
+from headgate.lake._append import table_schema
+from headgate.lake._keeper import Amount, TableKeeper
+from headgate.lake._kept import KeptVersions, ledger_moments
+from headgate.lake._layout import Lake
+from headgate.lake._upkeep import STILL_FILES, fold_key, load_kept, own_tables, settled_files
+
+__all__ = ["Maintained", "Maintenance"]
+
+_HOUR: Final = 3600.0
+_WEEK: Final = 168.0
+_LEAST_SECONDS: Final = 600.0
+_SMALL_FILES: Final = 48
+"""So many small files a table has at most, of all size classes, as long as they are folded."""
+_LARGE_BYTES: Final = 128 << 20
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was done to a table's folder, or would be."""
+
+    name: str
+    before: Amount
+    after: Amount
+    removed: Amount
+    folded: int
+    """Small files that became one."""
+    week: Amount | None
+    """About what will be there in a week, if it goes on as in the last hour of the ledger; None: that was too short."""
+
+
+class Maintenance:
+    """One pass over all tables of a lake.
+
+    :param retention_seconds: how far back ledger rows are to be readable.
+    :param codec: of folded files, by Spark's name.
+    :param dry: only tell what would be done.
+    :raises ConfigError: there is no ledger with a row.
+    """
+
+    def __init__(self, lake: Lake, retention_seconds: float, codec: str, *, dry: bool) -> None:
+        if not Path(lake.ledger, "_delta_log").is_dir() or not (moments := ledger_moments(lake, _HOUR)):
+            raise ConfigError(f"{lake.path} has no ledger with a batch: no pipeline has written there")
+        self._lake, self._retention, self._codec, self._dry = lake, retention_seconds, codec.lower(), dry
+        self._hour_begun = max(moments[0] - _HOUR, moments[-1])
+        self.seconds = moments[0] - self._hour_begun
+        """How long the ledger's last hour was, which may have begun later."""
+        self.batches = sum(moment >= self._hour_begun for moment in moments)
+        """Of that hour."""
+        self.busy: str | None = None
+        """Who writes the lake, so that nothing was folded; None: nobody did."""
+        self._kept = KeptVersions()
+        self._since = time.time() - retention_seconds
+        for _ in load_kept(lake, min(self._since, self._hour_begun), self._kept):
+            pass
+
+    def tables(self) -> Iterator[Maintained]:
+        """Look after one table after the other."""
+        if not self._dry:
+            with suppress(CommitConflictError):
+                self._alone(lambda: None)
+        for folder in [*sorted(self._kept.folders()), *own_tables(self._lake)]:
+            if log_folder(folder).is_dir():
+                yield self._maintain(folder)
+
+    def _maintain(self, folder: str) -> Maintained:
+        before = _amount(folder)
+        folded = self._fold(folder)
+        oldest = self._kept.oldest(folder, self._since)
+        if oldest is None:
+            oldest = version_at(folder, self._since)
+        keeper = TableKeeper(folder, dry=self._dry)
+        for work in (keeper.follow, keeper.clean):
+            for _ in work(oldest):
+                pass
+        name = folder.removeprefix(f"{self._lake.path}/")
+        week = self._in_a_week(folder, keeper)
+        after = before + keeper.removed.times(-1) if self._dry else _amount(folder)
+        return Maintained(name, before, after, keeper.removed, folded, week)
+
+    def _fold(self, folder: str) -> int:
+        """Fold small files as long as there are some; how many there were."""
+        done = 0
+        while self.busy is None and self._codec in CODECS:
+            read = TableLog(folder).refresh()
+            key, schema = fold_key(read), table_schema(read.schema_json)
+            files = choose_files(settled_files(read) if folder == self._lake.ledger else read, STILL_FILES)
+            if key is None or schema is None or not files:
+                break
+            if self._dry:
+                return len(files)
+            fold = prepare_fold(folder, files, schema, self._codec, key)
+            if fold is None:
+                break
+            try:
+                self._alone(partial(self._commit, folder, fold))
+            except CommitConflictError:
+                fold.discard()
+                break
+            done += len(files)
+        return done
+
+    def _alone(self, work: Callable[[], None]) -> None:
+        """Do this while no run writes to the lake.
+
+        :raises CommitConflictError: one does.
+        """
+        try:
+            with sole_owner(Path(self._lake.lock)):
+                work()
+        except OwnedError as error:
+            self.busy = str(error)
+            raise CommitConflictError(f"{self._lake.path} is being written by {error}") from None
+
+    def _commit(self, folder: str, fold: Fold) -> None:
+        """Commit a fold.
+
+        :raises CommitConflictError: another program has rewritten its files, or commits at the same moment.
+        """
+        table = TableLog(folder).refresh()
+        actions = fold.actions(table, ())
+        if not actions:
+            raise CommitConflictError(f"{folder}: its files were rewritten meanwhile")
+        commit(folder, table, actions, "OPTIMIZE", {"predicate": "[]"}, blind=False)
+
+    def _in_a_week(self, folder: str, keeper: TableKeeper) -> Amount | None:
+        """The files of the newest version; what the last hour has added to them, times a week; and what it has left
+        behind or written into the log, times the retention.
+        """
+        if self.seconds < _LEAST_SECONDS:
+            return None
+        base = self._kept.at(folder, self._hour_begun)
+        base = version_at(folder, self._hour_begun) if base is None else base
+        live = grown = gone = Amount()
+        for name, entry in data_files_in(folder):
+            file, is_new = _of_entry(entry), entry.stat().st_mtime > self._hour_begun
+            since = keeper.history.gone_since(name)
+            if keeper.history.is_live(name):
+                live += file
+                grown += file if is_new else Amount()
+            elif since is not None and since > base:
+                gone += file
+                grown += Amount() if is_new else file.times(-1)
+        with os.scandir(log_folder(folder)) as entries:
+            for entry in entries:
+                gone += _of_entry(entry) if entry.stat().st_mtime > self._hour_begun else Amount()
+        hours, kept = self.seconds / _HOUR, min(self._retention / _HOUR, _WEEK)
+        rows = live + Amount(max(0, grown.files), max(0, grown.bytes)).times(_WEEK / hours)
+        rows = Amount(min(rows.files, _SMALL_FILES + rows.bytes // _LARGE_BYTES), rows.bytes)
+        return rows + gone.times(kept / hours)
+
+
+def _amount(folder: str) -> Amount:
+    """All that is in the folder."""
+    found = Amount()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found += Amount(1, Path(place, name).stat().st_size)
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def _of_entry(entry: os.DirEntry[str]) -> Amount:
+    return Amount(1, entry.stat().st_size)

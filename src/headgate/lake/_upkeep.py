@@ -1,0 +1,268 @@
+"""Upkeep of a local lake's tables beside the batches: what no reader needs is removed, small files are folded.
+
+What has to stay readable is said by the ledger (``_kept``); of tables that it does not name (itself, the history of
+schemas, notifications), by the age of their versions. ``_keeper`` removes the rest.
+
+**The newest ledger row stays readable**, also of a table that stands still. Nothing that its version needs is removed
+here. If another program has compacted the table (commits that change no data), the next ledger row *adopts* its
+version, so that the other program's VACUUM breaks no row that is the newest.
+
+**All commits are the writer's**, between those of its batches: folds that were prepared beside them, and properties of
+tables that an earlier headgate made; those of the ledger come after its row. The thread of the upkeep only reads the
+tables, removes files, and writes checkpoints of logs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headgate.delta import (
+    CHECKPOINT_COMMITS,
+    CODECS,
+    OURS,
+    Snapshot,
+    TableLog,
+    checkpointed_version,
+    choose_files,
+    commit,
+    demands,
+    version_at,
+    write_checkpoint,
+)
+from headgate.errors import CommitConflictError, HeadgateError
+from headgate.lake._append import table_schema
+from headgate.lake._background import Background
+from headgate.lake._delta import KEY
+from headgate.lake._folds import Folds
+from headgate.lake._keeper import Amount, TableKeeper
+from headgate.lake._kept import KeptVersions, ledger_spans
+from headgate.lake._layout import Lake
+
+if TYPE_CHECKING:
+    from headgate.lake._ledger import Ledger, LedgerRow, TableState
+
+__all__ = ["Upkeep", "fold_key", "load_kept", "own_tables", "settled_files"]
+
+log = logging.getLogger("headgate")
+
+ROUND_SECONDS: Final = 120.0
+_STILL_SECONDS: Final = 600.0
+"""A table that did not change for so long stands still."""
+STILL_FILES, _FILES = 4, 16
+"""So many small files of a class are folded in a table that stands still, and in others."""
+_COMMIT_SECONDS: Final = 0.2
+"""So much of a batch's time goes into folds of tables that it does not write, at most."""
+
+
+def own_tables(lake: Lake) -> list[str]:
+    """The tables that the ledger does not name, as far as they are there; the ledger is the first."""
+    folders = (lake.ledger, lake.schema_history, lake.notifications)
+    return [folder for folder in folders if Path(folder, "_delta_log").is_dir()]
+
+
+def fold_key(table: Snapshot) -> tuple[str, ...] | None:
+    """The key by which the rows of a folded file are ordered; None: the table's files are not folded here."""
+    if table.version < 0 or demands(table) or table_schema(table.schema_json) is None:
+        return None
+    return tuple(json.loads(table.properties.get(KEY) or "[]"))
+
+
+def settled_files(table: Snapshot) -> Snapshot:
+    """The table without its newest file: whoever looks for a ledger's newest row shall find it in a small one."""
+    newest = max(table.files.values(), key=lambda file: int(file.statistics.greatest.get("epoch") or 0), default=None)
+    files = {path: file for path, file in table.files.items() if file is not newest}
+    return replace(table, files=files)
+
+
+def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
+    """Take in the rows of the ledger that count if the retention began at ``since``."""
+    found = []
+    for span in ledger_spans(lake, since):
+        if span is None:
+            yield
+            continue
+        moment, table, column, version = span
+        folder = lake.current(table) if column == "version" else lake.changelog(table)
+        found.append((folder, moment, version))
+    kept.load(found)
+
+
+class Upkeep:
+    """Upkeep of a lake while a pipeline writes to it.
+
+    :param retention_seconds: how far back ledger rows are to be readable.
+    :param codec: of folded files, by Spark's name.
+    """
+
+    def __init__(self, lake: Lake, retention_seconds: float, codec: str | None = None) -> None:
+        self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
+        self.background = Background()
+        self.folds = Folds(self.background)
+        self.kept = KeptVersions()
+        self._is_loaded = False
+        self._keepers: dict[str, TableKeeper] = {}
+        self._states: Mapping[str, TableState] = {}
+        self._tables: dict[str, tuple[str, str]] = {}
+        self._adoptable: dict[str, tuple[int, int]] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._logs: dict[str, TableLog] = {}
+        self._tried: dict[str, int] = {}
+        self._keyed: set[str] = set()
+        self._unclaimed: set[str] = set()
+
+    @property
+    def removed(self) -> Amount:
+        """What was removed since the beginning."""
+        return sum((keeper.removed for keeper in list(self._keepers.values())), Amount())
+
+    def start(self) -> None:
+        """Begin to work beside the batches."""
+        self.background.repeat(self.round, ROUND_SECONDS)
+
+    def close(self) -> None:
+        """End; what was prepared and not committed is removed."""
+        self.background.close()
+        self.folds.close()
+
+    def note(self, row: LedgerRow, version: int) -> None:
+        """A batch is committed, which made this version of the ledger."""
+        versions: dict[str, int] = {}
+        for table, state in row.tables.items():
+            if state is self._states.get(table):
+                continue
+            for column, folder in (("version", self._lake.current), ("changelog_version", self._lake.changelog)):
+                number = getattr(state, column)
+                if number is not None:
+                    versions[folder(table)] = number
+                    self._tables[folder(table)] = (table, column)
+        self._states = dict(row.tables)
+        self.kept.add(row.committed_at.timestamp(), versions)
+        for path, number in (*versions.items(), (self._lake.ledger, version)):
+            self._checkpoint(path, number)
+
+    def _checkpoint(self, folder: str, version: int) -> None:
+        """Have a checkpoint of the log written, if it is time; the table is at this version."""
+        last = self._checkpoints.get(folder)
+        if last is None:
+            last = self._checkpoints[folder] = checkpointed_version(folder)
+        if version - last >= CHECKPOINT_COMMITS:
+            self._checkpoints[folder] = version
+            self.background.submit(partial(write_checkpoint, folder))
+
+    def settle(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
+        """Make the commits that wait, and adopt what other programs have compacted: the states after that.
+
+        Not folds of keyed tables that the batch has written: ``_upsert`` commits them before the table's next batch.
+        """
+        changed = dict(states)
+        end = time.monotonic() + _COMMIT_SECONDS
+        for folder, key, work in self._waiting():
+            table, column = self._tables.get(folder, ("", ""))
+            if table not in changed or (key and table in written) or time.monotonic() >= end:
+                continue
+            made = work()
+            if made is not None and getattr(changed[table], column) == made - 1:
+                changed[table] = _at(changed[table], column, made)
+        while self._adoptable:
+            folder, (known, newer) = self._adoptable.popitem()
+            table, column = self._tables.get(folder, ("", ""))
+            if table in changed and getattr(changed[table], column) == known:
+                changed[table] = _at(changed[table], column, newer)
+        return changed
+
+    def settle_own(self, ledger: Ledger) -> None:
+        """Make the commits that wait to tables that the ledger does not name, itself among them."""
+        for folder, _, work in self._waiting():
+            if folder == self._lake.ledger:
+                ledger.fold(work)
+            elif folder not in self._tables:
+                work()
+
+    def _waiting(self) -> list[tuple[str, tuple[str, ...], Callable[[], int | None]]]:
+        """The commits that wait: folder, key of a fold, and what makes it and gives its version."""
+        folds = [(folder, key, partial(self._commit_fold, folder, key)) for folder, key in self.folds.ready()]
+        return [*folds, *((folder, (), partial(self._claim, folder)) for folder in list(self._unclaimed))]
+
+    def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
+        table = (self._logs.pop(folder, None) or TableLog(folder)).refresh()
+        return table.version + 1 if self.folds.finish(folder, table, key) else None
+
+    def _claim(self, folder: str) -> int | None:
+        """Say in a table's properties that its files are removed by us alone."""
+        self._unclaimed.discard(folder)
+        table = TableLog(folder, files=False).refresh()
+        if demands(table):
+            return None
+        metadata = {**table.metadata, "configuration": {**table.properties, **OURS}}
+        try:
+            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False)
+        except (CommitConflictError, OSError) as error:
+            log.info("%s: its properties are left for now: %s", folder, error)
+            return None
+        return table.version + 1
+
+    def round(self) -> Iterator[None]:
+        """Look after all tables once; pauses now and then."""
+        since = time.time() - self._retention
+        if not self._is_loaded:
+            yield from load_kept(self._lake, since, self.kept)
+            self._is_loaded = True
+        self.kept.forget(since)
+        for folder in [*self.kept.folders(), *own_tables(self._lake)]:
+            yield from self._look_after(folder, since)
+
+    def _look_after(self, folder: str, since: float) -> Iterator[None]:
+        keeper = self._keepers.setdefault(folder, TableKeeper(folder))
+        try:
+            oldest = self.kept.oldest(folder, since)
+            if oldest is None:
+                oldest = version_at(folder, since)
+            yield from keeper.follow(oldest)
+            yield from keeper.clean(oldest)
+            self._checkpoint(folder, keeper.version)
+            self._offer(folder, keeper)
+            self._offer_fold(folder, keeper)
+            if not OURS.items() <= keeper.history.properties.items():
+                self._unclaimed.add(folder)
+        except (HeadgateError, OSError) as error:
+            log.warning("upkeep of %s failed for now: %s", folder, error)
+        yield
+
+    def _offer(self, folder: str, keeper: TableKeeper) -> None:
+        """Have the next ledger row adopt a newer version with the same rows."""
+        known = self.kept.newest(folder)
+        if known is not None and keeper.same_since <= known[1] < keeper.version:
+            self._adoptable[folder] = (known[1], keeper.version)
+
+    def _offer_fold(self, folder: str, keeper: TableKeeper) -> None:
+        """Have small files folded, if nobody else does it for the table."""
+        known = self.kept.newest(folder)
+        still = known is not None and time.time() - known[0] >= _STILL_SECONDS
+        least = STILL_FILES if still else _FILES
+        if keeper.data_files < least or self._tried.get(folder) == keeper.version or self._codec not in CODECS:
+            return
+        if folder in self._keyed and not still:  # by its upserts
+            return
+        self._tried[folder] = keeper.version
+        tables = TableLog(folder)
+        table = tables.refresh()
+        key, schema = fold_key(table), table_schema(table.schema_json)
+        if key:
+            self._keyed.add(folder)
+        if key is None or schema is None or (key and not still):
+            return
+        files = choose_files(settled_files(table) if folder == self._lake.ledger else table, least)
+        if files:
+            self._logs[folder] = tables
+            self.folds.begin_with(folder, files, schema, self._codec, key)
+
+
+def _at(state: TableState, column: str, version: int) -> TableState:
+    return replace(state, version=version) if column == "version" else replace(state, changelog_version=version)

@@ -1,0 +1,135 @@
+"""Upkeep beside batches into real tables: folds of all kinds of tables, removal of all but the newest, and crashes."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.delta import OURS, TableLog, write_checkpoint
+from headgate.lake import DeltaPath, Lake, find_row, ledger_rows, read_as_of
+from headgate.lake import _keeper as keeper_module
+from headgate.lake import _upkeep as upkeep_module
+from headgate.sinks import BatchWriter
+from tests.fix_carrier import FakeBatch, FakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYED, KEYLESS, STILL = FakeTable("shop.orders"), FakeTable("shop.notes", key=()), FakeTable("shop.still")
+TABLES = (KEYED, KEYLESS, STILL)
+
+
+class Upkept:
+    """A pipeline whose upkeep is done when the test says so."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.spark, self.lake = spark, Lake.at(path)
+        self.epoch = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current", "changelog"))
+
+    def write(self, *tables: FakeTable) -> None:
+        """A batch with a new row in each of these."""
+        self.epoch += 1
+        self.writer.write(self.batch(*tables).frame(self.spark), self.epoch)
+
+    def batch(self, *tables: FakeTable) -> FakeBatch:
+        batch = FakeBatch(self.epoch)
+        for table in tables:
+            if self.epoch == 1:
+                batch.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, [(1, "row")])
+            else:
+                batch.live(table.name).images(table, [("c", 10, self.epoch, "row")])
+        return batch
+
+    def upkeep(self) -> None:
+        upkeep = self.writer.upkeep
+        assert upkeep is not None
+        for _ in upkeep.round():
+            pass
+        while pending := [one.fold for one in upkeep.folds._prepared.values() if not one.fold.done()]:
+            upkeep.background.free_at = 0.0
+            upkeep.background.submit(lambda: None)
+            wait(pending, timeout=1)
+
+    def rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """All current tables by the newest ledger row."""
+        found = read_as_of(self.spark, self.lake.path)
+        return {
+            name: sorted((row["id"], row["item"]) for row in frame.collect()) for name, frame in sorted(found.items())
+        }
+
+    def logged(self, table: FakeTable) -> list[int]:
+        row = find_row(self.spark, self.lake)
+        frame = DeltaPath(self.spark, self.lake.changelog(table.name)).read(row.tables[table.name].changelog_version)
+        return [row["id"] for row in frame.orderBy("_seq").collect()]
+
+    def files(self, folder: str) -> int:
+        return len(TableLog(folder).refresh().files)
+
+
+def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_FILES", 3), ("STILL_FILES", 3), ("_STILL_SECONDS", 0.0)):
+        monkeypatch.setattr(upkeep_module, name, value)
+    made = Upkept(spark, tmp_path / "lake")
+    for tables in (TABLES, TABLES, TABLES, (KEYED, KEYLESS)):
+        made.write(*tables)
+    folders = [made.lake.current(STILL.name), made.lake.current(KEYLESS.name), made.lake.changelog(KEYED.name)]
+    assert min(made.files(folder) for folder in folders) >= 3
+    made.upkeep()
+    ready = {folder for folder, _ in made.writer.upkeep.folds.ready()} if made.writer.upkeep else set()
+    assert {*folders, made.lake.ledger} <= ready
+
+    def crash(_row: object) -> None:
+        raise InterruptedError("killed")
+
+    monkeypatch.setattr(made.writer.ledger, "append", crash)
+    with pytest.raises(InterruptedError):
+        made.write(KEYED, KEYLESS)
+    made.restart()
+    made.epoch -= 1  # Spark does the batch again
+    made.write(KEYED, KEYLESS)
+    made.upkeep()
+    made.write(KEYED)
+    made.upkeep()
+    made.write(KEYED)
+
+    assert [made.files(folder) for folder in folders[:2]] == [1, 2], "four rows in one file, and one after the crash"
+    newest = find_row(spark, made.lake)
+    assert newest.tables[STILL.name].version == TableLog(folders[0]).refresh().version, "the fold was adopted"
+    expected = {
+        KEYLESS.name: [(n, "row") for n in range(1, 6)],
+        KEYED.name: [(n, "row") for n in range(1, 8)],
+        STILL.name: [(n, "row") for n in range(1, 4)],
+    }
+    assert made.rows() == expected
+    rows = ledger_rows(DeltaPath(spark, made.lake.ledger).read(), limit=99)
+    assert [row.epoch for row in rows] == [7, 6, 5, 4, 3, 2, 1]
+
+    monkeypatch.setattr(keeper_module, "_ORPHAN_SECONDS", 0.0)
+    for table in TABLES:
+        write_checkpoint(made.lake.current(table.name))
+    made.restart()
+    assert made.writer.upkeep is not None
+    made.writer.upkeep._retention = 0.0
+    time.sleep(0.01)
+    made.upkeep()
+    assert made.writer.upkeep.removed.files > 0
+    for table in TABLES:
+        folder = Path(made.lake.current(table.name))
+        live = TableLog(str(folder)).refresh()
+        assert {file.name for file in folder.glob("*.parquet")} == {file.name for file in live.files.values()}
+        assert OURS.items() <= live.properties.items()
+    spark.catalog.clearCache()
+    assert made.rows() == expected
+    assert made.logged(KEYED) == list(range(1, 8))
+    made.write(*TABLES)
+    assert made.rows() == {name: [*values, (8, "row")] for name, values in expected.items()}
+    assert made.logged(KEYLESS) == [1, 2, 3, 4, 5, 8]
+    made.writer.close()

@@ -1,0 +1,288 @@
+"""Upkeep beside batches: what the ledger's rows need stays, the rest goes; small files are folded.
+
+Ledger and tables are written as a pipeline does it, without Spark.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from headgate.delta import OURS, TableLog, commit, write_files
+from headgate.delta._history import data_files_in
+from headgate.lake import Lake, LedgerRow, TableState, Upkeep
+from headgate.lake import _keeper as keeper_module
+from headgate.lake import _upkeep as upkeep_module
+from headgate.lake._kept import KeptVersions
+from tests.lake.tables import make_table
+
+NAME, STILL = "shop.t", "shop.still"
+ROWS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+STATE = pa.struct(
+    [("table", pa.string()), ("state", pa.string()), ("version", pa.int64()), ("changelog_version", pa.int64())]
+)
+LEDGER = pa.schema(
+    [
+        ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),
+        ("committed_at", pa.timestamp("us", "UTC")), ("tables", pa.list_(STATE)),
+    ]
+)  # fmt: skip
+HOUR = 3600.0
+
+
+class Written:
+    """A lake with tables that batches append to, or whose rows they replace."""
+
+    def __init__(self, path: Path, properties: Mapping[str, str] = OURS) -> None:
+        self.lake = Lake.at(path)
+        self.states: dict[str, TableState] = {}
+        self.rows: list[LedgerRow] = []
+        self.expected: dict[tuple[str, int], list[int]] = {}
+        """Folder and version → the values."""
+        plain = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}  # delta-rs may write them, too
+        make_table(self.lake.ledger, [], LEDGER, properties, **plain)
+        for table in (NAME, STILL):
+            make_table(self.lake.current(table), [], ROWS, {"headgate.key": "[]", **properties}, **plain)
+            self.expected[self.lake.current(table), 0] = []
+            self.states[table] = TableState(table, "live", 0)
+        self.upkeep = Upkeep(self.lake, HOUR)
+
+    def write(self, table: str, values: Sequence[int], *, anew: bool = False) -> None:
+        folder = self.lake.current(table)
+        read = TableLog(folder).refresh()
+        rows = pa.table({"id": values, "v": values}, schema=ROWS)
+        removed = [file.removal(time.time_ns() // 10**6, data_change=True) for file in read.files.values()]
+        actions: list[Any] = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
+        commit(folder, read, actions, "WRITE", {}, blind=not anew)
+        self.states[table] = replace(self.states[table], version=read.version + 1)
+        before = [] if anew else self.expected.get((folder, read.version), [])
+        self.expected[folder, read.version + 1] = sorted([*before, *values])
+
+    def end(self, hours_ago: float = 0.0) -> LedgerRow:
+        """The batch's ledger row."""
+        states = self.upkeep.settle(self.states, set())
+        when = datetime.now(UTC) - timedelta(hours=hours_ago)
+        row = LedgerRow(len(self.rows), len(self.rows) + 1, "", when, states)
+        read = TableLog(self.lake.ledger).refresh()
+        tables = [{name: asdict(state)[name] for name in STATE.names} for state in states.values()]
+        line = {"batch_id": row.batch_id, "epoch": row.epoch, "gtid": "", "committed_at": when, "tables": tables}
+        rows = pa.Table.from_pylist([line], LEDGER)
+        added = write_files(rows.to_batches(), self.lake.ledger, LEDGER, "snappy")
+        commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True)
+        for state in states.values():
+            folder = self.lake.current(state.table)
+            if (folder, state.version) not in self.expected:
+                self.expected[folder, state.version or 0] = self.expected[folder, self.states[state.table].version or 0]
+        self.states, self.rows = states, [*self.rows, row]
+        self.upkeep.note(row, read.version + 1)
+        return row
+
+    def round(self) -> None:
+        for _ in self.upkeep.round():
+            pass
+
+    def wait_for_folds(self) -> None:
+        for prepared in list(self.upkeep.folds._prepared.values()):
+            self.upkeep.background.free_at = 0.0
+            prepared.fold.result(60)
+
+    def check(self, rows: Sequence[LedgerRow]) -> None:
+        """These rows of the ledger can be read, and are right."""
+        for row in rows:
+            for state in row.tables.values():
+                folder = self.lake.current(state.table)
+                found = DeltaTable(folder, version=state.version).to_pyarrow_table()
+                assert sorted(found["v"].to_pylist()) == self.expected[folder, state.version or 0]
+
+    def files(self, table: str) -> set[str]:
+        return {name for name, _ in data_files_in(self.lake.current(table))}
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_module, "_LISTING_SECONDS", 0.0)
+
+
+def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(tmp_path: Path, at_once: None) -> None:
+    made = Written(tmp_path / "lake")
+    made.write(STILL, [7])
+    for number in range(8):
+        made.write(NAME, [number], anew=True)
+        made.end(hours_ago=4.0 - 0.5 * number)  # 4.0 3.5 3.0 2.5 2.0 1.5 1.0 0.5
+    made.round()
+    kept = made.rows[6:]
+    assert len(made.files(NAME)) == 2
+    made.check(kept)
+    made.round()
+    assert made.upkeep.removed.files == 6
+    assert made.files(STILL), "which stands for ever"
+
+
+def test_random_histories(tmp_path: Path, at_once: None) -> None:
+    for seed in range(6):
+        choice = random.Random(seed)
+        made = Written(tmp_path / str(seed))
+        made.write(STILL, [7])
+        ago = 3.0
+        for number in range(choice.randrange(5, 60)):
+            made.write(choice.choice([NAME, NAME, NAME, STILL]), [number], anew=choice.random() < 0.4)
+            ago *= choice.choice([1.0, 0.98, 0.8])
+            if choice.random() < 0.8:
+                made.end(hours_ago=ago)
+            if choice.random() < 0.2:
+                made.round()
+                made.wait_for_folds()
+            if choice.random() < 0.05:
+                made.upkeep.close()
+                made.upkeep = Upkeep(made.lake, HOUR)  # a new run knows what the ledger says
+        made.end()
+        made.round()
+        since = datetime.now(UTC) - timedelta(hours=1)
+        old = [row for row in made.rows if row.committed_at <= since]
+        made.check([*old[-1:], *(row for row in made.rows if row.committed_at > since)])
+        made.upkeep.close()
+
+
+def test_another_programs_optimize_and_vacuum_leave_the_newest_row_readable(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(4):
+        made.write(STILL, [number])
+    made.write(NAME, [1])
+    before = made.end()
+    made.round()
+    theirs = DeltaTable(made.lake.current(STILL))
+    theirs.optimize.compact()
+    made.round()
+    made.write(NAME, [2])
+    row = made.end()
+    assert (before.tables[STILL].version, row.tables[STILL].version) == (4, 5)
+    removed = DeltaTable(made.lake.current(STILL)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(removed) == 4
+    made.check([row])
+    with pytest.raises(Exception, match=r"not found|No such file"):
+        made.check([before])
+    made.write(NAME, [3])
+    assert made.end().tables[STILL].version == 5
+
+
+def test_rows_that_another_program_wrote_are_not_adopted(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(4):
+        made.write(STILL, [number])
+    made.end()
+    theirs = TableLog(made.lake.current(STILL)).refresh()
+    rows = pa.table({"id": [9], "v": [9]}, schema=ROWS)
+    added = list(write_files(rows.to_batches(), made.lake.current(STILL), ROWS, "snappy"))
+    commit(made.lake.current(STILL), theirs, added, "WRITE", {}, blind=True)
+    DeltaTable(made.lake.current(STILL)).optimize.compact()
+    made.round()
+    made.write(NAME, [1])
+    assert made.end().tables[STILL].version == 4
+    made.check(made.rows[-1:])
+
+
+def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
+    made = Written(tmp_path / "lake")
+    for number in range(5):
+        made.write(STILL, [number])
+    made.end()
+    made.round()
+    made.wait_for_folds()
+    assert TableLog(made.lake.current(STILL)).refresh().version == 5, "only the writer commits"
+    made.write(NAME, [1])
+    row = made.end()
+    assert row.tables[STILL].version == 6
+    assert len(TableLog(made.lake.current(STILL)).refresh().files) == 1
+    found = DeltaTable(made.lake.current(STILL)).to_pyarrow_table()["v"].to_pylist()
+    assert found == [0, 1, 2, 3, 4], "in the order of the commits"
+    made.check(made.rows)
+    made.round()
+    made.wait_for_folds()
+    assert made.upkeep.folds.ready() == [], "nothing is left to do"
+    made.upkeep.close()
+
+
+def test_tables_of_an_earlier_headgate_get_properties(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake", properties={"headgate.other": "stays"})
+    made.write(STILL, [1])
+    made.end()
+    made.round()
+    made.write(NAME, [1])
+    row = made.end()
+    assert (row.tables[STILL].version, row.tables[NAME].version) == (2, 2)
+    found = TableLog(made.lake.current(STILL)).refresh().properties
+    assert found == {"headgate.other": "stays", "headgate.key": "[]", **OURS}
+    made.check(made.rows)
+    made.round()
+    assert made.end().tables[STILL].version == 2
+    made.upkeep.close()
+
+
+def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(20):
+        made.write(NAME, [number])
+        made.end()
+    made.round()
+    made.wait_for_folds()
+    made.write(NAME, [99])
+    made.end()
+
+    class Fenced:
+        """Stands for the ledger."""
+
+        version = 0
+
+        def fold(self, make: Any) -> None:
+            self.version = make()
+
+    fenced: Any = Fenced()
+    made.upkeep.settle_own(fenced)
+    ledger = TableLog(made.lake.ledger).refresh()
+    assert (fenced.version, ledger.version) == (22, 22)
+    assert len(ledger.files) == 2 + 1, "one of 19 rows, the newest when it was prepared, and one since"
+    rows = DeltaTable(made.lake.ledger).to_pyarrow_table().sort_by("epoch")
+    assert rows["epoch"].to_pylist() == list(range(1, 22))
+    kept = KeptVersions()
+    for _ in upkeep_module.load_kept(made.lake, time.time() - HOUR, kept):
+        pass
+    assert kept.oldest(made.lake.current(NAME), time.time() - HOUR) == 1
+    made.upkeep.close()
+
+
+def test_what_was_prepared_for_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
+    made = Written(tmp_path / "lake")
+    for number in range(5):
+        made.write(STILL, [number])
+    made.end()
+    made.round()
+    made.wait_for_folds()
+    assert len(made.files(STILL)) == 6
+    made.upkeep.close()
+    assert len(made.files(STILL)) == 5
+    assert made.upkeep.background._thread is None or not made.upkeep.background._thread.is_alive()
+
+
+def test_a_checkpoint_is_written_after_fifty_commits(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(51):
+        made.write(NAME, [number])
+        made.end()
+    made.upkeep.background.free_at = 0.0
+    made.upkeep.background.submit(lambda: None).result(60)
+    folder = Path(made.lake.current(NAME), "_delta_log")
+    assert [int(file.name[:20]) >= 49 for file in folder.glob("*.checkpoint.parquet")] == [True]
+    made.upkeep.close()
