@@ -29,8 +29,8 @@ from headgate.errors import (
     ServerSettingError,
     TargetError,
 )
-from headgate.lake import Lake
-from headgate.pipeline import Pipeline, _locked, _Patience, _Run, _spark_failure, check_patterns, find_error, followed
+from headgate.lake import Lake, find_error, spark_failure
+from headgate.pipeline import Pipeline, _locked, _Patience, _Run, check_patterns, followed
 
 LOST = ConnectionLostError("the connection ended")
 
@@ -111,7 +111,7 @@ OSError: [Errno 28] No space left on device
     ],
 )
 def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], said: str) -> None:
-    error = _spark_failure(text)
+    error = spark_failure(text)
     assert type(error) is kind
     assert said in str(error)
     assert "\n" not in str(error)

@@ -14,16 +14,13 @@ import contextlib
 import json
 import logging
 import os
-import re
-import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headgate import errors
 from headgate._checks import (
     check_asked,
     check_config,
@@ -41,15 +38,19 @@ from headgate._status import StatusWriter, tell_failure
 from headgate.carrier import ControlFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
-from headgate.errors import (
-    BinlogPurgedError,
-    EngineError,
-    HeadgateError,
-    SinkError,
-    TargetError,
-    Transient,
+from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
+from headgate.lake import (
+    Lake,
+    Status,
+    TableChannel,
+    build_session,
+    end_session,
+    find_error,
+    forget_position,
+    jvm_ended,
+    ledger_notifications,
+    spark_failure,
 )
-from headgate.lake import Lake, Status, TableChannel, build_session, forget_position, ledger_notifications
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ __all__ = [
     "check_signal_topic",
     "check_source",
     "connection_settings",
-    "find_error",
     "followed",
     "read_source",
     "source_options",
@@ -183,7 +183,7 @@ class Pipeline:
             finally:
                 status.enters("stopping")
                 if self._spark is None:
-                    _end_session(spark, ending=self._stop.is_set())
+                    end_session(spark, ending=self._stop.is_set())
 
     def _follow(
         self,
@@ -360,7 +360,7 @@ class _Run:
                     return None
                 self._count_tasks()
         except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
-            if not _jvm_ended(self.spark, error, ending=stop.is_set()):
+            if not jvm_ended(self.spark, error, ending=stop.is_set()):
                 return self._cause(error)
             if not stop.is_set():
                 return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
@@ -376,7 +376,7 @@ class _Run:
         try:
             query.stop()
         except Exception as error:
-            if not _jvm_ended(self.spark, error, ending=stop.is_set()):
+            if not jvm_ended(self.spark, error, ending=stop.is_set()):
                 raise
             log.warning("Spark's JVM ended at once; what was under way will be done again by the next run")
         return None
@@ -433,82 +433,7 @@ class _Run:
         if found is not None:
             return found
         failure = self._error or error
-        return _spark_failure(str(failure) or type(failure).__name__)
-
-
-_JVM_SECONDS = 5.0
-"""How long a process that has closed its sockets may take to be gone."""
-_JVM_ENDING_SECONDS = 30.0
-"""How long one may take that was told to end: Spark tidies up first, and its errors come before that is done."""
-
-
-def _jvm_ended(spark: SparkSession, error: Exception, *, ending: bool = False) -> bool:
-    """Whether something failed because the JVM that this process has started is gone.
-
-    :param ending: the run is to end. Who ends a service may end all of its processes at once, and a JVM that ends has
-        all kinds of errors.
-    """
-    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-
-    process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
-    lost = isinstance(error, (OSError, Py4JError)) and not isinstance(error, Py4JJavaError)
-    if process is None or not (lost or ending):
-        return False
-    try:
-        process.wait(_JVM_ENDING_SECONDS if ending else _JVM_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _end_session(spark: SparkSession, *, ending: bool) -> None:
-    try:
-        spark.stop()
-    except Exception as error:
-        if not _jvm_ended(spark, error, ending=ending):
-            raise
-
-
-_PASSING = (
-    "Python worker failed to connect back",
-    "Python worker exited unexpectedly",
-    "Timed out while waiting for the Python worker",
-    "RpcTimeoutException",
-    "Cannot find endpoint",
-    "ExecutorLostFailure",
-    "Connection reset by peer",
-)
-"""What Spark says when a process did not start in time or was lost: on a busy machine that comes and goes."""
-
-
-def _spark_failure(text: str) -> HeadgateError:
-    """An error for Spark's own failures: ``EngineError`` where another try may go well, else ``TargetError``."""
-    passing = next((known for known in _PASSING if known in text), None)
-    if passing is not None:
-        return EngineError(f"Spark failed for now: {passing}")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in text.splitlines() if _RAISED.match(line)] if _TRACEBACK in text else []
-    return TargetError(f"Spark failed: {raised[-1] if raised else lines[0]}")
-
-
-_TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt): ")
-"""The last line of a Python traceback; before it there is only that a worker has raised something."""
-
-
-_LEAVES = {
-    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, HeadgateError)
-}
-_IN_TRACEBACK = re.compile(r"headgate\.errors\.(\w+): ([^\n]*)")
-
-
-def find_error(text: str) -> HeadgateError | None:
-    """The last headgate error in the text of a traceback that came through Spark, rebuilt; None if there is none."""
-    found = [match for match in _IN_TRACEBACK.finditer(text) if match.group(1) in _LEAVES]
-    if not found:
-        return None
-    name, message = found[-1].groups()
-    return _LEAVES[name](message)
+        return spark_failure(str(failure) or type(failure).__name__)
 
 
 def source_options(

@@ -137,8 +137,7 @@ class _Verification:
     def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
         """The result for a table, and the ledger row it holds for; a newer one where the known one is too old."""
         from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
-        from headgate.lake import NeedsSparkError, TableResult, verify_table
-        from headgate.pipeline import find_error
+        from headgate.lake import NeedsSparkError, TableResult, find_error, verify_table
 
         row = self._row
         for _ in range(_TRIES):

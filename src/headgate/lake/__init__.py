@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._delta import KEY, PIPELINE, TABLE, Added, DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._failures import end_session, find_error, jvm_ended, spark_failure
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -114,8 +115,11 @@ __all__ = [
     "decode_name",
     "duration",
     "encode_name",
+    "end_session",
+    "find_error",
     "find_row",
     "forget_position",
+    "jvm_ended",
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
@@ -128,6 +132,7 @@ __all__ = [
     "read_status",
     "schema_of",
     "snapshot_text",
+    "spark_failure",
     "spark_schema",
     "split_table",
     "table_text",
