@@ -44,10 +44,16 @@ def begun() -> Begun:
     return Begun(Snapshot(0), SCHEMA, "zstd")
 
 
+def written(given: Changes, folder: Path) -> Written:
+    found = write_changes(given, begun(), str(folder))
+    assert found is not None
+    return found
+
+
 def share(folder: Path, rows: Sequence[tuple[str, str, int]]) -> tuple[list[str], pa.Table]:
     """What a task gives, of a record batch."""
     last = fold(images(rows), ["id"])
-    found = write_changes(changes(last), begun(), str(folder))
+    found = written(changes(last), folder)
     return [json.dumps({"add": add}) for add in found.adds], last
 
 
@@ -70,12 +76,13 @@ def test_a_later_image_in_another_share_takes_the_place_of_a_row(tmp_path: Path)
         share(tmp_path, [("c", "c", 40), ("u", "a", 5), ("d", "b", 50)]),
     ]
     found = _join(parts, changes(None), SCHEMA, str(tmp_path))
+    assert found is not None
     assert found.keys.count == 3
     assert counted(tmp_path, found.actions(np.zeros(3, np.bool_))) == [("a", 10), ("c", 40)]
 
 
 def test_rows_that_the_table_has_as_new_are_marked_and_an_empty_file_is_left_out(tmp_path: Path) -> None:
-    found = write_changes(changes(images([("u", "a", 10), ("d", "x", 15), ("u", "b", 20)])), begun(), str(tmp_path))
+    found = written(changes(images([("u", "a", 10), ("d", "x", 15), ("u", "b", 20)])), tmp_path)
     assert counted(tmp_path, found.actions(np.array([True, False, False]))) == [("b", 20)]
     assert counted(tmp_path, found.actions(np.zeros(3, np.bool_))) == [("a", 10), ("b", 20)], (
         "a second look begins again"
@@ -85,14 +92,19 @@ def test_rows_that_the_table_has_as_new_are_marked_and_an_empty_file_is_left_out
 
 @pytest.mark.parametrize("all_count", [True, False])
 def test_only_files_that_a_commit_names_stay(tmp_path: Path, all_count: bool) -> None:
-    found = write_changes(changes(images([("u", "a", 10)])), begun(), str(tmp_path))
+    found = written(changes(images([("u", "a", 10)])), tmp_path)
     found.committed(found.actions(np.array([not all_count])))
     found.discard()
     assert len(list(tmp_path.glob("*.parquet"))) == int(all_count)
 
 
+def test_no_images_are_no_changes(tmp_path: Path) -> None:
+    assert write_changes(changes(images([])), begun(), str(tmp_path)) is None
+    assert _join([], changes(None), SCHEMA, str(tmp_path)) is None
+
+
 def test_deletions_alone_write_no_file(tmp_path: Path) -> None:
-    found = write_changes(changes(images([("d", "a", 10), ("b", "c", 20)])), begun(), str(tmp_path))
+    found = written(changes(images([("d", "a", 10), ("b", "c", 20)])), tmp_path)
     assert found.keys.count == 2
     assert found.actions(np.zeros(2, np.bool_)) == []
     assert not list(tmp_path.iterdir())
@@ -111,7 +123,8 @@ def test_shares_give_what_the_whole_gives(
     numbered = [(op, key, pos) for pos, (op, key) in enumerate(rows)]
     bounds = [0, *sorted({cut for cut in cuts if cut < len(rows)}), len(rows)]
     parts = [share(folder, numbered[start:end]) for start, end in pairwise(bounds)]
-    found: Written = _join(parts, changes(None), SCHEMA, str(folder))
+    found = _join(parts, changes(None), SCHEMA, str(folder))
+    assert found is not None
     last = {key: (op, pos) for op, key, pos in numbered}
     at = {pos: key for key, (_, pos) in last.items()}
     left_out = np.array([at[int(pos)] in spared for pos in found.sequences.pos])

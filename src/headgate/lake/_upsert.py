@@ -85,6 +85,8 @@ class Upserts:
         table = self._known(delta.path, changes.key, begun.schema).log.refresh()
         folded = self._folds.finish(delta.path, table, changes.key)
         written = write_changes(changes, begun, delta.path)
+        if written is None:
+            return int(folded)
 
         def write() -> int | None:
             begun = self._begin(delta, changes.ddl, changes.columns)

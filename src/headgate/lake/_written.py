@@ -106,8 +106,8 @@ def _rows(add: dict[str, Any]) -> int:
     return int(json.loads(add["stats"])["numRecords"])
 
 
-def write_changes(changes: Changes, begun: Begun, folder: str) -> Written:
-    """Write the rows of all changes.
+def write_changes(changes: Changes, begun: Begun, folder: str) -> Written | None:
+    """Write the rows of all changes; None: there are none.
 
     :raises OSError: a file cannot be written.
     """
@@ -141,10 +141,15 @@ def write_changes(changes: Changes, begun: Begun, folder: str) -> Written:
     return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, schema, folder)
 
 
-def _join(parts: Sequence[tuple[list[str], pa.Table]], changes: Changes, schema: pa.Schema, folder: str) -> Written:
+def _join(
+    parts: Sequence[tuple[list[str], pa.Table]], changes: Changes, schema: pa.Schema, folder: str
+) -> Written | None:
     """What the shares have written, as one."""
+    parts = [(added, told) for added, told in parts if told.num_rows]
+    if not parts:
+        return None
     adds = [json.loads(action)["add"] for added, _ in parts for action in added]
-    told = pa.concat_tables([table for _, table in parts if table.num_rows])
+    told = pa.concat_tables([table for _, table in parts])
     deletes = np.asarray(_deletes(told["_op"]).combine_chunks())
     places = np.where(deletes, -1, np.cumsum(~deletes) - 1)
     keys = keys_of([told[name] for name in changes.key])
