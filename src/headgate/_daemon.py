@@ -21,7 +21,8 @@ __all__ = ["preload"]
 
 def preload() -> None:
     """Load what every worker needs."""
-    for name in ("pyspark.worker", "headgate.spark._carried", "headgate.spark._typed", "headgate.sinks._expand"):
+    source = ("headgate.spark._carried", "headgate.spark._typed")
+    for name in ("pyspark.worker", *source, "headgate.sinks._expand", "headgate.lake._written"):
         importlib.import_module(name)
     _first_row()
     gc.collect()

@@ -140,8 +140,11 @@ class Ledger:
         self.last: LedgerRow | None = None
         if self._delta.check_ours(pipeline, "_headgate.ledger"):
             self._version = self._delta.version()
-            rows = ledger_rows(self._delta.read(self._version), limit=1)
-            self.last = rows[0] if rows else None
+            self.last = _newest(lake) if lake.is_local else self._newest_by_spark()
+
+    def _newest_by_spark(self) -> LedgerRow | None:
+        rows = ledger_rows(self._delta.read(self._version), limit=1)
+        return rows[0] if rows else None
 
     def tables(self) -> dict[str, TableState]:
         """The tables of the last row."""
@@ -222,10 +225,16 @@ def newest_row(lake: Lake) -> LedgerRow:
     """
     if not (Path(lake.ledger) / "_delta_log").is_dir():
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
-    rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
-    if not rows.num_rows:
+    row = _newest(lake)
+    if row is None:
         raise ConfigError(f"the ledger at {lake.path} has no batch yet")
-    return _row(rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0])
+    return row
+
+
+def _newest(lake: Lake) -> LedgerRow | None:
+    """The newest row of a local lake that has a ledger. Spark takes seconds for it: it has a query to compile."""
+    rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
+    return _row(rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0]) if rows.num_rows else None
 
 
 def _row(value: Mapping[str, Any]) -> LedgerRow:
