@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headgate._policies import Policies
+from headgate.carrier import DATA_COLUMN, encode
 from headgate.errors import ChunkRetryError, ServerBehindError, SnapshotRefusedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
@@ -123,7 +124,7 @@ def test_ddl_of_the_table_gives_redo(scene: Scene, statements: list[str], said: 
     assert said in reason(found)
     assert found[0].chunk == chunk
     assert found[0].whole_table == (said in ("does not exist", "another key"))
-    assert json.loads(found[0].to_json())["chunk"] == chunk.to_dict()
+    assert json.loads(encode(found[0])[DATA_COLUMN][0].as_py())["chunk"] == chunk.to_dict()
 
 
 def test_ddl_of_another_table_does_not(scene: Scene) -> None:

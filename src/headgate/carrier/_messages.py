@@ -150,7 +150,7 @@ class Redo:
     chunk: ChunkSpec
     reason: str
     whole_table: bool = False
-    """The range means nothing any more (the table is gone or has another key): the table must be planned anew."""
+    """The range means nothing any more (the table is gone or has another key): all of the table must be read again."""
 
     @property
     def table(self) -> str:
