@@ -74,6 +74,10 @@ class Upserts:
         self._told: dict[str, str] = {}
         self._lock = Lock()
 
+    def takes(self, delta: DeltaPath) -> bool:
+        """Whether the table is one for upserts, as far as is known without the changes."""
+        return self._begin(delta, _EPOCH_DDL, ()) is not None
+
     def apply(self, delta: DeltaPath, changes: Changes) -> int | None:
         """Apply changes to a table; how many commits that took (0: it has them already), None: a MERGE has to do it.
 

@@ -209,11 +209,16 @@ class CurrentTable:
         apply_changes(self.delta, rows, columns, before=before, exact=work.exact, table=self.table)
 
     def _takes(self, definition: Definition, chunks: list[Part], work: Work) -> bool:
-        """Whether these chunks can be appended, because the table has no row in the range of their keys."""
+        """Whether these chunks can be appended, because the table has no row in the range of their keys.
+
+        The table is asked only if a MERGE would follow: an upsert costs less than the question, a query of Spark.
+        """
         if any(part.partial for part in work.parts) or not _apart(chunks):
             return False
         if self.span.excludes(self.delta.version(), chunks):
             return True
+        if self._upserts is not None and self._upserts.takes(self.delta):
+            return False
         return self.delta.read().alias("t").where(f"true{_range(definition, chunks)}").isEmpty()
 
     def _append(self, data: DataFrame, definition: Definition, epoch: int) -> None:
