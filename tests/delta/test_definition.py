@@ -25,6 +25,11 @@ def made(folder: Path, text: str, **properties: str) -> Snapshot:
     return TableLog(str(folder)).refresh()
 
 
+def add(table: Snapshot, columns: list[NewColumn]) -> list[dict[str, Any]] | None:
+    """Of columns whose types are names."""
+    return addition(table, columns, str)
+
+
 def names(table: Snapshot) -> list[str]:
     return [field["name"] for field in json.loads(table.schema_json)["fields"]]
 
@@ -73,7 +78,7 @@ def test_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
         NewColumn("last", "timestamp_ntz"),
         NewColumn("b", "string", inside="_before"),
     ]
-    actions = addition(table, new)
+    actions = add(table, new)
     assert actions is not None
     commit(str(tmp_path), table, actions, "ADD COLUMNS", {}, blind=False)
     table = TableLog(str(tmp_path)).refresh()
@@ -85,11 +90,11 @@ def test_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_columns_that_do_not_fit_are_left_to_spark(tmp_path: Path) -> None:
     table = made(tmp_path, schema(a="long"))
-    assert addition(table, [NewColumn("A", "long")]) is None, "it is there"
-    assert addition(table, [NewColumn("b", "long", after="c")]) is None, "nobody knows where"
-    assert addition(table, [NewColumn("b", "long", inside="a")]) is None, "no struct"
-    assert addition(table, [NewColumn("b", "variant")]) is None
-    assert addition(table, [NewColumn("b c", "long")]) is None
+    assert add(table, [NewColumn("A", "long")]) is None, "it is there"
+    assert add(table, [NewColumn("b", "long", after="c")]) is None, "nobody knows where"
+    assert add(table, [NewColumn("b", "long", inside="a")]) is None, "no struct"
+    assert add(table, [NewColumn("b", "variant")]) is None
+    assert add(table, [NewColumn("b c", "long")]) is None
     mapped = Snapshot(0, table.protocol, {**table.metadata, "configuration": {"delta.columnMapping.mode": "name"}})
     assert demands(mapped) == ["delta.columnMapping.mode"]
-    assert addition(mapped, [NewColumn("b", "long")]) is None
+    assert add(mapped, [NewColumn("b", "long")]) is None

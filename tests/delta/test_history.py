@@ -103,43 +103,40 @@ def random_history(table: Restored, choice: random.Random, commits: int) -> None
 @given(st.integers(0, 2**32), st.booleans(), st.booleans())
 def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, inline: bool, ours: bool) -> None:
     choice = random.Random(seed)
-    inline_bytes, vectors_module._INLINE_BYTES = vectors_module._INLINE_BYTES, 256 if inline else 0  # type: ignore[misc]
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            table = Restored(Path(folder))
-            if ours:  # checkpoints are without tombstones then
-                first = commit_path(table.path, 0)
-                first.write_text(
-                    first.read_text().replace('"configuration": {', f'"configuration": {json.dumps(OURS)[:-1]}, ')
-                )
-            running = FileHistory(table.path, 0)
-            for _ in range(3):
-                random_history(table, choice, 6)
-                newest = table.log.refresh().version
-                kept = choice.randrange(newest + 1)
-                expected = {version: rows_at(table.path, version) for version in range(kept, newest + 1)}
-                needed = named_since(table.path, kept)
-                anew = follow(FileHistory(table.path, kept))
-                for history in (anew, follow(running)):
-                    assert not needed & set(history.unneeded(kept))
-                    assert all(history.is_live(name) for name in named_since(table.path, newest))
-                assert files_in(table.path) - needed <= set(running.unneeded(kept)), "each other file may go"
-                assert not [entry for entry in anew.orphans(time.time() + 9) if entry and entry.name in needed]
-            for name in running.unneeded(kept):
-                Path(table.path, name).unlink(missing_ok=True)
-            running.forget(running.unneeded(kept))
-            assert files_in(table.path) == needed
-            for file in list(old_log_files(table.path, kept, 0.0)):
-                file.unlink()
-            assert {version: rows_at(table.path, version) for version in expected} == expected
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(vectors_module, "_INLINE_BYTES", 256 if inline else 0)
+        table = Restored(Path(folder))
+        if ours:  # checkpoints are without tombstones then
+            first = commit_path(table.path, 0)
+            first.write_text(
+                first.read_text().replace('"configuration": {', f'"configuration": {json.dumps(OURS)[:-1]}, ')
+            )
+        running = FileHistory(table.path, 0)
+        for _ in range(3):
+            random_history(table, choice, 6)
+            newest = table.log.refresh().version
+            kept = choice.randrange(newest + 1)
+            expected = {version: rows_at(table.path, version) for version in range(kept, newest + 1)}
+            needed = named_since(table.path, kept)
             anew = follow(FileHistory(table.path, kept))
-            assert (anew.version, anew.same_since <= newest) == (newest, True)
-            assert not needed & set(anew.unneeded(kept)), "of a log whose beginning is gone"
-            table.log, table.rows = TableLog(table.path), {row["k"]: row["v"] for row in expected[newest]}
-            table.upsert({"a": 1, "b": None})
-            assert table.read() == table.rows
-    finally:
-        vectors_module._INLINE_BYTES = inline_bytes  # type: ignore[misc]
+            for history in (anew, follow(running)):
+                assert not needed & set(history.unneeded(kept))
+                assert all(history.is_live(name) for name in named_since(table.path, newest))
+            assert files_in(table.path) - needed <= set(running.unneeded(kept)), "each other file may go"
+            assert not [entry for entry in anew.orphans(time.time() + 9) if entry and entry.name in needed]
+        for name in running.unneeded(kept):
+            Path(table.path, name).unlink(missing_ok=True)
+        running.forget(running.unneeded(kept))
+        assert files_in(table.path) == needed
+        for file in list(old_log_files(table.path, kept, 0.0)):
+            file.unlink()
+        assert {version: rows_at(table.path, version) for version in expected} == expected
+        anew = follow(FileHistory(table.path, kept))
+        assert (anew.version, anew.same_since <= newest) == (newest, True)
+        assert not needed & set(anew.unneeded(kept)), "of a log whose beginning is gone"
+        table.log, table.rows = TableLog(table.path), {row["k"]: row["v"] for row in expected[newest]}
+        table.upsert({"a": 1, "b": None})
+        assert table.read() == table.rows
 
 
 def test_a_file_that_no_commit_names_goes_when_it_is_old(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from headgate.delta import NewColumn
 from headgate.errors import CommitConflictError
-from headgate.lake import Added, DeltaPath, Marker, _append, append, append_rows, spark_schema
+from headgate.lake import DeltaPath, Marker, _append, append, append_rows, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,7 +179,7 @@ def test_rows_that_do_not_fit_the_columns_of_meanwhile_are_refused(
     delta = table_at(spark, tmp_path / "t", "id bigint")
 
     def meanwhile() -> None:
-        delta.add_columns([Added("more", "string")])
+        delta.add_columns([NewColumn("more", "string")])
 
     before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
@@ -257,7 +258,9 @@ def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
                 patch.setattr("headgate.lake._delta.addition", lambda *_: None)
             schema = spark_schema("id bigint, _before struct<id: bigint>")
             delta.create(schema, {"headgate.table": "t", "delta.enableDeletionVectors": vectors})
-            delta.add_columns([Added("first", kind, after=""), Added("last", kind), Added("x", kind, inside="_before")])
+            delta.add_columns(
+                [NewColumn("first", kind, after=""), NewColumn("last", kind), NewColumn("x", kind, inside="_before")]
+            )
         spark.sql(f"INSERT INTO {delta.sql} (id) VALUES (1), (2)")
         spark.sql(f"DELETE FROM {delta.sql} WHERE id = 1")
         (detail,) = spark.sql(f"DESCRIBE DETAIL {delta.sql}").collect()

@@ -190,9 +190,8 @@ def test_rows_that_another_program_wrote_are_not_adopted(tmp_path: Path) -> None
     made.check(made.rows[-1:])
 
 
-def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_a_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """A table that stands still, whose five files are folded; nothing is committed."""
     monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
     made = Written(tmp_path / "lake")
     for number in range(5):
@@ -200,6 +199,13 @@ def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
     made.end()
     made.round()
     made.wait_for_folds()
+    return made
+
+
+def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = with_a_fold(tmp_path, monkeypatch)
     assert TableLog(made.lake.current(STILL)).refresh().version == 5, "only the writer commits"
     made.write(NAME, [1])
     row = made.end()
@@ -263,13 +269,7 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
 
 
 def test_what_was_prepared_for_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
-    made = Written(tmp_path / "lake")
-    for number in range(5):
-        made.write(STILL, [number])
-    made.end()
-    made.round()
-    made.wait_for_folds()
+    made = with_a_fold(tmp_path, monkeypatch)
     assert len(made.files(STILL)) == 6
     made.upkeep.close()
     assert len(made.files(STILL)) == 5

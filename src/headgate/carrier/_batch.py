@@ -134,8 +134,8 @@ class Batch:
     def name_dropped_tables(self, known: Iterable[str]) -> None:
         """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
 
-        So with a table that a stream which reads everything anew does not find: how it went is in a range of the log
-        that nobody has read.
+        If the stream begins with this batch, put a DROP of each table that it does not find, too: the statement that
+        removed it is in a part of the log that was not read.
 
         :param known: tables that earlier batches brought.
         """

@@ -5,9 +5,9 @@ files may be removed. Knows neither Spark nor MySQL.
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.delta._checkpoint import CHECKPOINT_COMMITS, OURS, write_checkpoint
+from headgate.delta._checkpoint import CHECKPOINT_COMMITS, write_checkpoint
 from headgate.delta._commit import commit
-from headgate.delta._definition import NewColumn, addition, creation, demands, needs_mapping
+from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition, creation, demands, needs_mapping
 from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._parquet import CODECS, discard_files, is_plain, write_files
@@ -26,6 +26,7 @@ __all__ = [
     "CHECKPOINT_COMMITS",
     "CODECS",
     "OURS",
+    "TYPE_FEATURES",
     "DataFile",
     "FileHistory",
     "Fold",

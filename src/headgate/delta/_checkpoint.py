@@ -23,26 +23,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headgate.delta._definition import FEATURES, OURS
 from headgate.delta._log import Snapshot, TableLog, checkpoint_path, checkpointed_version, log_folder
 from headgate.errors import TargetError
 
-__all__ = ["CHECKPOINT_COMMITS", "OURS", "write_checkpoint"]
+__all__ = ["CHECKPOINT_COMMITS", "write_checkpoint"]
 
 log = logging.getLogger("headgate")
 
 CHECKPOINT_COMMITS: Final = 50
 """After so many commits a new checkpoint is worth its cost."""
 
-_EVER: Final = "interval 10000 days"
-OURS: Final = {
-    "delta.deletedFileRetentionDuration": _EVER,
-    "delta.logRetentionDuration": _EVER,
-    "delta.enableExpiredLogCleanup": "false",
-}
-"""Properties of tables whose old files and log are removed by headgate alone. Delta's writers and VACUUM leave them,
-and Spark reads versions of any age, which it refuses beyond the first of these durations."""
-
-_FEATURES: Final = frozenset({"appendOnly", "invariants", "deletionVectors", "timestampNtz"})
 _TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
 _MAP, _LIST = pa.map_(pa.string(), pa.string()), pa.list_(pa.string())
 _VECTOR: Final = pa.struct(
@@ -72,7 +63,7 @@ def write_checkpoint(folder: str) -> None:
     """Write a checkpoint of the newest version. A failure is logged."""
     try:
         table = TableLog(folder).refresh()
-        if table.features is not None and table.features <= _FEATURES and OURS.items() <= table.properties.items():
+        if table.features is not None and table.features <= FEATURES and OURS.items() <= table.properties.items():
             _write(folder, table)
         else:
             _write_by_delta_rs(folder)

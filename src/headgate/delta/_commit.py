@@ -16,6 +16,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +60,7 @@ def commit(
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Put a file, whole, where none is.
+    """Put a file, whole, where none is. If this raises anything, it is not there.
 
     :raises CommitConflictError: there is one.
     """
@@ -74,7 +75,8 @@ def _put(path: Path, data: bytes) -> None:
     except FileExistsError:
         raise CommitConflictError(f"{path.parent.parent}: another program committed version {int(path.stem)}") from None
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
 
 
 def _link(aside: Path, path: Path) -> None:

@@ -9,14 +9,22 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.delta._checkpoint import OURS
 from headgate.delta._log import Snapshot
 
-__all__ = ["NewColumn", "addition", "creation", "demands", "needs_mapping"]
+__all__ = ["FEATURES", "OURS", "TYPE_FEATURES", "NewColumn", "addition", "creation", "demands", "needs_mapping"]
+
+_EVER: Final = "interval 10000 days"
+OURS: Final = {
+    "delta.deletedFileRetentionDuration": _EVER,
+    "delta.logRetentionDuration": _EVER,
+    "delta.enableExpiredLogCleanup": "false",
+}
+"""Properties of tables whose old files and log are removed by headgate alone. Delta's writers and VACUUM leave them,
+and Spark reads versions of any age, which it refuses beyond the first of these durations."""
 
 _PROPERTIES: Final = frozenset(
     {
@@ -29,8 +37,10 @@ _PROPERTIES: Final = frozenset(
 )
 _LEGACY: Final = frozenset({"appendOnly", "invariants"})
 """What writers of protocol version 2 keep to without being asked by name."""
-_FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz"}
-_OF_TYPES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz"}
+"""What headgate keeps to when it writes a table itself."""
+TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+"""Types that a table must be allowed to have columns of, and the feature that allows it."""
 _ODD_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that a Parquet column's name cannot hold in Delta."""
 
@@ -39,13 +49,13 @@ _ODD_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
 class NewColumn:
     """A column to add.
 
-    :param kind: its type as Spark's JSON has it: a name, or an object.
+    :param kind: its type, as Spark DDL.
     :param inside: the struct column that it becomes a field of.
     :param after: the column that it follows; "": it comes first; None: it comes last.
     """
 
     name: str
-    kind: Any
+    kind: str
     inside: str | None = None
     after: str | None = None
 
@@ -57,7 +67,7 @@ def demands(table: Snapshot) -> list[str]:
         return [f"protocol version {table.protocol.get('minWriterVersion')}"]
     properties = {name for name in table.properties if name.startswith("delta.")}
     partitions = ["partitions"] if table.metadata.get("partitionColumns") else []
-    return [*sorted(properties - _PROPERTIES), *sorted(features - _FEATURES), *partitions]
+    return [*sorted(properties - _PROPERTIES), *sorted(features - FEATURES), *partitions]
 
 
 def needs_mapping(name: str) -> bool:
@@ -82,8 +92,13 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
     return [_protocol(features), {"metaData": metadata}]
 
 
-def addition(table: Snapshot, columns: Sequence[NewColumn]) -> list[dict[str, Any]] | None:
-    """The actions that add columns; None: the table, or a column, asks for more than that."""
+def addition(
+    table: Snapshot, columns: Sequence[NewColumn], kind_of: Callable[[str], Any]
+) -> list[dict[str, Any]] | None:
+    """The actions that add columns; None: the table, or a column, asks for more than that.
+
+    :param kind_of: a type in the form that it has in a table's JSON: a name, or an object.
+    """
     if demands(table):
         return None
     schema = json.loads(table.schema_json)
@@ -98,7 +113,7 @@ def addition(table: Snapshot, columns: Sequence[NewColumn]) -> list[dict[str, An
         if column.name.lower() in {name.lower() for name in names} or (column.after or names[0]) not in names:
             return None
         place = len(names) if column.after is None else names.index(column.after) + 1 if column.after else 0
-        fields.insert(place, {"name": column.name, "type": column.kind, "nullable": True, "metadata": {}})
+        fields.insert(place, {"name": column.name, "type": kind_of(column.kind), "nullable": True, "metadata": {}})
     needed, there = _features(schema), table.features or frozenset()
     if needed is None:
         return None
@@ -119,12 +134,12 @@ def _features(schema: Mapping[str, Any]) -> frozenset[str] | None:
     """What columns of these types ask for; None: more than rows."""
     fields = list(_fields(schema))
     kinds = {field["type"] for field in fields if isinstance(field["type"], str)}
-    found = frozenset(_OF_TYPES[kind] for kind in kinds & _OF_TYPES.keys())
-    return found if found <= _FEATURES and not any(needs_mapping(field["name"]) for field in fields) else None
+    found = frozenset(TYPE_FEATURES[kind] for kind in kinds & TYPE_FEATURES.keys())
+    return found if found <= FEATURES and not any(needs_mapping(field["name"]) for field in fields) else None
 
 
 def _fields(kind: Any) -> Iterator[Mapping[str, Any]]:
-    """All fields of a type, those of structs in it included; of an array of a simple type, that as a field."""
+    """All fields of a type, at all depths. The parts of an array or a map count as fields, too."""
     if not isinstance(kind, dict):
         return
     for field in kind.get("fields", ()):

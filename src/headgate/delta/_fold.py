@@ -106,7 +106,7 @@ class Fold:
             if file.vector != source.vector:
                 gone = places[rows_of(self._vector(file))]
                 if np.count_nonzero(gone == _NONE) < source.deleted:
-                    return None  # somebody has restored an older version, in which more rows count
+                    return None  # another program has restored an older version, in which more rows count
                 marked.append(gone[gone != _NONE])
         if self.added is not None:
             add, deleted = dict(self.added), positions_of(np.concatenate(marked))

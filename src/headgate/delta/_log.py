@@ -5,7 +5,7 @@ which holds the actions of all versions up to its own (Delta Transaction Log Pro
 removes before its adds: a file whose vector changes is removed and added in one commit.
 
 What is replayed stays in memory, so a newer version costs the commits since. Nothing is remembered that the log does
-not say: a process that starts comes to the same state. If somebody puts another table in the folder, the newest known
+not say: a process that starts comes to the same state. If another table is put into the folder, the newest known
 commit is another file then, and the whole log is replayed again.
 """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
-from headgate.lake._delta import KEY, PIPELINE, TABLE, Added, DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._failures import end_session, find_error, jvm_ended, spark_failure
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
@@ -67,7 +67,6 @@ __all__ = [
     "TABLE",
     "TABLE_STATES",
     "Activity",
-    "Added",
     "Amount",
     "ArrowComparer",
     "BatchStatus",

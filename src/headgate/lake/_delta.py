@@ -10,22 +10,22 @@ holds anything else is refused before the first byte is written.
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate._names import quote_name
-from headgate.delta import NewColumn, Snapshot, TableLog, addition, commit, creation, needs_mapping
+from headgate.delta import TYPE_FEATURES, NewColumn, Snapshot, TableLog, addition, commit, creation, needs_mapping
 from headgate.errors import CommitConflictError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Added", "DeltaPath", "commit_errors", "schema_of", "spark_schema"]
+__all__ = ["DeltaPath", "commit_errors", "schema_of", "spark_schema", "tried"]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
@@ -34,13 +34,13 @@ KEY = "headgate.key"
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Settings of the session that give new tables properties."""
 
-_FEATURES = {"timestamp_ntz": "delta.feature.timestampNtz", "variant": "delta.feature.variantType"}
-"""Types that a table must be allowed to have before it gets a column of them; at its creation that is implied."""
+_TRIES: Final = 4
+_T = TypeVar("_T")
 
 
 def _features(columns: str) -> dict[str, str]:
-    """The properties that allow these columns."""
-    return {name: "supported" for kind, name in _FEATURES.items() if kind in columns}
+    """The properties that a table needs before it gets columns of these types; at its creation that is implied."""
+    return {f"delta.feature.{name}": "supported" for kind, name in TYPE_FEATURES.items() if kind in columns}
 
 
 @lru_cache(maxsize=1)
@@ -70,6 +70,17 @@ def commit_errors(path: str) -> Iterator[None]:
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
 
 
+def tried(write: Callable[[], _T]) -> _T:
+    """What ``write`` gives. If another program commits meanwhile, it looks at the table and plans again.
+
+    :raises CommitConflictError: other programs did, again and again.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(CommitConflictError):
+            return write()
+    return write()
+
+
 @lru_cache(maxsize=1)
 def _delta_log(jvm: Any) -> tuple[Any, Any]:
     """The class ``DeltaLog``, and Scala's ``None``. To py4j each part of a name may be a class, so it has the JVM look
@@ -81,32 +92,6 @@ def _delta_log(jvm: Any) -> tuple[Any, Any]:
 @lru_cache(maxsize=10_000)
 def _local_log(path: str) -> TableLog:
     return TableLog(path, files=False)
-
-
-@dataclass(frozen=True)
-class Added:
-    """A column to add.
-
-    :param kind: its type, as Spark DDL.
-    :param inside: the struct column that it becomes a field of.
-    :param after: the column that it follows; "": it comes first; None: it comes last.
-    """
-
-    name: str
-    kind: str
-    inside: str | None = None
-    after: str | None = None
-
-    def to_sql(self) -> str:
-        """For ALTER TABLE … ADD COLUMNS."""
-        path = ".".join(quote_name(name) for name in (self.inside, self.name) if name is not None)
-        place = "" if self.after is None else f" AFTER {quote_name(self.after)}" if self.after else " FIRST"
-        return f"{path} {self.kind}{place}"
-
-    def to_delta(self) -> NewColumn:
-        """For a commit of ours."""
-        kind = spark_schema(f"`c` {self.kind}").fields[0].dataType.jsonValue()
-        return NewColumn(self.name, kind, self.inside, self.after)
 
 
 @dataclass(frozen=True)
@@ -212,18 +197,24 @@ class DeltaPath:
         """Whether a new table would be in a local folder, and without properties that the session gives it."""
         return self.path.startswith("/") and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
 
-    def add_columns(self, columns: Sequence[Added]) -> None:
+    def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns to the table, first of all what Delta asks of it for them.
 
-        :raises CommitConflictError: another program changed the table at the same time.
+        :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
-        table = self.local()
-        actions = None if table is None else addition(table, [column.to_delta() for column in columns])
-        if table is not None and actions is not None:
-            about = {"columns": json.dumps([column.to_sql() for column in columns])}
-            commit(self.path, table, actions, "ADD COLUMNS", about, blind=False)
+        clauses = [_to_sql(column) for column in columns]
+
+        def add() -> bool:
+            table = self.local()
+            actions = None if table is None else addition(table, columns, _kind_of)
+            if table is None or actions is None:
+                return False
+            commit(self.path, table, actions, "ADD COLUMNS", {"columns": json.dumps(clauses)}, blind=False)
+            return True
+
+        if tried(add):
             return
-        text = ", ".join(column.to_sql() for column in columns)
+        text = ", ".join(clauses)
         needed = _features(text)
         if any(needs_mapping(column.name) for column in columns):
             needed["delta.columnMapping.mode"] = "name"
@@ -239,6 +230,18 @@ class DeltaPath:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path)
+
+
+def _to_sql(column: NewColumn) -> str:
+    """For ALTER TABLE … ADD COLUMNS."""
+    path = ".".join(quote_name(name) for name in (column.inside, column.name) if name is not None)
+    place = "" if column.after is None else f" AFTER {quote_name(column.after)}" if column.after else " FIRST"
+    return f"{path} {column.kind}{place}"
+
+
+def _kind_of(ddl: str) -> Any:
+    """A type as a table's JSON has it."""
+    return spark_schema(f"`c` {ddl}").fields[0].dataType.jsonValue()
 
 
 def schema_of(snapshot: Snapshot) -> StructType:

@@ -54,21 +54,6 @@ class TableKeeper:
         self._dry = dry
         self._listed_at = 0.0
 
-    @property
-    def version(self) -> int:
-        """The newest version."""
-        return self.history.version
-
-    @property
-    def same_since(self) -> int:
-        """All versions from this one to the newest hold the same rows and columns."""
-        return self.history.same_since
-
-    @property
-    def data_files(self) -> int:
-        """How many data files the newest version has."""
-        return self.history.data_files
-
     def follow(self, oldest: int) -> Iterator[None]:
         """Read what was committed since.
 

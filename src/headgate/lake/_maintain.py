@@ -21,7 +21,6 @@ from headgate.delta import (
     CODECS,
     Fold,
     TableLog,
-    choose_files,
     commit,
     data_files_in,
     log_folder,
@@ -33,7 +32,7 @@ from headgate.lake._append import table_schema
 from headgate.lake._keeper import Amount, TableKeeper
 from headgate.lake._kept import KeptVersions, ledger_moments
 from headgate.lake._layout import Lake
-from headgate.lake._upkeep import STILL_FILES, fold_key, load_kept, own_tables, settled_files
+from headgate.lake._upkeep import STILL_FILES, fold_key, load_kept, oldest_needed, own_tables, small_files
 
 __all__ = ["Maintained", "Maintenance"]
 
@@ -96,9 +95,7 @@ class Maintenance:
     def _maintain(self, folder: str) -> Maintained:
         before = _amount(folder)
         folded = self._fold(folder)
-        oldest = self._kept.oldest(folder, self._since)
-        if oldest is None:
-            oldest = version_at(folder, self._since)
+        oldest = oldest_needed(self._kept, folder, self._since)
         keeper = TableKeeper(folder, dry=self._dry)
         for work in (keeper.follow, keeper.clean):
             for _ in work(oldest):
@@ -110,11 +107,11 @@ class Maintenance:
 
     def _fold(self, folder: str) -> int:
         """Fold small files as long as there are some; how many there were."""
-        done = 0
+        done, log = 0, TableLog(folder)
         while self.busy is None and self._codec in CODECS:
-            read = TableLog(folder).refresh()
+            read = log.refresh()
             key, schema = fold_key(read), table_schema(read.schema_json)
-            files = choose_files(settled_files(read) if folder == self._lake.ledger else read, STILL_FILES)
+            files = small_files(self._lake, folder, read, STILL_FILES)
             if key is None or schema is None or not files:
                 break
             if self._dry:
@@ -123,7 +120,7 @@ class Maintenance:
             if fold is None:
                 break
             try:
-                self._alone(partial(self._commit, folder, fold))
+                self._alone(partial(self._commit, log, fold))
             except CommitConflictError:
                 fold.discard()
                 break
@@ -142,16 +139,16 @@ class Maintenance:
             self.busy = str(error)
             raise CommitConflictError(f"{self._lake.path} is being written by {error}") from None
 
-    def _commit(self, folder: str, fold: Fold) -> None:
+    def _commit(self, log: TableLog, fold: Fold) -> None:
         """Commit a fold.
 
         :raises CommitConflictError: another program has rewritten its files, or commits at the same moment.
         """
-        table = TableLog(folder).refresh()
+        table = log.refresh()
         actions = fold.actions(table, ())
         if not actions:
-            raise CommitConflictError(f"{folder}: its files were rewritten meanwhile")
-        commit(folder, table, actions, "OPTIMIZE", {"predicate": "[]"}, blind=False)
+            raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
+        commit(log.folder, table, actions, "OPTIMIZE", {"predicate": "[]"}, blind=False)
 
     def _in_a_week(self, folder: str, keeper: TableKeeper) -> Amount | None:
         """The files of the newest version; what the last hour has added to them, times a week; and what it has left

@@ -27,6 +27,7 @@ from headgate.delta import (
     CHECKPOINT_COMMITS,
     CODECS,
     OURS,
+    DataFile,
     Snapshot,
     TableLog,
     checkpointed_version,
@@ -48,7 +49,7 @@ from headgate.lake._layout import Lake
 if TYPE_CHECKING:
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
-__all__ = ["Upkeep", "fold_key", "load_kept", "own_tables", "settled_files"]
+__all__ = ["Upkeep", "fold_key", "load_kept", "oldest_needed", "own_tables", "small_files"]
 
 log = logging.getLogger("headgate")
 
@@ -74,11 +75,25 @@ def fold_key(table: Snapshot) -> tuple[str, ...] | None:
     return tuple(json.loads(table.properties.get(KEY) or "[]"))
 
 
-def settled_files(table: Snapshot) -> Snapshot:
-    """The table without its newest file: whoever looks for a ledger's newest row shall find it in a small one."""
-    newest = max(table.files.values(), key=lambda file: int(file.statistics.greatest.get("epoch") or 0), default=None)
-    files = {path: file for path, file in table.files.items() if file is not newest}
-    return replace(table, files=files)
+def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[DataFile]:
+    """What should be folded next of a table.
+
+    The ledger's newest file is left out: whoever looks for its newest row shall find it in a small file.
+
+    :param least: so many small files of a class are enough.
+    """
+    if folder == lake.ledger:
+        newest = max(
+            table.files.values(), key=lambda file: int(file.statistics.greatest.get("epoch") or 0), default=None
+        )
+        table = replace(table, files={path: file for path, file in table.files.items() if file is not newest})
+    return choose_files(table, least)
+
+
+def oldest_needed(kept: KeptVersions, folder: str, since: float) -> int:
+    """The oldest version of a table that has to stay readable if the retention began at ``since``."""
+    oldest = kept.oldest(folder, since)
+    return version_at(folder, since) if oldest is None else oldest
 
 
 def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
@@ -221,12 +236,10 @@ class Upkeep:
     def _look_after(self, folder: str, since: float) -> Iterator[None]:
         keeper = self._keepers.setdefault(folder, TableKeeper(folder))
         try:
-            oldest = self.kept.oldest(folder, since)
-            if oldest is None:
-                oldest = version_at(folder, since)
+            oldest = oldest_needed(self.kept, folder, since)
             yield from keeper.follow(oldest)
             yield from keeper.clean(oldest)
-            self._checkpoint(folder, keeper.version)
+            self._checkpoint(folder, keeper.history.version)
             self._offer(folder, keeper)
             self._offer_fold(folder, keeper)
             if not OURS.items() <= keeper.history.properties.items():
@@ -238,19 +251,23 @@ class Upkeep:
     def _offer(self, folder: str, keeper: TableKeeper) -> None:
         """Have the next ledger row adopt a newer version with the same rows."""
         known = self.kept.newest(folder)
-        if known is not None and keeper.same_since <= known[1] < keeper.version:
-            self._adoptable[folder] = (known[1], keeper.version)
+        if known is not None and keeper.history.same_since <= known[1] < keeper.history.version:
+            self._adoptable[folder] = (known[1], keeper.history.version)
 
     def _offer_fold(self, folder: str, keeper: TableKeeper) -> None:
         """Have small files folded, if nobody else does it for the table."""
         known = self.kept.newest(folder)
         still = known is not None and time.time() - known[0] >= _STILL_SECONDS
         least = STILL_FILES if still else _FILES
-        if keeper.data_files < least or self._tried.get(folder) == keeper.version or self._codec not in CODECS:
+        if (
+            keeper.history.data_files < least
+            or self._tried.get(folder) == keeper.history.version
+            or self._codec not in CODECS
+        ):
             return
         if folder in self._keyed and not still:  # by its upserts
             return
-        self._tried[folder] = keeper.version
+        self._tried[folder] = keeper.history.version
         tables = TableLog(folder)
         table = tables.refresh()
         key, schema = fold_key(table), table_schema(table.schema_json)
@@ -258,7 +275,7 @@ class Upkeep:
             self._keyed.add(folder)
         if key is None or schema is None or (key and not still):
             return
-        files = choose_files(settled_files(table) if folder == self._lake.ledger else table, least)
+        files = small_files(self._lake, folder, table, least)
         if files:
             self._logs[folder] = tables
             self.folds.begin_with(folder, files, schema, self._codec, key)

@@ -23,7 +23,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -34,20 +33,18 @@ import pyarrow as pa
 from headgate.delta import Found, IndexCache, KeyedTable, Snapshot, TableLog, commit, discard_files
 from headgate.errors import CommitConflictError
 from headgate.lake._append import Begun, look
+from headgate.lake._delta import tried
 from headgate.lake._fill import Fill, fill_files
 from headgate.lake._folds import Folds
 from headgate.lake._written import Changes, Written, write_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headgate.lake._delta import DeltaPath
 
 __all__ = ["Changes", "Fill", "Upserts"]
 
 log = logging.getLogger("headgate")
 
-_TRIES: Final = 4
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
 
@@ -104,9 +101,12 @@ class Upserts:
             return folded + upserted
 
         try:
-            return _tried(write)
-        finally:
+            done = tried(write)
+        except CommitConflictError:
             written.discard()
+            raise
+        written.discard()
+        return done
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``; how many commits that took, None: a DELETE has to do it.
@@ -124,7 +124,7 @@ class Upserts:
             self._commit(known, table, found, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
             return int(bool(found.removed))
 
-        return _tried(write)
+        return tried(write)
 
     def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> int | None:
         """Set columns in the rows that were there; how many commits that took, None: an UPDATE has to do it.
@@ -151,7 +151,7 @@ class Upserts:
                 raise
             return 1
 
-        return _tried(write)
+        return tried(write)
 
     def _begin(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
         """As for an append; None also for tables without deletion vectors."""
@@ -213,17 +213,6 @@ class Upserts:
                 known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes))
                 self._tables[path] = known
             return known
-
-
-def _tried(write: Callable[[], int | None]) -> int | None:
-    """What ``write`` gives. If another program commits meanwhile, it looks at the table and plans again.
-
-    :raises CommitConflictError: other programs did, again and again.
-    """
-    for _ in range(_TRIES - 1):
-        with suppress(CommitConflictError):
-            return write()
-    return write()
 
 
 def _cache_folder() -> Path:

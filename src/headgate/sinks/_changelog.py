@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.carrier import ABSENT, Definition
-from headgate.lake import PIPELINE, TABLE, Added, DeltaPath, Marker, spark_schema
+from headgate.delta import NewColumn
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
 from headgate.sinks._current import _data
 from headgate.sinks._expand import SEQ_DDL, append_once, change_rows, table_ddl
 from headgate.sinks._policy import Work
@@ -71,9 +72,9 @@ class ChangelogTable:
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
             return
         types = self.types() or {}
-        added = [] if ABSENT in self.delta.schema().fieldNames() else [Added(ABSENT, _ABSENT_TYPE)]
+        added = [] if ABSENT in self.delta.schema().fieldNames() else [NewColumn(ABSENT, _ABSENT_TYPE)]
         for column in definition.columns:
             if column.name not in types:
-                added += [Added(column.name, column.spark), Added(column.name, column.spark, inside="_before")]
+                added += [NewColumn(column.name, column.spark), NewColumn(column.name, column.spark, inside="_before")]
         if added:
             self.delta.add_columns(added)

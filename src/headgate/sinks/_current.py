@@ -42,8 +42,9 @@ from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, Part, Seq, sortable
+from headgate.delta import NewColumn
 from headgate.errors import DecodeError
-from headgate.lake import KEY, PIPELINE, TABLE, Added, DeltaPath, Marker, commit_errors, schema_of, spark_schema
+from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, commit_errors, schema_of, spark_schema
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
@@ -170,7 +171,7 @@ class CurrentTable:
     def _add_columns(self, definition: Definition, names: tuple[str, ...]) -> None:
         order = [column.name for column in definition.columns]
         after = dict(zip(order, ["", *order], strict=False))
-        self.delta.add_columns([Added(name, definition.types[name], after=after[name]) for name in names])
+        self.delta.add_columns([NewColumn(name, definition.types[name], after=after[name]) for name in names])
 
     def _fill(self, definition: Definition, fills: Mapping[str, str], epoch: int) -> None:
         """Set added columns to their defaults in all rows of earlier batches; those of this one bring them along."""
