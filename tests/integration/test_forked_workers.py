@@ -1,4 +1,4 @@
-"""Spark's Python workers come from a daemon that has loaded what they need."""
+"""Spark's Python workers are forked from a process that has loaded what they need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FORKED = """
 import os, sys
-from headgate._daemon import preload
+from headgate._preload import preload
 preload()
 before = set(sys.modules)
 if not os.fork():
@@ -30,7 +30,7 @@ USE = """
 """
 
 
-def test_workers_are_forked_from_our_daemon(spark: SparkSession) -> None:
+def test_workers_are_forked_from_the_server(spark: SparkSession) -> None:
     def parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
@@ -42,10 +42,10 @@ def test_workers_are_forked_from_our_daemon(spark: SparkSession) -> None:
             yield pa.RecordBatch.from_pydict({"command": [command]})
 
     for row in spark.range(2).mapInArrow(parents, "command string").collect():
-        assert row["command"].endswith("-m headgate._daemon pyspark.worker")
+        assert "-m headgate.forking " in row["command"]
 
 
-def test_a_forked_worker_loads_nothing_more() -> None:
+def test_a_forked_process_loads_nothing_more() -> None:
     code = FORKED.format(use=USE.strip())
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=True)
     assert done.stdout == "0\n", done.stderr

@@ -1,0 +1,66 @@
+"""The driver's side: starts the fork server and makes the launcher's executable file."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from headgate.forking import _launcher
+
+__all__ = ["forking_python"]
+
+_LONGEST_LINE: Final = 120
+"""Of a script's first line; some kernels cut longer ones."""
+
+
+@cache
+def forking_python(load: str) -> str | None:
+    """The path of an executable that stands for this Python and gets its processes from a fork server.
+
+    The server is started by the first call and lives as long as this process.
+
+    :param load: the function that loads what the processes need, as ``module:name``; the server calls it.
+    :returns: None where that cannot be: there is no Linux, or no folder that programs may be run from.
+    """
+    first = f"#!{sys.executable} -IS\n"
+    if not hasattr(os, "pidfd_open") or " " in sys.executable or len(first) > _LONGEST_LINE:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="headgate-"))  # for its owner alone, as all that is in it
+    python = folder / "python"
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        folder.rmdir()
+        return None
+    python.write_text(first + Path(_launcher.__file__).read_text())
+    python.chmod(0o700)
+    as_spark = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / _launcher.SOCKET))
+        listening.listen(64)
+        number = listening.fileno()
+        server = subprocess.Popen(
+            [sys.executable, "-m", "headgate.forking", str(number), load],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**as_spark, **os.environ},
+            pass_fds=[number],
+            start_new_session=True,
+        )
+    atexit.register(_end, server, folder, os.getpid())
+    return str(python)
+
+
+def _end(server: subprocess.Popen[bytes], folder: Path, starter: int) -> None:
+    """Close the server's standard input; if this process is killed, the system does."""
+    if os.getpid() != starter:  # a fork
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if server.stdin is not None:
+        server.stdin.close()

@@ -1,0 +1,120 @@
+"""Starts of the JVM that load its classes from an archive: class data sharing (JEP 350, *Dynamic CDS Archives*).
+
+Half the processor time of a start goes into reading some ten thousand classes from jars, and proving them sound. A JVM
+that ends in order writes those it has loaded into an archive, which later ones map into memory.
+
+**Which archive fits** is in its name: a digest of Java's own files, of the jars and of the options. The JVM looks as
+well, at the jars' sizes and times, and goes on without an archive that does not fit. So no archive can do harm.
+
+**Who writes one.** The first run that finds none, when it ends; one that is killed leaves none, and the next writes it.
+The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is whole if it
+begins with the magic number of dynamic archives. Two that end at once each write a file of their own; the later name
+stays.
+
+Only classes on Java's own class path are archived, not those of ``spark.jars``: hence Delta is on the class path.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["archive_option", "await_archive"]
+
+log = logging.getLogger("headgate")
+
+_MAGIC: Final = (0xF00BABA8).to_bytes(4, sys.byteorder)
+"""Of dynamic archives: ``CDS_DYNAMIC_ARCHIVE_MAGIC`` in HotSpot's cds.h, from Java 13 on."""
+_WRITES: Final = "-XX:ArchiveClassesAtExit="
+_QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+"""An archive that is not there or does not fit is no news."""
+_WRITE_SECONDS: Final = 60.0
+_KEPT: Final = 4
+"""Archives in the folder, of 150 to 200 MB each: for other versions, other options."""
+
+
+def archive_option(folder: Path, jars: Sequence[str], options: Sequence[str]) -> str | None:
+    """The JVM's options that have it use the archive, or write it if there is none; None if there is nothing to do.
+
+    :param folder: where archives are kept.
+    :param jars: paths on the class path beside those of PySpark.
+    :param options: what else decides whether an archive fits.
+    """
+    java = _java_home()
+    if java is None:
+        return None
+    import pyspark
+
+    parts = [java / "lib" / "modules", *Path(pyspark.__file__).parent.glob("jars/*.jar"), *map(Path, jars)]
+    archive = folder / f"{_digest(parts, options)}.jsa"
+    with suppress(OSError):
+        with archive.open("rb") as file:
+            whole = file.read(4) == _MAGIC
+        if whole:
+            archive.touch()
+            return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_QUIET}"
+        if time.time() - archive.stat().st_mtime < _WRITE_SECONDS:
+            return None  # it is being written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _tidy(folder)
+    except OSError:
+        return None
+    return f"{shlex.quote(f'{_WRITES}{archive}')} {_QUIET}"
+
+
+def await_archive(spark: SparkSession, options: str) -> None:
+    """If this session's JVM was told to write an archive: have the process wait for it, when it ends."""
+    process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
+    if _WRITES in options and process is not None:
+        atexit.register(_wait, process, os.getpid())
+
+
+def _wait(process: subprocess.Popen[bytes], starter: int) -> None:
+    """End the JVM, as the end of this process would, and wait for it: in a container, what still runs is killed."""
+    if os.getpid() != starter or process.poll() is not None or process.stdin is None:
+        return
+    log.info("keeping the classes that Spark has loaded; the next start is faster")
+    process.stdin.close()
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.wait(_WRITE_SECONDS)
+
+
+def _java_home() -> Path | None:
+    """Of the Java that PySpark will start."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return Path(home)
+    found = shutil.which("java")
+    return Path(found).resolve().parent.parent if found else None
+
+
+def _digest(files: Iterable[Path], options: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        with suppress(OSError):
+            found = file.stat()
+            digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
+    digest.update("\0".join(options).encode())
+    return digest.hexdigest()[:24]
+
+
+def _tidy(folder: Path) -> None:
+    """Remove the archives that were not used for longest; who has one open keeps it."""
+    found = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for old in found[_KEPT - 1 :]:
+        old.unlink(missing_ok=True)

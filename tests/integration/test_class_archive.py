@@ -1,0 +1,51 @@
+"""A real JVM writes the archive that the next one uses."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from headgate.lake._class_archive import _java_home, archive_option
+
+
+def java(*options: str) -> subprocess.CompletedProcess[str]:
+    home = _java_home()
+    if home is None:
+        pytest.skip("there is no Java")
+    command = [str(home / "bin" / "java"), *options, "-version"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_what_one_jvm_writes_the_next_uses(tmp_path: Path) -> None:
+    first = archive_option(tmp_path, (), ())
+    assert first is not None
+    assert "ArchiveClassesAtExit" in first
+    assert java(*shlex.split(first)).returncode == 0
+    second = archive_option(tmp_path, (), ())
+    assert second is not None
+    assert "SharedArchiveFile" in second
+    used = java(*shlex.split(second), "-Xshare:on", "-Xlog:class+load")  # fails if it does not fit
+    assert used.returncode == 0, used.stdout + used.stderr
+    assert "source: shared objects file (top)" in used.stdout
+
+
+def test_one_that_does_not_fit_is_not_used_and_not_told_of(tmp_path: Path) -> None:
+    first = archive_option(tmp_path, (), ())
+    assert first is not None
+    java(*shlex.split(first))
+    (archive,) = tmp_path.glob("*.jsa")
+    archive.chmod(0o600)
+    with archive.open("r+b") as file:
+        file.seek(8)
+        file.write(os.urandom(200))
+    os.utime(archive, (time.time(), time.time()))
+    second = archive_option(tmp_path, (), ())
+    assert second is not None
+    used = java(*shlex.split(second))
+    assert used.returncode == 0
+    assert "archive" not in used.stdout + used.stderr

@@ -1,0 +1,86 @@
+"""Which archive of classes a JVM is told to use, or to write."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from headgate.lake._class_archive import archive_option
+
+MAGIC = bytes.fromhex("a8ab0bf0")
+
+
+@pytest.fixture(autouse=True)
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    modules = tmp_path / "java" / "lib" / "modules"
+    modules.parent.mkdir(parents=True)
+    modules.write_bytes(b"jimage")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    return modules
+
+
+def asked(folder: Path, *options: str, jars: tuple[str, ...] = ()) -> tuple[str, Path] | None:
+    """What the JVM is to do, and the archive."""
+    found = archive_option(folder, jars, options)
+    if found is None:
+        return None
+    match = re.match(r"'?-XX:(\w+)=([^ ]+\.jsa)'? -Xlog", found)
+    assert match is not None, found
+    return match[1], Path(match[2])
+
+
+def written(folder: Path, *options: str) -> Path:
+    found = asked(folder, *options)
+    assert found is not None
+    assert found[0] == "ArchiveClassesAtExit"
+    found[1].write_bytes(MAGIC + b"classes")
+    return found[1]
+
+
+def test_the_first_writes_what_the_next_uses(tmp_path: Path) -> None:
+    archive = written(tmp_path / "classes")
+    assert asked(tmp_path / "classes") == ("SharedArchiveFile", archive)
+
+
+def test_one_that_is_not_whole_is_left_alone_then_written_anew(tmp_path: Path) -> None:
+    archive = written(tmp_path)
+    archive.write_bytes(bytes(1000))  # the header comes last
+    assert asked(tmp_path) is None
+    os.utime(archive, (0, 0))
+    assert asked(tmp_path) == ("ArchiveClassesAtExit", archive)
+
+
+def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -> None:
+    jar = tmp_path / "some.jar"
+    jar.write_bytes(b"one")
+    jars = (str(jar),)
+    names = {written(tmp_path, "-Xmx2g"), written(tmp_path, "-Xmx3g")}
+    for change in (None, jar, java):
+        if change is not None:
+            change.write_bytes(b"something else")
+        found = asked(tmp_path, "-Xmx2g", jars=jars)
+        assert found is not None
+        names.add(found[1])
+    assert len(names) == 5
+
+
+def test_the_oldest_go(tmp_path: Path) -> None:
+    archives = []
+    for number in range(6):
+        archives.append(written(tmp_path, str(number)))
+        os.utime(archives[-1], (number, number))
+    assert sorted(tmp_path.glob("*.jsa")) == sorted(archives[-4:])
+
+
+def test_a_folder_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert archive_option(tmp_path / "file" / "classes", (), ()) is None
+
+
+def test_without_java_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert archive_option(tmp_path, (), ()) is None
