@@ -99,7 +99,7 @@ def _start_sooner(conf: dict[str, str]) -> None:
     """Settings that make a local session's start shorter."""
     if conf[_PYTHON] == sys.executable:
         python = forking_python(_PRELOAD) or sys.executable
-        conf[_PYTHON] = os.environ["PYSPARK_PYTHON"] = python
+        conf[_PYTHON] = os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     options = conf.get(_JAVA_OPTIONS, "")
     jars = conf.get(_CLASS_PATH, "").split(os.pathsep)
     archive = archive_option(cache_dir() / "classes", jars, (options, conf["spark.driver.memory"]))
