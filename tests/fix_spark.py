@@ -27,11 +27,8 @@ def once_its_source_starts(run: Callable[[], _T]) -> _T:
                 raise
 
 
-# Tests run each query a few times: compiling it well costs more than it can save (a session and its first seven
-# statements: 27 s of processor time instead of 48). Without the second compiler Java's code cache is a fifth of its
-# usual size; Spark's generated classes fill it within some twenty MERGEs, and from then on code that is in use is
-# thrown out and compiled again, for good (a MERGE: 3.5 s of processor time instead of 2.4).
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+# The memory is not the default one, so headgate leaves Java's collector as it is; tests want the smallest.
+JAVA_OPTIONS = "-XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
