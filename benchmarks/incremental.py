@@ -45,8 +45,9 @@ from benchmarks._load import Commits, SteadyWriter, Updates
 from headgate.carrier import ControlFolder
 from headgate.config import ConfigFile, PipelineConfig
 from headgate.control import parse_signal, submit
+from headgate.engine import build_session
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, build_session
+from headgate.lake import Lake
 from headgate.offsets import SourceOffset
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport

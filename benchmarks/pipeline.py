@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from benchmarks._bench import DB, Timing, Workloads, median, progress, report, server, verdict
 from headgate.catalog import TablePatterns
-from headgate.lake import build_session
+from headgate.engine import build_session
 from headgate.replication import LogBlock, read_range
 from headgate.spark import register
 

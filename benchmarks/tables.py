@@ -35,8 +35,9 @@ from typing import Any
 
 from benchmarks._bench import DB, progress, report
 from headgate.config import PipelineConfig, parse_config
+from headgate.engine import build_session
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, build_session
+from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer

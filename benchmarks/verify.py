@@ -30,7 +30,8 @@ from typing import Any
 
 from benchmarks._bench import SCHEMA, fill, progress, report
 from headgate.config import load_config
-from headgate.lake import Lake, SparkComparer, build_session, newest_row, verify_table
+from headgate.engine import build_session
+from headgate.lake import Lake, SparkComparer, newest_row, verify_table
 from headgate.pipeline import Pipeline, read_source
 from headgate.testing import MySQLServer
 

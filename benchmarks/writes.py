@@ -25,8 +25,9 @@ from typing import Any
 
 from benchmarks._bench import Workloads, progress, report, server
 from benchmarks.incremental import TABLE, TASKS, Run, WatchedFile, executed
+from headgate.engine import build_session
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, build_session
+from headgate.lake import Lake
 
 CHANGES_RATIO = 4.0
 COLUMN_SECONDS = 3.0

@@ -33,7 +33,7 @@ JAVA_OPTIONS = "-XX:+UseSerialGC"
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from headgate.lake import build_session
+    from headgate.engine import build_session
 
     settings = {
         "spark.master": "local[2]",

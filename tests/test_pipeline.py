@@ -18,6 +18,7 @@ import pytest
 from headgate import pipeline as _pipeline
 from headgate.cli._run import _on_hangup
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
+from headgate.engine import find_error, spark_failure
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -29,7 +30,7 @@ from headgate.errors import (
     ServerSettingError,
     TargetError,
 )
-from headgate.lake import Lake, find_error, spark_failure
+from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _locked, _Patience, _Run, check_patterns, followed
 
 LOST = ConnectionLostError("the connection ended")

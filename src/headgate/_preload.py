@@ -1,4 +1,4 @@
-"""What Spark's Python processes need, loaded once for all of them by the fork server (``headgate.forking``)."""
+"""What Spark's Python processes need, loaded once for all of them by the fork server (``headgate.engine``)."""
 
 from __future__ import annotations
 

@@ -38,19 +38,9 @@ from headgate._status import StatusWriter, tell_failure
 from headgate.carrier import ControlFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
+from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
-from headgate.lake import (
-    Lake,
-    Status,
-    TableChannel,
-    build_session,
-    end_session,
-    find_error,
-    forget_position,
-    jvm_ended,
-    ledger_notifications,
-    spark_failure,
-)
+from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -170,11 +160,7 @@ class Pipeline:
         ):
             told = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *told)
-            spark = self._spark or build_session(
-                self.config.name,
-                self.config.spark,
-                quiet="spark.log.level" not in self.config.spark if quiet is None else quiet,
-            )
+            spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet)
             try:
                 if on_start is not None:
                     on_start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.lake._class_archive import _java_home, archive_option
+from headgate.engine._class_archive import _java_home, archive_option
 
 
 def java(*options: str) -> subprocess.CompletedProcess[str]:

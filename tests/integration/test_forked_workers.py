@@ -42,7 +42,7 @@ def test_workers_are_forked_from_the_server(spark: SparkSession) -> None:
             yield pa.RecordBatch.from_pydict({"command": [command]})
 
     for row in spark.range(2).mapInArrow(parents, "command string").collect():
-        assert "-m headgate.forking " in row["command"]
+        assert "-m headgate.engine._fork_server " in row["command"]
 
 
 def test_a_forked_process_loads_nothing_more() -> None:

@@ -118,7 +118,7 @@ def start_spark(name: str, settings: Mapping[str, str], *, quiet: bool) -> Spark
 
     :raises KeyboardInterrupt: Ctrl-C came meanwhile.
     """
-    from headgate.lake import build_session
+    from headgate.engine import build_session
 
     came = threading.Event()
     with on_interrupt(came.set):

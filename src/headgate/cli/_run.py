@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ from headgate.config import SnapshotMode
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
+    from headgate.pipeline import Pipeline
 
 __all__ = ["run"]
 
@@ -87,11 +88,20 @@ def run(
         return
 
     from headgate.catalog import TablePatterns
-    from headgate.cli._live import LiveView, LogView
-    from headgate.pipeline import Pipeline
+    from headgate.engine import begun_session
 
     TablePatterns(resnapshot or ())  # a wrong pattern is told before anything starts
-    running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
+    with begun_session(config.spark):
+        from headgate.pipeline import Pipeline
+
+        running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
+        _run(running, pipeline, once=once, resnapshot=resnapshot or ())
+
+
+def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> None:
+    """Run until the end, or until a signal asks for it, and show it."""
+    from headgate.cli._live import LiveView, LogView
+
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -112,10 +122,10 @@ def run(
         running.stop()
         view.ends()
 
-    with _page(config, pipeline), view, on_interrupt(ends), _on_hangup(running.reload):
+    with _page(running.config, file), view, on_interrupt(ends), _on_hangup(running.reload):
         running.run(
             once=once,
-            resnapshot=resnapshot or (),
+            resnapshot=resnapshot,
             on_progress=view.take,
             on_start=begins,
             on_status=view.tell,

@@ -136,8 +136,9 @@ class _Verification:
 
     def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
         """The result for a table, and the ledger row it holds for; a newer one where the known one is too old."""
+        from headgate.engine import find_error
         from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
-        from headgate.lake import NeedsSparkError, TableResult, find_error, verify_table
+        from headgate.lake import NeedsSparkError, TableResult, verify_table
 
         row = self._row
         for _ in range(_TRIES):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
-from headgate.lake._failures import end_session, find_error, jvm_ended, spark_failure
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -24,7 +23,6 @@ from headgate.lake._ledger import (
 from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._notifications import TableChannel
 from headgate.lake._restart import forget_position
-from headgate.lake._session import build_session
 from headgate.lake._status import (
     Activity,
     BatchStatus,
@@ -107,18 +105,14 @@ __all__ = [
     "append",
     "append_frame",
     "append_rows",
-    "build_session",
     "commit_errors",
     "compare",
     "counted",
     "decode_name",
     "duration",
     "encode_name",
-    "end_session",
-    "find_error",
     "find_row",
     "forget_position",
-    "jvm_ended",
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
@@ -131,7 +125,6 @@ __all__ = [
     "read_status",
     "schema_of",
     "snapshot_text",
-    "spark_failure",
     "spark_schema",
     "split_table",
     "table_text",

@@ -1,4 +1,5 @@
-"""The fork server: ``python -m headgate.forking SOCKET FUNCTION`` calls a function that loads modules, then forks.
+"""The fork server, ``python -m headgate.engine._fork_server SOCKET FUNCTION``: calls a function that loads modules,
+then forks a process for each that asks.
 
 The driver has made the socket: a launcher that asks before the modules are loaded waits. If a launcher is ended, the
 server ends the process that it asked for, with SIGTERM.
@@ -17,7 +18,7 @@ import sys
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from headgate.forking._launcher import FORKED
+from headgate.engine._launcher import FORKED
 
 __all__ = ["main"]
 
@@ -169,3 +170,7 @@ def _become(request: Request) -> None:
     sys.argv = request.arguments[1:]
     sys.modules.pop(name, None)  # it is to run as the main module, loaded before or not
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -4,7 +4,7 @@ In local mode (the default, ``local[*]``): the workers' Python is this one (a vi
 whatever ``python3`` is on PATH and not connect back), driver and workers meet on 127.0.0.1 whatever the host's name
 resolves to, no UI, failed tasks are tried again, and Delta's log is replayed in as many partitions as there are cores
 (its default of 50 makes each commit several times slower on a laptop; measured: MERGE 7 s → 4 s, append 5 s → 1.4 s).
-Starts are short: Spark's Python processes are forked from one (``headgate.forking``), Java's classes come from an
+Starts are short: Spark's Python processes are forked from one (``headgate.engine``), Java's classes come from an
 archive (``_class_archive``).
 
 The user's ``[spark]`` settings win over all of these.
@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.forking import forking_python
-from headgate.lake._class_archive import archive_option, await_archive
-from headgate.lake._quiet import quiet_driver, quiet_start
+from headgate.engine._class_archive import archive_option, await_archive
+from headgate.engine._forked_python import forking_python
+from headgate.engine._quiet import quiet_driver, quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DELTA_PACKAGE", "DELTA_VERSION", "build_session", "delta_jars"]
+__all__ = ["DELTA_PACKAGE", "DELTA_VERSION", "begun_session", "build_session", "delta_jars"]
 
 DELTA_VERSION = "4.4.0"
 DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
@@ -74,16 +76,46 @@ def delta_jars() -> list[str]:
     return sorted(str(path) for path in (cache_dir() / "jars" / f"delta-{DELTA_VERSION}").glob("*.jar"))
 
 
-def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet: bool = False) -> SparkSession:
+_begun: threading.Thread | None = None
+
+
+@contextmanager
+def begun_session(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have the JVM started that a :func:`build_session` in the block will use, while the block does other things.
+
+    A failure is left to that call, which tries again. The block ends when the start has ended: until then standard
+    error is not whole.
+    """
+    global _begun  # noqa: PLW0603 - a process has one JVM
+    quiet = _is_quiet(None, settings)
+    conf = _conf("", settings, quiet=quiet)
+
+    def start() -> None:
+        with suppress(Exception), quiet_start() if quiet else nullcontext():
+            from pyspark import SparkConf, SparkContext
+
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*conf.items()]))
+
+    _begun = threading.Thread(target=start, name="headgate-jvm", daemon=True)
+    _begun.start()
+    try:
+        yield
+    finally:
+        _begun.join()
+
+
+def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet: bool | None = False) -> SparkSession:
     """The session of this process, made or taken over.
 
     :param name: the application's name.
     :param settings: ``spark.*`` settings of the user; they win.
-    :param quiet: keep Spark's log off the terminal, but for errors that nothing else reports.
+    :param quiet: keep Spark's log off the terminal, but for errors that nothing else reports; None: unless the settings
+        say how much it is to log.
     """
-    conf = session_settings(name, settings or {}, quiet=quiet)
-    if conf["spark.master"].startswith("local"):
-        _start_sooner(conf, settings or {})
+    if _begun is not None:
+        _begun.join()
+    quiet = _is_quiet(quiet, settings or {})
+    conf = _conf(name, settings or {}, quiet=quiet)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -97,6 +129,17 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
         spark = builder.getOrCreate()
     await_archive(spark, conf.get(_JAVA_OPTIONS, ""))
     return spark
+
+
+def _is_quiet(quiet: bool | None, settings: Mapping[str, str]) -> bool:
+    return "spark.log.level" not in settings if quiet is None else quiet
+
+
+def _conf(name: str, settings: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
+    conf = session_settings(name, settings, quiet=quiet)
+    if conf["spark.master"].startswith("local"):
+        _start_sooner(conf, settings)
+    return conf
 
 
 def _start_sooner(conf: dict[str, str], given: Mapping[str, str]) -> None:

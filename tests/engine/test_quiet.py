@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from headgate.lake._quiet import quiet_driver
+from headgate.engine._quiet import quiet_driver
 
 CODE = """
 import subprocess, sys
-from headgate.lake._quiet import quiet_start
+from headgate.engine._quiet import quiet_start
 with quiet_start():
     child = subprocess.Popen(["sh", "-c", "echo 'WARNING: Using incubator modules: x' >&2; echo 'Error: no memory' >&2;"
                               " read line; echo 'late error' >&2; printf 'end'  >&2"], stdin=subprocess.PIPE)

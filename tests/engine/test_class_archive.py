@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.lake._class_archive import archive_option
+from headgate.engine._class_archive import archive_option
 
 MAGIC = bytes.fromhex("a8ab0bf0")
 

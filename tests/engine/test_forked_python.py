@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from headgate.forking import forking_python
+from headgate.engine._forked_python import forking_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no fork server on this system")
 
@@ -35,7 +35,7 @@ print("the end", flush=True)
 """
 DRIVER = """
 import os, subprocess, sys
-from headgate.forking import forking_python
+from headgate.engine._forked_python import forking_python
 python = forking_python("xml.dom.minidom:getDOMImplementation")
 process = subprocess.Popen([python, "-m", "waits"], stdin=0)
 process.wait() if sys.argv[1:] else os._exit(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.lake._session import session_settings
+from headgate.engine._session import session_settings
 
 JAVA = "spark.driver.extraJavaOptions"
 

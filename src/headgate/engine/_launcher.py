@@ -1,6 +1,6 @@
 """What Spark starts as its Python: has the fork server run a module, or becomes a plain Python.
 
-It runs before everything else and thus loads as little as can be: ``_driver`` writes this file's text into an
+It runs before everything else and thus loads as little as can be: ``_forked_python`` writes this file's text into an
 executable file of its own, under ``python -IS``. It therefore imports nothing of headgate.
 
 To the server goes one message, with this process's three standard streams attached: its length as four bytes,
