@@ -1,38 +1,49 @@
-"""From the commit to a reader: ``python -m benchmarks.freshness [--shapes NAME,…] [--seconds N] [--output FILE]``.
+"""From the commit to a reader: ``python -m benchmarks.freshness [--shapes NAME,… | --full] [--output FILE]``.
 
 A private MySQL gets transactions of one row at a held rate. ``headgate run``, a process of its own, writes them into
-``current``. This process has no code of headgate for reading: delta-rs finds each new row of the ledger, and what its
+Delta tables. This process has no code of headgate for reading: delta-rs finds each new row of the ledger, and what its
 GTID set holds is visible from then on. Every few seconds it opens the changed table at the version that the ledger row
 names, and reads the number of the newest transaction in it, which must be the last one of that GTID set.
 
-| shape | tables | rows of each | changing | transactions a second |
-|---|---|---|---|---|
-| ``large`` | 1 | 2,000,000 | 1 | 1,000 |
-| ``binary`` | the same with a key BINARY(16) | | | |
-| ``text`` | the same with a key (VARCHAR, DATETIME(6)) | | | |
-| ``medium`` | 1 | 500,000 | 1 | 100 |
-| ``many`` | 40 | 10,000 | 20 | 200 |
+| shape | tables | rows of each | changing | transactions a second | written |
+|---|---|---|---|---|---|
+| ``large`` | 1 | 2,000,000 | 1 | 1,000 | ``current`` |
+| ``binary`` | the same with a key BINARY(16) | | | | |
+| ``text`` | the same with a key (VARCHAR, DATETIME(6)) | | | | |
+| ``medium`` | 1 | 500,000 | 1 | 100 | ``current`` |
+| ``many`` | 40 | 10,000 | 20 | 200 | ``current`` |
+| ``changelog`` | 1 | 2,000,000 | 1 | 1,000 | ``changelog`` |
+| ``both`` | 1 | 2,000,000 | 1 | 1,000 | both |
+| ``slow``, ``fast`` | 1 | 2,000,000 | 1 | 100, 5,000 | ``current`` |
+| ``thousand`` | 1,000 | 1,000 | 50 | 200 | ``current`` |
+| ``huge`` | 1 | 50,000,000 | 1 | 1,000 | ``current`` |
+
+The last five are measured with ``--full`` only, or if they are named. A shape that ``--output`` holds already is not
+measured again: a run that was ended goes on where it stopped.
 
 - ``p50_s``, ``p99_s``: from when a transaction was sent to when its ledger row was read;
 - ``tx_s``: the reached rate; ``batch_s``: median time between two ledger rows;
 - ``read_s``: median time of a look into the table; ``merges``: commits of the changed tables that were a MERGE;
-- ``anonymous_mb``: the run's processes together, at the most; the pages that they map of files are not in it.
+- ``merge_s``: MERGEs by Spark of what one batch has changed, folded and in memory, into copies of its tables;
+  ``ratio``: how many times as long that takes as the whole batch did, the reading of MySQL's log included;
+- ``anonymous_mb``, ``mapped_mb``: the run's processes together, at the end: memory of their own, and pages of files.
 
 Bounds on two cores: ``large`` p50 1.2 s and p99 3 s, ``binary`` and ``text`` 1.5 times as much; ``medium`` p50 0.9 s;
-``many`` p50 2.5 s and 2 s a batch.
+``many`` p50 2.5 s and 2 s a batch; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a batch; ``huge`` p50 2 s.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -40,12 +51,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._load import Commits, SteadyWriter
+from benchmarks._merges import merge_seconds
 from headgate.testing import MySQLServer
 
 POLL_SECONDS = 0.01
@@ -53,15 +66,21 @@ LOOK_SECONDS = 5.0
 READY_SECONDS = 900.0
 COLUMNS = "customer_id INT, status VARCHAR(16), amount DECIMAL(12,2), note VARCHAR(100), flag TINYINT, mark BIGINT"
 KEYS = {
-    "bigint": ("id BIGINT PRIMARY KEY", "id", "id = {0}"),
-    "binary": ("id BINARY(16) PRIMARY KEY", "LEFT(UNHEX(SHA2(id, 256)), 16)", "id = LEFT(UNHEX(SHA2({0}, 256)), 16)"),
+    "bigint": ("id BIGINT PRIMARY KEY", "id", "id = {0}", ["id"]),
+    "binary": (
+        "id BINARY(16) PRIMARY KEY",
+        "LEFT(UNHEX(SHA2(id, 256)), 16)",
+        "id = LEFT(UNHEX(SHA2({0}, 256)), 16)",
+        ["id"],
+    ),
     "text": (
         "name VARCHAR(40), at DATETIME(6), PRIMARY KEY (name, at)",
         "CONCAT('customer ', id), TIMESTAMPADD(MICROSECOND, id, '2024-01-01')",
         "name = 'customer {0}' AND at = TIMESTAMPADD(MICROSECOND, {0}, '2024-01-01')",
+        ["name", "at"],
     ),
 }
-"""Of each key: its columns; their values of a row's number; a condition on a row's number."""
+"""Of each key: its columns' definitions; their values of a row's number; a condition on a row's number; their names."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +93,7 @@ class Shape:
     changing: int
     rate: int
     key: str = "bigint"
+    mode: tuple[str, ...] = ("current",)
     p50: float = 0.0
     p99: float = 0.0
     batch: float = 0.0
@@ -86,6 +106,14 @@ SHAPES = [
     Shape("text", 1, 2_000_000, 1, 1000, "text", p50=1.8, p99=4.5),
     Shape("medium", 1, 500_000, 1, 100, p50=0.9),
     Shape("many", 40, 10_000, 20, 200, p50=2.5, batch=2.0),
+    Shape("changelog", 1, 2_000_000, 1, 1000, mode=("changelog",), p50=1.0, p99=2.5),
+]
+MORE_SHAPES = [
+    Shape("both", 1, 2_000_000, 1, 1000, mode=("current", "changelog")),
+    Shape("slow", 1, 2_000_000, 1, 100),
+    Shape("fast", 1, 2_000_000, 1, 5000),
+    Shape("thousand", 1000, 1_000, 50, 200, batch=5.0),
+    Shape("huge", 1, 50_000_000, 1, 1000, p50=2.0),
 ]
 
 
@@ -110,7 +138,8 @@ class Seen:
     at_us: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     looks: list[float] = field(default_factory=list)
-    versions: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    """Of each table: of ``current`` and of the changelog."""
 
 
 class Ledger:
@@ -144,7 +173,7 @@ def last_of(gtid: str) -> int:
 def make(mysql: MySQLServer, shape: Shape) -> None:
     """The tables ``t0``, ``t1``, …"""
     progress(f"{shape.name}: {shape.tables} tables of {shape.rows:,} rows, key {shape.key}")
-    columns, values, _ = KEYS[shape.key]
+    columns, values, _, _ = KEYS[shape.key]
     mysql.execute(f"CREATE DATABASE {DB}", f"CREATE TABLE {DB}.made ({SCHEMA})")
     fill(mysql, f"{DB}.made", shape.rows)
     rest = "customer_id, status, amount, note, flag, NULL"
@@ -157,12 +186,13 @@ def make(mysql: MySQLServer, shape: Shape) -> None:
 
 
 @contextmanager
-def running(folder: Path, mysql: MySQLServer) -> Iterator[subprocess.Popen[bytes]]:
+def running(folder: Path, mysql: MySQLServer, mode: Sequence[str] = ("current",)) -> Iterator[subprocess.Popen[bytes]]:
     """``headgate run`` of all tables into ``folder/lake``; its log is ``folder/run.log``."""
     file = folder / "pipeline.toml"
     file.write_text(
         f'name = "fresh"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.*"]\n'
-        f'[target]\npath = "{folder / "lake"}"\n[spark]\n"spark.driver.memory" = "3g"\n'
+        f'[target]\npath = "{folder / "lake"}"\nmode = {json.dumps(list(mode))}\n'
+        '[spark]\n"spark.driver.memory" = "3g"\n'
     )
     command = [sys.executable, "-m", "headgate.cli", "run", str(file)]
     with (
@@ -202,7 +232,7 @@ def follow(run: subprocess.Popen[bytes], lake: Path, ledger: Ledger, shape: Shap
             continue
         seen.at_us.append(time.time_ns() // 1000)
         seen.last.append(last_of(row["gtid"]))
-        seen.versions |= {table["table"]: table["version"] for table in row["tables"]}
+        seen.versions |= {table["table"]: (table["version"], table["changelog_version"]) for table in row["tables"]}
         done = seen.last[-1] - first + 1
         if time.monotonic() >= look and done > shape.changing:
             begun = time.perf_counter()
@@ -212,13 +242,21 @@ def follow(run: subprocess.Popen[bytes], lake: Path, ledger: Ledger, shape: Shap
     return seen
 
 
-def check(lake: Path, versions: dict[str, int], shape: Shape, done: int) -> None:
+def check(lake: Path, versions: dict[str, tuple[int | None, int | None]], shape: Shape, done: int) -> None:
     """That the table of the last transaction holds it, and none of later ones."""
     name = f"t{done % shape.changing}"
-    table = DeltaTable(lake / DB / name, version=versions[f"{DB}.{name}"])
+    current, changelog = versions[f"{DB}.{name}"]
+    logged = "current" not in shape.mode
+    table = DeltaTable(tables(lake, shape)[name], version=changelog if logged else current)
     found = pa.table(QueryBuilder().register("t", table).execute("SELECT max(mark) FROM t").read_all())
     if found.column(0)[0].as_py() != done:
         raise RuntimeError(f"{name} holds transaction {found.column(0)[0]} as the newest, not {done}")
+
+
+def tables(lake: Path, shape: Shape) -> dict[str, Path]:
+    """The folders of the changing tables: of ``current``, if that is written."""
+    base = lake if "current" in shape.mode else lake / "_changelog"
+    return {f"t{number}": base / DB / f"t{number}" for number in range(shape.changing)}
 
 
 def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
@@ -232,27 +270,23 @@ def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
 def merges(lake: Path, shape: Shape) -> tuple[int, int]:
     """Of the commits that changed rows of changing tables: how many were a MERGE, and how many there are."""
     found = []
-    for number in range(shape.changing):
-        for path in (lake / DB / f"t{number}" / "_delta_log").glob("*.json"):
+    for table in tables(lake, shape).values():
+        for path in (table / "_delta_log").glob("*.json"):
             found += [json.loads(line)["commitInfo"]["operation"] for line in path.open() if '"commitInfo"' in line]
     changes = [name for name in found if name in ("MERGE", "STREAMING UPDATE")]
     return changes.count("MERGE"), len(changes)
 
 
-def anonymous_mb(process: int) -> int:
-    """Anonymous memory of a process and all below it, MB."""
-    found = 0
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            values = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-            parent, each = int(values["PPid"]), int(status.parent.name)
-            while each != process and parent > 1:
-                each, parent = parent, int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
-            if each == process:
-                found += int(values.get("RssAnon", "0 kB").split()[0]) >> 10
-        except (OSError, KeyError):
-            continue
-    return found
+def memory_mb(process: int) -> tuple[int, int]:
+    """Of a process and all below it: anonymous memory, and pages that are mapped of files; MB."""
+    anonymous = mapped = 0
+    for one in (psutil.Process(process), *psutil.Process(process).children(recursive=True)):
+        with suppress(OSError):
+            status = Path(f"/proc/{one.pid}/status").read_text()
+            values = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            anonymous += int(values.get("RssAnon", "0 kB").split()[0]) >> 10
+            mapped += int(values.get("RssFile", "0 kB").split()[0]) >> 10
+    return anonymous, mapped
 
 
 def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dict[str, Any]:
@@ -262,7 +296,7 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
         folder.mkdir(parents=True, exist_ok=True)
         make(mysql, shape)
         lake, ledger = folder / "lake", Ledger(folder / "lake")
-        with running(folder, mysql) as run:
+        with running(folder, mysql, shape.mode) as run:
             wait_until_live(run, ledger, shape.tables)
             progress(f"{shape.name}: all tables are live; writing for {warm + seconds:.0f} s")
             first = last_of(str(mysql.query("SELECT @@global.gtid_executed")[0][0])) + 1
@@ -270,41 +304,50 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
                 follow(run, lake, ledger, shape, first, warm)
                 from_us = time.time_ns() // 1000
                 seen = follow(run, lake, ledger, shape, first, seconds)
-                memory = anonymous_mb(run.pid)
+                memory = memory_mb(run.pid)
         taken = delays(seen, writer.commits, from_us)
-        batches = [(after - before) / 1e6 for before, after in pairwise(seen.at_us)]
-        merged, changed = merges(lake, shape)
+        batch = median((after - before) / 1e6 for before, after in pairwise(seen.at_us))
         p50, p99 = (float(np.percentile(taken, share)) for share in (50, 99))
-        batch = median(batches)
         bounds = ((p50, shape.p50), (p99, shape.p99), (batch, shape.batch))
         missed = any(bound and value > bound for value, bound in bounds)
-        return {
+        merged, changed = merges(lake, shape)
+        found = {
             "shape": shape.name, "tables": shape.tables, "rows": shape.rows, "key": shape.key,
-            "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])), "batches": len(seen.at_us),
-            "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
+            "mode": " ".join(shape.mode), "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])),
+            "batches": len(seen.at_us), "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
             "read_s": round(median(seen.looks), 2) if seen.looks else "", "merges": f"{merged} of {changed}",
-            "anonymous_mb": memory, "ok": "MISSED" if missed else "ok",
+            "merge_s": "", "ratio": "", "anonymous_mb": memory[0], "mapped_mb": memory[1],
+            "ok": "MISSED" if missed else "ok",
         }  # fmt: skip
+        if "current" in shape.mode:
+            progress(f"{shape.name}: what a batch has changed by MERGE")
+            merge = merge_seconds(list(tables(lake, shape).values()), KEYS[shape.key][3], folder / "merged")
+            found |= {"merge_s": round(merge, 2), "ratio": round(merge / batch, 1)}
+        return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [shape.name for shape in SHAPES]
-    parser.add_argument("--shapes", default=",".join(names), help=f"some of {', '.join(names)}")
+    shapes = {shape.name: shape for shape in (*SHAPES, *MORE_SHAPES)}
+    parser.add_argument("--shapes", help=f"some of {', '.join(shapes)}")
+    parser.add_argument("--full", action="store_true", help="all shapes")
     parser.add_argument("--warm", type=float, default=30.0, help="seconds of writing before it is measured")
     parser.add_argument("--seconds", type=float, default=60.0, help="seconds that are measured")
     parser.add_argument("--keep", type=Path, help="keep lakes and logs in this folder, one of each shape")
     parser.add_argument("--output")
     args = parser.parse_args()
-    chosen = args.shapes.split(",")
-    if unknown := sorted(set(chosen) - set(names)):
+    chosen = args.shapes.split(",") if args.shapes else [*shapes] if args.full else [shape.name for shape in SHAPES]
+    if unknown := sorted({*chosen} - {*shapes}):
         parser.error(f"no such shape: {', '.join(unknown)}")
-    rows = [
-        measure(shape, args.warm, args.seconds, args.keep and args.keep / shape.name)
-        for shape in SHAPES
-        if shape.name in chosen
-    ]
-    return report("freshness", rows, output=args.output)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    output = Path(args.output) if args.output else None
+    rows = json.loads(output.read_text())["results"] if output is not None and output.exists() else []
+    missed = 0
+    for name in chosen:
+        if not any(row["shape"] == name for row in rows):
+            rows.append(measure(shapes[name], args.warm, args.seconds, args.keep and args.keep / name))
+            missed = report("freshness", rows, output=args.output)
+    return missed
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks._bench import SCHEMA, fill, progress, report
+from benchmarks._merges import OPTIMIZING
 from headgate.config import load_config
 from headgate.engine import build_session
 from headgate.lake import Lake, SparkComparer, newest_row, verify_table
@@ -137,7 +138,7 @@ def main() -> int:
     flags = {"innodb_buffer_pool_size": 1 << 30, "innodb_flush_log_at_trx_commit": 0, "max_binlog_size": 1 << 30}
     with MySQLServer.start(flags=flags) as mysql, tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        spark = build_session("benchmark", {"spark.driver.memory": "3g"}, quiet=True)
+        spark = build_session("benchmark", OPTIMIZING, quiet=True)
         shapes = {"no_rows": (1, 0), "small": (40, 10_000), "medium": (4, 20_000), "large": (1, args.rows)}
         files = {name: make(mysql, spark, scratch, name, *shape) for name, shape in shapes.items()}
         verify(files["no_rows"])  # loads what later ones find loaded

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._bench import Workloads, progress, report, server
+from benchmarks._merges import OPTIMIZING
 from benchmarks.incremental import TABLE, TASKS, Run, WatchedFile, executed
 from headgate.engine import build_session
 from headgate.gtid import GtidSet
@@ -62,7 +63,7 @@ def best(rounds: int, prepare: Callable[[], str], work: Callable[[str], Any]) ->
 
 
 def measure(load: Workloads, folder: Path, rounds: int) -> list[dict[str, Any]]:
-    spark = build_session("benchmark", {"spark.master": f"local[{TASKS}]", "spark.driver.memory": "3g"}, quiet=True)
+    spark = build_session("benchmark", {"spark.master": f"local[{TASKS}]", **OPTIMIZING}, quiet=True)
     file = folder / "pipeline.toml"
     file.write_text(TEXT.format(url=load.mysql.url, table=TABLE, lake=folder / "lake"))
     path, copy = Lake.at(str(folder / "lake")).current(TABLE), str(folder / "copy")
