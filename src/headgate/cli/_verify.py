@@ -60,7 +60,7 @@ def verify(
     config = load_config(pipeline)
     if "current" not in config.target.mode:
         raise ConfigError("verify compares current tables, and target.mode has none")
-    lake = Lake.at(config.target.path or "")
+    lake = Lake.of(config)
     if lake.is_local and not Path(lake.ledger).is_dir():  # told before the server is asked for anything
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     Connection.open(connection_settings(config)).close()  # a wrong password, too
@@ -102,7 +102,7 @@ class _Verification:
         from headgate.lake import Lake
         from headgate.pipeline import read_source
 
-        self._lake = Lake.at(config.target.path or "")
+        self._lake = Lake.of(config)
         self._source = read_source(config)
         self._session, self._view, self._samples = session, view, samples
 

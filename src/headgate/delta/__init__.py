@@ -6,7 +6,7 @@ files may be removed. Knows neither Spark nor MySQL.
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import CHECKPOINT_COMMITS, write_checkpoint
-from headgate.delta._commit import commit
+from headgate.delta._commit import Put, commit
 from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition, creation, demands, needs_mapping
 from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
 from headgate.delta._log_files import old_log_files, version_at
@@ -35,6 +35,7 @@ __all__ = [
     "KeyedTable",
     "Keys",
     "NewColumn",
+    "Put",
     "Sequences",
     "Snapshot",
     "TableLog",

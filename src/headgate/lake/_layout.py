@@ -14,10 +14,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from headgate._stores import grant
 from headgate.delta import OURS
 from headgate.errors import ConfigError, TargetError
+
+if TYPE_CHECKING:
+    from headgate.config import PipelineConfig
 
 __all__ = ["Lake", "decode_name", "encode_name", "split_table"]
 
@@ -58,6 +63,13 @@ class Lake:
         if not _URI.match(text):
             text = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - links stay as they are
         return cls(text.rstrip("/"))
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> Lake:
+        """The lake of a pipeline, which this process can reach then as the configuration's ``[spark]`` says."""
+        lake = cls.at(config.target.path or "")
+        grant(lake.path, lambda name: config.spark.get(f"spark.hadoop.{name}"))
+        return lake
 
     @property
     def is_local(self) -> bool:
