@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
-__all__ = ["VARIABLE", "grant", "is_granted", "is_remote", "obstacle", "open_store", "s3_arguments"]
+__all__ = ["VARIABLE", "delta_rs_options", "grant", "is_granted", "is_remote", "obstacle", "open_store", "s3_arguments"]
 
 VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 """Environment variable: JSON, by bucket, arguments of ``pyarrow.fs.S3FileSystem``."""
@@ -27,15 +29,18 @@ VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 Settings = Callable[[str], "str | None"]
 """Gives a setting of Hadoop by its name, such as ``fs.s3a.endpoint``; None: it is not set."""
 
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _S3: Final = frozenset({"s3", "s3a", "s3n"})
 _ANONYMOUS: Final = "AnonymousAWSCredentialsProvider"
 _ENCRYPTION: Final = ("encryption.algorithm", "server-side-encryption-algorithm")
 _DEFAULT_REGION: Final = "us-east-1"
+_ELSEWHERE: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+"""Variables by which AWS's environment says where a bucket is; without them AWS is asked."""
 
 
 def is_remote(path: str) -> bool:
     """Whether a path is a URI, not one of this machine's file system."""
-    return "://" in path
+    return _URI.match(path) is not None
 
 
 def obstacle(path: str) -> str | None:
@@ -84,6 +89,27 @@ def grant(path: str, settings: Settings) -> dict[str, str]:
     return {VARIABLE: os.environ[VARIABLE]}
 
 
+def delta_rs_options(path: str) -> dict[str, str] | None:
+    """How delta-rs reaches a path: its options of a store (``object_store``, "AmazonS3ConfigKey"); None: by itself."""
+    given = _granted(os.environ.get(VARIABLE, "")).get(_parts(path)[1]) if is_remote(path) else None
+    if given is None:
+        return None
+    names = {
+        "access_key": "aws_access_key_id", "secret_key": "aws_secret_access_key",
+        "session_token": "aws_session_token", "region": "aws_region",
+    }  # fmt: skip
+    found = {names[name]: str(value) for name, value in given.items() if name in names}
+    if "endpoint_override" in given:
+        found["aws_endpoint"] = f"{given['scheme']}://{given['endpoint_override']}"
+        found["aws_allow_http"] = str(given["scheme"] == "http").lower()
+        found["aws_virtual_hosted_style_request"] = str(given["force_virtual_addressing"]).lower()
+    if given.get("anonymous"):
+        found["aws_skip_signature"] = "true"
+    if "role_arn" in given:
+        found["aws_iam_role_arn"] = given["role_arn"]
+    return found
+
+
 def s3_arguments(bucket: str, settings: Settings) -> dict[str, Any]:
     """S3A's settings as arguments of ``pyarrow.fs.S3FileSystem``; those of the bucket come before general ones.
 
@@ -118,6 +144,8 @@ def s3_arguments(bucket: str, settings: Settings) -> dict[str, Any]:
 
 
 _OBSTACLE: Final = "encrypts"
+_ONE_PUT: Final = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
+"""A small file is one request instead of three; Arrow has it since version 21."""
 
 
 def _parts(path: str) -> tuple[str, str, str]:
@@ -140,6 +168,6 @@ def _s3(bucket: str, given: str) -> pafs.FileSystem:
     if arguments is None:  # nobody has told: AWS's environment says it
         return pafs.FileSystem.from_uri(f"s3://{bucket}")[0]
     arguments.pop(_OBSTACLE, None)
-    if "region" not in arguments and not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
+    if "region" not in arguments and not any(os.environ.get(name) for name in _ELSEWHERE):
         arguments["region"] = pafs.resolve_s3_region(bucket)
-    return pafs.S3FileSystem(**arguments)
+    return pafs.S3FileSystem(**arguments, **_ONE_PUT)
