@@ -56,16 +56,16 @@ class Elsewhere:
             f"INSERT INTO bare {NUMBERS} SELECT i % 10, 'x' FROM n",
         )
 
-    def change(self, number: int) -> None:
-        """Updates, deletes, inserts, a changed key, a new column; each time with another number from 1 on."""
+    def change(self) -> None:
+        """Updates, deletes, inserts, a changed key, a new column."""
         self.do(
-            f"UPDATE numbers SET v = 'changed {number}' WHERE id % 7 = 0",
-            f"DELETE FROM numbers WHERE id % 11 = {number}",
-            f"UPDATE numbers SET id = id + {1000 * number} WHERE id % 13 = {number}",
-            f"ALTER TABLE names ADD COLUMN extra{number} INT NOT NULL DEFAULT 5",
+            "UPDATE numbers SET v = 'changed' WHERE id % 7 = 0",
+            "DELETE FROM numbers WHERE id % 11 = 1",
+            "UPDATE numbers SET id = id + 1000 WHERE id % 13 = 2",
+            "ALTER TABLE names ADD COLUMN extra INT NOT NULL DEFAULT 5",
             "UPDATE names SET n = n + 1 WHERE a = 'a3'",
-            f"INSERT INTO names (a, b, n) VALUES ('new', 'one {number}', 1)",
-            f"DELETE FROM bare WHERE n = {number} LIMIT 5",
+            "INSERT INTO names VALUES ('new', 'one', 1, 2)",
+            "DELETE FROM bare WHERE n = 3 LIMIT 5",
         )
 
     def do(self, *statements: str) -> None:
@@ -84,12 +84,11 @@ class Elsewhere:
         return done.stdout
 
     def follow(self) -> str:
-        """Read all tables, follow changes twice, compare with the source; all that the commands printed."""
+        """Read all tables, follow changes, compare with the source; all that the commands printed."""
         self.fill()
         told = self.command("run", "--once")
-        for number in (1, 2):
-            self.change(number)
-            told += self.command("run", "--once")
+        self.change()
+        told += self.command("run", "--once")
         verified = self.command("verify")
         assert "all 3 tables are equal" in verified, verified
         return told + verified

@@ -8,6 +8,7 @@ other drivers from making the same version is that store's business, which is wh
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["checkpoint_by_delta", "delta_log", "put_by_log_store", "share_access"]
+
+log = logging.getLogger("headgate")
 
 _TAKEN: Final = "FileAlreadyExistsException"
 
@@ -37,8 +40,8 @@ def _classes(jvm: Any) -> tuple[Any, Any, Any, Any]:
 def delta_log(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """The table's ``DeltaLog``, and its newest version."""
     log_class, nothing, _, _ = _classes(spark._jvm)
-    log = log_class.forTable(spark._jsparkSession, path)
-    return log, log.update(False, nothing, nothing)
+    table = log_class.forTable(spark._jsparkSession, path)
+    return table, table.update(False, nothing, nothing)
 
 
 def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> None:
@@ -49,12 +52,11 @@ def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> 
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     log_class, _, converters, path_class = _classes(spark._jvm)
-    log = log_class.forTable(spark._jsparkSession, folder)
-    lines = spark._jvm.java.util.Collections.singletonList(text.removesuffix("\n"))  # type: ignore[union-attr]
+    table = log_class.forTable(spark._jsparkSession, folder)
+    lines: Any = spark._jvm.java.util.Collections.singletonList(text.removesuffix("\n"))  # type: ignore[union-attr]
+    content = converters.asScala(lines.iterator())
     try:
-        log.store().write(
-            path_class(f"{folder}/{name}"), converters.asScala(lines.iterator()), False, log.newDeltaHadoopConf()
-        )
+        table.store().write(path_class(f"{folder}/{name}"), content, False, table.newDeltaHadoopConf())
     except Py4JJavaError as error:
         if _TAKEN in str(error.java_exception.getClass().getName()):
             raise FileExistsError(name) from None
@@ -62,9 +64,15 @@ def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> 
 
 
 def checkpoint_by_delta(spark: SparkSession, folder: str) -> None:
-    """Have Delta write a checkpoint of the newest version, and clean the log as the table's properties say."""
-    log, newest = delta_log(spark, folder)
-    log.checkpointAndCleanUpDeltaLog(newest, _classes(spark._jvm)[1])
+    """Have Delta write a checkpoint of the newest version, and clean the log. A failure is logged."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        table, newest = delta_log(spark, folder)
+        table.checkpointAndCleanUpDeltaLog(newest, _classes(spark._jvm)[1])
+    except (Py4JError, PySparkException) as error:
+        log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
 
 
 def share_access(spark: SparkSession, path: str) -> None:
