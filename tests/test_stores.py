@@ -54,8 +54,14 @@ def test_credentials_and_region(settings: dict[str, str], expected: dict[str, An
 def test_another_stores_endpoint(settings: dict[str, str], scheme: str, host: str) -> None:
     found = s3_arguments("b", settings.get)
     assert (found["scheme"], found["endpoint_override"], found["region"]) == (scheme, host, "us-east-1")
-    assert found["force_virtual_addressing"] is False
-    assert s3_arguments("b", {**settings, "fs.s3a.path.style.access": "false"}.get)["force_virtual_addressing"] is True
+    assert found["force_virtual_addressing"] is True
+    assert s3_arguments("b", {**settings, "fs.s3a.path.style.access": "true"}.get)["force_virtual_addressing"] is False
+
+
+@pytest.mark.parametrize(("host", "region"), [("s3.amazonaws.com", None), ("s3.eu-west-3.amazonaws.com", "eu-west-3")])
+def test_amazons_endpoints_are_found_by_their_region(host: str, region: str | None) -> None:
+    expected = {} if region is None else {"region": region}
+    assert s3_arguments("b", {"fs.s3a.endpoint": f"https://{host}"}.get) == expected
 
 
 def test_what_one_process_is_told_it_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +78,7 @@ def test_what_one_process_is_told_it_passes_on(monkeypatch: pytest.MonkeyPatch) 
     assert delta_rs_options("s3a://b/lake") == {
         "aws_access_key_id": "mine", "aws_secret_access_key": "hidden", "aws_region": "us-east-1",
         "aws_endpoint": "http://127.0.0.1:9000", "aws_allow_http": "true",
-        "aws_virtual_hosted_style_request": "false",
+        "aws_virtual_hosted_style_request": "true",
     }  # fmt: skip
     assert delta_rs_options("s3a://unknown/lake") is None
 
@@ -80,6 +86,7 @@ def test_what_one_process_is_told_it_passes_on(monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
     assert not is_remote("/a/lake")
+    assert is_remote("file:/a/lake")
     assert obstacle("/a/lake") is None
     assert obstacle("s3a://b/lake") is None
     assert grant("gs://b/lake", KEYS.get) == {}

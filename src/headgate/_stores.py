@@ -2,7 +2,7 @@
 
 Spark reaches S3 by Hadoop's S3A: by ``fs.s3a.*`` settings, or by what AWS's own environment and files say. The driver
 translates what its session has to arguments of Arrow's client (:func:`s3_arguments`) and hands them to its own process
-and to all of Spark's Python processes (:class:`Access`). So they are given once, and a path alone is enough to open it
+and to all of Spark's Python processes (:func:`grant`). So they are given once, and a path alone is enough to open it
 anywhere.
 
 They travel in an environment variable, as ``AWS_SECRET_ACCESS_KEY`` would: never in options, plans, logs or messages.
@@ -34,6 +34,11 @@ _S3: Final = frozenset({"s3", "s3a", "s3n"})
 _ANONYMOUS: Final = "AnonymousAWSCredentialsProvider"
 _ENCRYPTION: Final = ("encryption.algorithm", "server-side-encryption-algorithm")
 _DEFAULT_REGION: Final = "us-east-1"
+_AWS_HOST: Final = re.compile(r"s3(?:\.([a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?")
+"""Amazon's own endpoints, which Arrow finds by their regions."""
+_OBSTACLE: Final = "encrypts"
+_ONE_PUT: Final = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
+"""A small file is one request instead of three; Arrow has it since version 21."""
 _ELSEWHERE: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 """Variables by which AWS's environment says where a bucket is; without them AWS is asked."""
 
@@ -129,23 +134,18 @@ def s3_arguments(bucket: str, settings: Settings) -> dict[str, Any]:
         found = {"anonymous": True}
     elif get("assumed.role.arn"):
         found = {"role_arn": get("assumed.role.arn")}
-    endpoint = get("endpoint")
-    if endpoint:
-        scheme, _, host = endpoint.rpartition("://")
+    scheme, _, host = get("endpoint").rstrip("/").rpartition("://")
+    of_aws = _AWS_HOST.fullmatch(host)
+    region = get("endpoint.region") or (of_aws[1] or "" if of_aws else _DEFAULT_REGION if host else "")
+    if host and not of_aws:
         found["scheme"] = scheme or ("http" if get("connection.ssl.enabled").lower() == "false" else "https")
-        found["endpoint_override"] = host.rstrip("/")
-        found["force_virtual_addressing"] = get("path.style.access").lower() == "false"
-    region = get("endpoint.region") or (_DEFAULT_REGION if endpoint else "")
+        found["endpoint_override"] = host
+        found["force_virtual_addressing"] = get("path.style.access").lower() != "true"
     if region:
         found["region"] = region
     if any(get(name) for name in _ENCRYPTION):
         found[_OBSTACLE] = True
     return found
-
-
-_OBSTACLE: Final = "encrypts"
-_ONE_PUT: Final = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
-"""A small file is one request instead of three; Arrow has it since version 21."""
 
 
 def _parts(path: str) -> tuple[str, str, str]:
