@@ -1,7 +1,4 @@
-"""Fetch Delta's jars into a folder: ``python scripts/_delta_jars.py VERSION FOLDER``.
-
-Artifacts that Spark brings along are left out: a second version of them is never wanted.
-"""
+"""Fetch Delta's jars into a folder: ``python scripts/_delta_jars.py VERSION FOLDER``."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from pathlib import Path
 
 from headgate.errors import HeadgateError
 from headgate.testing._cache import make_once
-from headgate.testing._jars import artifact, fetch_jars, spark_home
+from headgate.testing._jars import drop_brought, fetch_jars
 
 
 def main(version: str, folder: Path) -> int:
@@ -19,10 +16,7 @@ def main(version: str, folder: Path) -> int:
         with make_once(folder) as unfinished:
             if unfinished is not None:
                 fetch_jars([f"io.delta:delta-spark_4.2_2.13:{version}"], unfinished)
-                have = {artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
-                for jar in unfinished.glob("*.jar"):
-                    if artifact(jar.name) in have:
-                        jar.unlink()
+                drop_brought(unfinished)
     except HeadgateError as error:
         sys.stderr.write(f"headgate: {error}\n")
         return 3

@@ -44,7 +44,7 @@ def check_config(config: PipelineConfig) -> list[str]:
 
     :raises HeadgateError: as :func:`check_source`; a table's folder holds something else.
     """
-    lake = Lake.at(config.target.path or "")
+    lake = Lake.of(config)
     tables = check_source(config, followed(lake))
     for table in tables:
         for mode, path in (("current", lake.current(table)), ("changelog", lake.changelog(table))):

@@ -92,7 +92,7 @@ class Pipeline:
         self._file = file
         self._reload = threading.Event()
         self._tables: list[str] = []
-        self.lake = Lake.at(config.target.path or "")
+        self.lake = Lake.of(config)
         self._spark = spark
         self._stop = threading.Event()
 
@@ -475,7 +475,7 @@ def read_source(config: PipelineConfig) -> PastTables:
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # its positions may be no GTIDs; tables without a key may be written for ever
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
-    lake = Lake.at(config.target.path or "")
+    lake = Lake.of(config)
     given = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return PastTables({name: given[name] for name in keep if name in given}, control)

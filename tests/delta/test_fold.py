@@ -31,7 +31,7 @@ from headgate.delta import (
     write_files,
 )
 from headgate.delta import _fold as fold_module
-from headgate.delta._log import commit_path
+from headgate.delta._log import commit_name
 
 SEQ = pa.struct([(name, pa.int64()) for name in ("epoch", "file", "pos", "ordinal")])
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_seq", SEQ)])
@@ -60,7 +60,7 @@ class Written:
                 }
             },
         ]  # fmt: skip
-        commit_path(self.path, 0).write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        Path(self.path, commit_name(0)).write_text("".join(f"{json.dumps(action)}\n" for action in actions))
         self.log = TableLog(self.path)
         self.table = KeyedTable(self.path, ("k",), [pa.string()], IndexCache(folder / "keys", 1 << 20))
         self.epoch = 0

@@ -20,7 +20,7 @@ from headgate.delta import OURS, FileHistory, Snapshot, TableLog, commit, old_lo
 from headgate.delta import _log as log_module
 from headgate.delta import _vectors as vectors_module
 from headgate.delta._history import data_files_in
-from headgate.delta._log import commit_path
+from headgate.delta._log import commit_name
 from tests.delta.test_fold import Written
 
 
@@ -38,7 +38,7 @@ def at_version(path: str, version: int) -> Snapshot:
     """The version, by a replay from the first commit on."""
     snapshot = Snapshot()
     for number in range(version + 1):
-        actions = [json.loads(line) for line in commit_path(path, number).read_text().splitlines()]
+        actions = [json.loads(line) for line in Path(path, commit_name(number)).read_text().splitlines()]
         snapshot = snapshot.after(number, actions, files=True)
     return snapshot
 
@@ -107,7 +107,7 @@ def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, 
         patch.setattr(vectors_module, "_INLINE_BYTES", 256 if inline else 0)
         table = Restored(Path(folder))
         if ours:  # checkpoints are without tombstones then
-            first = commit_path(table.path, 0)
+            first = Path(table.path, commit_name(0))
             first.write_text(
                 first.read_text().replace('"configuration": {', f'"configuration": {json.dumps(OURS)[:-1]}, ')
             )

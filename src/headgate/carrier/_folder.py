@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow.fs as pafs
 
+from headgate._stores import is_remote, open_store
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
 from headgate.gtid import GtidSet
@@ -55,6 +56,7 @@ class ControlFile(StrEnum):
     WAITING = "waiting.json"
 
 
+_LOCAL: Final = pafs.LocalFileSystem()
 _SIGNALS: Final = "signals"
 SINK_SIGNALS: Final = ("redo", "resnapshot", "settle")
 """Types of the signals that are requests: what the sinks and ``run --resnapshot`` ask of the stream."""
@@ -135,18 +137,16 @@ def _as_signal(request: Request) -> dict[str, Any]:
 class ControlFolder:
     """Atomic JSON files in one folder. Nothing in it needs to exist.
 
-    :param path: an absolute local path, or a URI that ``pyarrow.fs`` knows (``s3://``, ``gs://``, ``hdfs://``;
-        Hadoop's spelling ``s3a://`` is understood).
+    :param path: an absolute local path, or a URI (``s3a://``, or of another kind that ``pyarrow.fs`` knows).
     """
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
-        self._opened: tuple[pafs.FileSystem, str] | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether the folder is in this machine's file system."""
-        return "://" not in self.path
+        return not is_remote(self.path)
 
     # --- files
 
@@ -157,7 +157,8 @@ class ControlFolder:
             _write_local(Path(self.path, name), data)
             return
         fs, path = self._open(name)
-        fs.create_dir(path.rpartition("/")[0], recursive=True)
+        if not isinstance(fs, pafs.S3FileSystem):  # which has no folders
+            fs.create_dir(path.rpartition("/")[0], recursive=True)
         with fs.open_output_stream(path) as out:
             out.write(data)
 
@@ -193,11 +194,7 @@ class ControlFolder:
             fs.delete_file(path)
 
     def _open(self, name: str) -> tuple[pafs.FileSystem, str]:
-        if self._opened is None and self.is_local:
-            self._opened = pafs.LocalFileSystem(), self.path
-        elif self._opened is None:
-            self._opened = pafs.FileSystem.from_uri(self.path.replace("s3a://", "s3://", 1))
-        fs, root = self._opened
+        fs, root = (_LOCAL, self.path) if self.is_local else open_store(self.path)
         return fs, f"{root}/{name}"
 
     # --- signals

@@ -48,7 +48,7 @@ def maintain(
     from headgate.lake import Lake, Maintenance
 
     config = load_config(pipeline)
-    lake = Lake.at(config.target.path or "")
+    lake = Lake.of(config)
     if not lake.is_local:
         raise ConfigError(f"{lake.path} is no folder of this machine: run OPTIMIZE and VACUUM in Spark")
     codec = config.spark.get(_CODEC, "snappy")

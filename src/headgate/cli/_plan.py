@@ -26,7 +26,7 @@ def print_plan(config: PipelineConfig) -> None:
     with Connection.open(connection_settings(config)) as connection:
         tables = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
-    lake = Lake.at(config.target.path or "")
+    lake = Lake.of(config)
     check_patterns(config.source.tables, [table.full_name for table in tables], followed(lake))
     console = Console(highlight=False)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")

@@ -90,7 +90,7 @@ def signal(
         "surrogate_key": surrogate_key, "kind": kind, "name": name,
     }  # fmt: skip
     asked = _from_json(json_file, given) if json_file is not None else _from_words(**given)
-    submit(ControlFolder(Lake.at(config.target.path or "").inbox), asked)
+    submit(ControlFolder(Lake.of(config).inbox), asked)
     sys.stdout.write(f"{asked.id}\n")
 
 

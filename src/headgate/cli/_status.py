@@ -47,7 +47,7 @@ def command(
     from headgate.lake import Lake, read_status
 
     config = load_config(pipeline)
-    inbox = ControlFolder(Lake.at(config.target.path or "").inbox)
+    inbox = ControlFolder(Lake.of(config).inbox)
     if watch:
         _watch(inbox, config.name, as_json=as_json)
         return 0

@@ -1,7 +1,7 @@
 """``headgate verify``: compare the rows of the lake with those of the source, while writers run.
 
-The tables of a local lake are compared in threads, several at a time and the large ones in parts. Their results are
-printed in the order of their names. Spark is started for tables that need it, and for lakes elsewhere.
+The tables of a lake in a local folder or on S3 are compared in threads, several at a time and the large ones in parts.
+Their results are printed in the order of their names. Spark is started for tables that need it, and for other lakes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def verify(
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. Exit code 1 tells that
     something differs or could not be compared, or that a table is stopped or waits to be read again.
 
-    Tables in a folder of this machine are compared in threads, in memory that does not grow with them. Spark is started
-    for tables that need it (with VARIANT columns, for example; the reason is printed) and for lakes elsewhere.
+    Tables in a folder of this machine or on S3 are compared in threads, in memory that does not grow with them. Spark
+    is started for tables that need it (with VARIANT columns, for example; the reason is printed) and for other lakes.
 
     Beside sessions with partial row images (binlog_row_image MINIMAL or NOBLOB) some rows cannot be compared as of that
     set, because they have changed since and nothing tells what they were. They are compared as of the batches that the
@@ -60,7 +60,7 @@ def verify(
     config = load_config(pipeline)
     if "current" not in config.target.mode:
         raise ConfigError("verify compares current tables, and target.mode has none")
-    lake = Lake.at(config.target.path or "")
+    lake = Lake.of(config)
     if lake.is_local and not Path(lake.ledger).is_dir():  # told before the server is asked for anything
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     Connection.open(connection_settings(config)).close()  # a wrong password, too
@@ -102,7 +102,7 @@ class _Verification:
         from headgate.lake import Lake
         from headgate.pipeline import read_source
 
-        self._lake = Lake.at(config.target.path or "")
+        self._lake = Lake.of(config)
         self._source = read_source(config)
         self._session, self._view, self._samples = session, view, samples
 
@@ -113,7 +113,7 @@ class _Verification:
         self._row = self._newest()  # perhaps too old to be read, when a table's turn comes; then it is replaced
         tables = sorted(self._row.tables)
         self._view.begins({**dict.fromkeys(tables, 0), **self._source.estimates(tables)})
-        if not self._lake.is_local:
+        if self._lake.obstacle:
             for table in tables:
                 yield self._by_spark(table)
             return
@@ -179,7 +179,7 @@ class _Verification:
     def _newest(self) -> LedgerRow:
         from headgate.lake import find_row, newest_row
 
-        return newest_row(self._lake) if self._lake.is_local else find_row(self._session(), self._lake)
+        return find_row(self._session(), self._lake) if self._lake.obstacle else newest_row(self._lake)
 
 
 def _lines(result: TableResult, gtid: str) -> Iterator[str]:

@@ -20,8 +20,8 @@ class TargetConfig(Model):
 
     path: str | None = Field(
         None,
-        description="folder of the lake, or a URI for Spark, such as `s3a://bucket/lake` (only folders are tested); a"
-        " relative path starts at the working directory",
+        description="folder of the lake, or a URI for Spark, such as `s3a://bucket/lake` (folders and S3 are tested,"
+        " see [object stores](operations.md#object-stores)); a relative path starts at the working directory",
     )
     catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
     mode: tuple[Mode, ...] = Field(

@@ -6,8 +6,9 @@ files may be removed. Knows neither Spark nor MySQL.
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import CHECKPOINT_COMMITS, write_checkpoint
-from headgate.delta._commit import commit
+from headgate.delta._commit import Put, commit
 from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition, creation, demands, needs_mapping
+from headgate.delta._files import files_of
 from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._parquet import CODECS, discard_files, is_plain, write_files
@@ -35,6 +36,7 @@ __all__ = [
     "KeyedTable",
     "Keys",
     "NewColumn",
+    "Put",
     "Sequences",
     "Snapshot",
     "TableLog",
@@ -48,6 +50,7 @@ __all__ = [
     "data_files_in",
     "demands",
     "discard_files",
+    "files_of",
     "is_plain",
     "keys_of",
     "log_folder",

@@ -20,10 +20,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate.delta._files import files_of
 from headgate.delta._index import IndexCache, KeyIndex
 from headgate.delta._keys import Keys, exact_number, is_exact, keys_of
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import open_file
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -176,7 +176,7 @@ class KeyedTable:
         rows = file.statistics.rows
         if rows is not None:
             return rows
-        with open_file(self.folder, file.name) as opened:
+        with files_of(self.folder).open_parquet(file.name) as opened:
             return int(opened.metadata.num_rows)
 
     def _index(self, file: DataFile) -> KeyIndex:
@@ -192,7 +192,7 @@ class KeyedTable:
 
     def _batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Columns of all rows of a file, deleted ones included, in their order."""
-        with open_file(self.folder, file.name) as opened:
+        with files_of(self.folder).open_parquet(file.name) as opened:
             yield from opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
 
     def actions(self, table: Snapshot, found: Found) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.delta._definition import FEATURES, OURS
-from headgate.delta._log import Snapshot, TableLog, checkpoint_path, checkpointed_version, log_folder
+from headgate.delta._log import Snapshot, TableLog, checkpoint_name, checkpointed_version, log_folder
 from headgate.errors import TargetError
 
 __all__ = ["CHECKPOINT_COMMITS", "write_checkpoint"]
@@ -89,7 +89,7 @@ def _write_by_delta_rs(folder: str) -> None:
 def _write(folder: str, table: Snapshot) -> None:
     """One file, in the classic form (Delta Transaction Log Protocol, "Checkpoints")."""
     rows = [_line(action) for action in _actions(table)]
-    to = checkpoint_path(folder, table.version)
+    to = Path(folder, checkpoint_name(table.version))
     aside = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
     try:
         pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), aside, compression="snappy", store_schema=False)

@@ -1,9 +1,10 @@
-"""Commits to the log of a table in a local folder: one version after another, each by one writer.
+"""Commits to a table's log: one version after another, each by one writer.
 
 Delta's own transaction in the JVM takes some 100 ms a commit on a local disk, mostly for processes that Hadoop's local
-file system starts to set permissions. A commit is a file with a name that nobody else has taken: it is written aside,
-synced, and linked under its name, which the operating system does for one writer only. So whoever has planned on a
-version commits the next one, or learns that another program did, and plans again.
+file system starts to set permissions. In a local folder a commit is a file with a name that nobody else
+has taken: it is written aside, synced, and linked under its name, which the operating system does for one writer only.
+So whoever has planned on a version commits the next one, or learns that another program did, and plans again. For
+tables elsewhere the caller brings a way to put a file where none is (:data:`Put`).
 
 Only tables that ask nothing of their writers but what these actions say may be written so (``headgate.lake``).
 """
@@ -15,15 +16,19 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.delta._log import Snapshot, commit_path
+from headgate.delta._log import Snapshot, commit_name
 from headgate.errors import CommitConflictError
 
-__all__ = ["commit"]
+__all__ = ["Put", "commit"]
+
+Put = Callable[[str, str, str], None]
+"""Puts a text as a file of a table's folder, whole: ``(folder, name, text)``. If one of that name is there it raises
+``FileExistsError``; if it raises anything, its own is not there."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """What file systems without hard links say. There two programs that commit at the same moment can lose one commit, as
@@ -38,6 +43,7 @@ def commit(
     parameters: Mapping[str, str],
     *,
     blind: bool,
+    put: Put | None = None,
 ) -> None:
     """Make the next version of the table in ``folder``, or its first one.
 
@@ -45,6 +51,7 @@ def commit(
     :param actions: as the log has them: objects, or their JSON text.
     :param operation: what the table's history calls it.
     :param blind: it only adds rows, whatever the table holds, so it conflicts with no other.
+    :param put: puts the commit's file where none is; by default in a local folder.
     :raises CommitConflictError: another program made that version.
     :raises OSError: it cannot be written.
     """
@@ -56,24 +63,23 @@ def commit(
     }  # fmt: skip
     lines = [{"commitInfo": about}, *actions]
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
-    _put(commit_path(folder, version), text.encode())
+    try:
+        (put or _put)(folder, commit_name(version), text)
+    except FileExistsError:
+        raise CommitConflictError(f"{folder}: another program committed version {version}") from None
 
 
-def _put(path: Path, data: bytes) -> None:
-    """Put a file, whole, where none is. If this raises anything, it is not there.
-
-    :raises CommitConflictError: there is one.
-    """
+def _put(folder: str, name: str, text: str) -> None:
+    """Put a file, whole, where none is. If this raises anything, it is not there."""
+    path = Path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with aside.open("xb") as out:
-            out.write(data)
+            out.write(text.encode())
             out.flush()
             os.fsync(out.fileno())
         _link(aside, path)
-    except FileExistsError:
-        raise CommitConflictError(f"{path.parent.parent}: another program committed version {int(path.stem)}") from None
     finally:
         with suppress(OSError):
             aside.unlink()

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 import pyarrow as pa
 
+from headgate.delta._files import files_of
 from headgate.delta._log import DataFile
-from headgate.delta._parquet import open_file, write_files
+from headgate.delta._parquet import write_files
 from headgate.delta._vectors import read_vector, rows_of
 
 __all__ = ["copy_file"]
@@ -38,7 +39,7 @@ def copy_file(
 def _counting(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows that count, part by part, with the table's columns."""
     gone = np.empty(0, np.int64) if source.vector is None else rows_of(read_vector(folder, source.vector))
-    with open_file(folder, source.name) as opened:
+    with files_of(folder).open_parquet(source.name) as opened:
         there = [name for name in schema.names if name in opened.schema_arrow.names]
         first = 0
         for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=there):

@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.delta._files import files_of
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import discard_files, open_file, write_files
+from headgate.delta._parquet import discard_files, write_files
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -170,7 +171,7 @@ def prepare_fold(
 
 def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
     """All rows of a file, deleted ones included, with the table's columns."""
-    with open_file(folder, source.name) as file:
+    with files_of(folder).open_parquet(source.name) as file:
         table = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
     columns = [
         table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)

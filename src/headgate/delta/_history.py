@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
+from headgate.delta._files import FileIdentity
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
 from headgate.delta._vectors import vector_file
 
@@ -58,7 +59,7 @@ class FileHistory:
         self._columns: str | None = None
         self._elsewhere = False
         self._features: frozenset[str] = frozenset()
-        self._identity: tuple[int, int, int] | None = None
+        self._identity: FileIdentity | None = None
 
     @property
     def is_removable(self) -> bool:
@@ -106,8 +107,8 @@ class FileHistory:
             return
         self.version = self.same_since = max(earlier) if earlier else min(found)
         for kinds in (("protocol", "metaData", "add"), ("remove",)):  # what was added again is not gone
-            for path in found[self.version]:
-                for count, action in enumerate(read_checkpoint(path, kinds)):
+            for name in found[self.version]:
+                for count, action in enumerate(read_checkpoint(self.folder, name, kinds)):
                     self._apply([action], replayed=True)
                     if count % _YIELD_ACTIONS == 0:
                         yield

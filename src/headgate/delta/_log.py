@@ -12,6 +12,7 @@ commit is another file then, and the whole log is replayed again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,8 +21,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
-
+from headgate.delta._files import FileIdentity, files_of
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
 
@@ -29,17 +29,19 @@ __all__ = [
     "DataFile",
     "Snapshot",
     "TableLog",
-    "checkpoint_path",
+    "checkpoint_name",
     "checkpointed_version",
     "commit_identity",
-    "commit_path",
+    "commit_name",
     "find_checkpoints",
     "log_folder",
     "read_checkpoint",
     "read_commit",
 ]
 
+LOG: Final = "_delta_log"
 _DIGITS: Final = 20
+_CHECKPOINT: Final = re.compile(rf"{LOG}/(\d+)\.checkpoint.*\.parquet")
 _MAPS: Final = frozenset({"configuration", "options", "partitionValues", "tags"})
 _OF_CHECKPOINTS: Final = frozenset({"stats_parsed", "partitionValues_parsed"})
 """What checkpoints say twice, in a form of their own."""
@@ -48,13 +50,13 @@ _KINDS: Final = ("metaData", "protocol", "txn")
 
 
 def log_folder(folder: str) -> Path:
-    """Where the log of the table in ``folder`` is."""
-    return Path(folder, "_delta_log")
+    """Where the log of the table in a local ``folder`` is."""
+    return Path(folder, LOG)
 
 
-def commit_path(folder: str, version: int) -> Path:
-    """The file of a commit."""
-    return log_folder(folder) / f"{version:0{_DIGITS}d}.json"
+def commit_name(version: int) -> str:
+    """The file of a commit, in the table's folder."""
+    return f"{LOG}/{version:0{_DIGITS}d}.json"
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class TableLog:
         self._with_files = files
         self._lock = Lock()
         self._snapshot = Snapshot()
-        self._newest: tuple[int, int, int] | None = None
+        self._newest: FileIdentity | None = None
 
     def refresh(self) -> Snapshot:
         """The newest version.
@@ -202,12 +204,12 @@ class TableLog:
     def _load(self) -> Snapshot:
         """From the newest checkpoint of the classic kinds, if there is one."""
         noted = _noted_checkpoint(self.folder)
-        found = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_path(self.folder, noted)]}
+        found = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
         if not found:
             return Snapshot()
         newest = max(found)
         kinds = (*_KINDS, "add") if self._with_files else _KINDS
-        actions = [action for path in found[newest] for action in read_checkpoint(path, kinds)]
+        actions = [action for name in found[newest] for action in read_checkpoint(self.folder, name, kinds)]
         return self._after(Snapshot(), newest, actions)
 
 
@@ -216,24 +218,24 @@ def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:
 
     :raises TargetError: its file is damaged.
     """
-    path = commit_path(folder, version)
+    name = commit_name(version)
     try:
-        return [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+        return [json.loads(line) for line in files_of(folder).read(name).splitlines() if line.strip()]
     except FileNotFoundError:
         return None
     except ValueError:
-        raise TargetError(f"{path} is damaged") from None
+        raise TargetError(f"{folder}/{name} is damaged") from None
 
 
-def checkpoint_path(folder: str, version: int) -> Path:
-    """The file of a checkpoint that is in one file."""
-    return log_folder(folder) / f"{version:0{_DIGITS}d}.checkpoint.parquet"
+def checkpoint_name(version: int) -> str:
+    """The file of a checkpoint that is in one file, in the table's folder."""
+    return f"{LOG}/{version:0{_DIGITS}d}.checkpoint.parquet"
 
 
 def checkpointed_version(folder: str) -> int:
     """The version of the newest checkpoint, by the log's own note; −1: there is none."""
     try:
-        return int(json.loads((log_folder(folder) / "_last_checkpoint").read_bytes())["version"])
+        return int(json.loads(files_of(folder).read(f"{LOG}/_last_checkpoint"))["version"])
     except (OSError, ValueError, KeyError):
         return -1
 
@@ -245,43 +247,40 @@ def _noted_checkpoint(folder: str) -> int | None:
     their beginning.
     """
     version = checkpointed_version(folder)
-    if version < 0 or not commit_path(folder, version).exists() or not checkpoint_path(folder, version).exists():
+    files = files_of(folder)
+    if version < 0 or not files.identity(commit_name(version)) or not files.identity(checkpoint_name(version)):
         return None
     return version
 
 
-def find_checkpoints(folder: str) -> dict[int, list[Path]]:
-    """The files of each checkpoint of a classic kind that is whole, by version."""
-    found: dict[int, list[Path]] = {}
-    for path in log_folder(folder).glob("*.checkpoint*.parquet"):
-        number = path.name.partition(".")[0]
-        if number.isdigit():
-            found.setdefault(int(number), []).append(path)
-    return {version: sorted(paths) for version, paths in found.items() if _is_whole(paths)}
+def find_checkpoints(folder: str) -> dict[int, list[str]]:
+    """The names of the files of each checkpoint of a classic kind that is whole, by version."""
+    found: dict[int, list[str]] = {}
+    for name in files_of(folder).names(LOG):
+        numbered = _CHECKPOINT.fullmatch(name)
+        if numbered is not None:
+            found.setdefault(int(numbered[1]), []).append(name)
+    return {version: sorted(names) for version, names in found.items() if _is_whole(names)}
 
 
-def commit_identity(folder: str, version: int) -> tuple[int, int, int] | None:
+def commit_identity(folder: str, version: int) -> FileIdentity | None:
     """Tells the file of a commit from another one of that version; None: it is gone."""
-    try:
-        status = commit_path(folder, version).stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    return files_of(folder).identity(commit_name(version))
 
 
-def _is_whole(paths: list[Path]) -> bool:
+def _is_whole(names: list[str]) -> bool:
     """Whether these are all the files of a checkpoint: a single one, or ``<i>.<n>`` for i from 1 to n."""
-    names = [path.name.split(".") for path in paths]
-    if any(len(name) == 3 for name in names):
-        paths[:] = [path for path, name in zip(paths, names, strict=True) if len(name) == 3]
+    parts = [name.split(".") for name in names]
+    if any(len(part) == 3 for part in parts):
+        names[:] = [name for name, part in zip(names, parts, strict=True) if len(part) == 3]
         return True
-    numbered = all(len(name) == 5 and name[2].isdigit() and name[3].isdigit() for name in names)
-    return numbered and len(paths) == int(names[0][3])
+    numbered = all(len(part) == 5 and part[2].isdigit() and part[3].isdigit() for part in parts)
+    return numbered and len(names) == int(parts[0][3])
 
 
-def read_checkpoint(path: Path, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
+def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The actions of these kinds in a file of a checkpoint."""
-    with pq.ParquetFile(path) as file:
+    with files_of(folder).open_parquet(name) as file:
         there = [kind for kind in kinds if kind in file.schema_arrow.names]
         for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=there):
             for kind in there:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headgate.delta._log import TableLog, commit_path, find_checkpoints, log_folder
+from headgate.delta._log import TableLog, commit_name, find_checkpoints, log_folder
 
 __all__ = ["old_log_files", "version_at"]
 
@@ -35,7 +35,7 @@ def version_at(folder: str, moment: float) -> int:
 def _committed_by(folder: str, version: int, moment: float) -> bool:
     """Whether a version was there; those without a file are older than the others."""
     try:
-        return commit_path(folder, version).stat().st_mtime <= moment
+        return Path(folder, commit_name(version)).stat().st_mtime <= moment
     except FileNotFoundError:
         return True
 

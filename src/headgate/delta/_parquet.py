@@ -20,14 +20,15 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["CODECS", "LEAVES", "FileStatistics", "discard_files", "is_plain", "open_file", "write_files"]
+from headgate.delta._files import files_of
+
+__all__ = ["CODECS", "LEAVES", "FileStatistics", "discard_files", "is_plain", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
@@ -41,14 +42,6 @@ _FILE_BYTES = 512 << 20
 _CALENDAR = {b"org.apache.spark.version": b"4.0.0"}
 """Readers take days and times of a file that Spark wrote since 3.0 as they are, in the proleptic Gregorian calendar;
 those of unknown writers by a setting (Spark's ``DataSourceUtils.datetimeRebaseSpec``)."""
-
-
-def open_file(folder: str, name: str) -> pq.ParquetFile:
-    """A data file of the table in ``folder``, whoever wrote it; its times are in µs.
-
-    :raises OSError: it cannot be read.
-    """
-    return pq.ParquetFile(Path(folder, name), coerce_int96_timestamp_unit="us")
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -116,23 +109,24 @@ def write_files(
     """Write the rows into new files of the folder, and give each file's ``add`` action, as JSON, when all are there.
 
     :param batches: of exactly this schema.
-    :param folder: the table's, on this machine's file system; made if it is not there.
+    :param folder: the table's; made if it is not there.
     :param codec: one of :data:`CODECS`.
     :param always: columns that have statistics wherever they stand.
     :raises OSError: a file cannot be written. No file is left then.
     """
     done: list[str] = []
-    paths: list[Path] = []
+    names: list[str] = []
     try:
         source = _groups(batches, schema)
         group = next(source, None)
         while group is not None:
-            path = Path(folder) / f"part-{len(paths):05d}-{uuid.uuid4()}-c000.{codec}.parquet"
-            paths.append(path)
-            statistics, group = _write_file(path, group, source, schema, codec, always)
-            done.append(_add_action(path, statistics))
+            names.append(f"part-{len(names):05d}-{uuid.uuid4()}-c000.{codec}.parquet")
+            statistics = FileStatistics(schema, always)
+            with files_of(folder).create(names[-1]) as sink:
+                group = _write_groups(sink, group, source, schema, codec, statistics)
+                done.append(_add_action(names[-1], sink.tell(), statistics))
     except BaseException:
-        discard_files(folder, [path.name for path in paths])
+        discard_files(folder, names)
         raise
     yield from done
 
@@ -140,7 +134,7 @@ def write_files(
 def discard_files(folder: str, names: Iterable[str]) -> None:
     """Remove files of ours that no commit names."""
     for name in names:
-        Path(folder, name).unlink(missing_ok=True)
+        files_of(folder).delete(name)
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -159,32 +153,27 @@ def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
         yield pa.Table.from_batches(held, schema)
 
 
-def _write_file(
-    path: Path, first: pa.Table, more: Iterator[pa.Table], schema: pa.Schema, codec: str, always: Collection[str]
-) -> tuple[FileStatistics, pa.Table | None]:
-    """One file: ``first`` and what follows, up to the size of a file; and the rows that come after it."""
-    statistics = FileStatistics(schema, always)
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write_groups(
+    sink: Any, first: pa.Table, more: Iterator[pa.Table], schema: pa.Schema, codec: str, statistics: FileStatistics
+) -> pa.Table | None:
+    """One file: ``first`` and what follows, up to the size of a file. Gives the rows that come after it."""
     group: pa.Table | None = first
-    with (
-        path.open("xb") as sink,
-        pq.ParquetWriter(
-            sink, schema.with_metadata(_CALENDAR), compression=CODECS[codec], store_schema=False,
-            store_decimal_as_integer=True,
-        ) as writer,
-    ):  # fmt: skip
+    with pq.ParquetWriter(
+        sink, schema.with_metadata(_CALENDAR), compression=CODECS[codec], store_schema=False,
+        store_decimal_as_integer=True,
+    ) as writer:  # fmt: skip
         while group is not None and (group is first or sink.tell() < _FILE_BYTES):
             writer.write_table(group.replace_schema_metadata(_CALENDAR), row_group_size=group.num_rows)
             statistics.add(group)
             group = next(more, None)
-    return statistics, group
+    return group
 
 
-def _add_action(path: Path, statistics: FileStatistics) -> str:
+def _add_action(name: str, size: int, statistics: FileStatistics) -> str:
     add = {
-        "path": path.name,
+        "path": name,
         "partitionValues": {},
-        "size": path.stat().st_size,
+        "size": size,
         "modificationTime": time.time_ns() // 1_000_000,
         "dataChange": True,
         "stats": statistics.to_json(),

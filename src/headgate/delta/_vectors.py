@@ -29,12 +29,12 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from pyroaring import BitMap
 
+from headgate.delta._files import files_of
 from headgate.errors import DecodeError
 
 __all__ = ["Descriptor", "Positions", "VectorFile", "positions_of", "read_vector", "rows_of", "vector_file"]
@@ -120,9 +120,7 @@ def _data(folder: str, descriptor: Descriptor) -> bytes:
         raise DecodeError(f"{folder}: a deletion vector of storage type {kind!r}")
     name = vector_file(descriptor)
     offset = int(descriptor.get("offset") or 0)
-    with Path(folder, name).open("rb") as source:
-        source.seek(offset)
-        data = source.read(size + 8)
+    data = files_of(folder).read(name, offset, size + 8)
     if len(data) != size + 8 or int.from_bytes(data[:4], "big") != size:
         raise DecodeError(f"{folder}/{name}: no deletion vector of {size} bytes at {offset}")
     if zlib.crc32(data[4:-4]) != int.from_bytes(data[-4:], "big"):
@@ -160,7 +158,7 @@ class VectorFile:
     def write(self, folder: str) -> None:
         """Write the file, if a vector needs it."""
         if len(self._data) > len(_FILE_VERSION):
-            with Path(folder, f"deletion_vector_{self._uuid}.bin").open("xb") as out:
+            with files_of(folder).create(f"deletion_vector_{self._uuid}.bin") as out:
                 out.write(self._data)
 
 

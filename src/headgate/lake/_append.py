@@ -8,7 +8,7 @@ or a later one in the table appends nothing. Files of a commit that did not come
 
 **Only plain tables.** A table whose properties or protocol ask a writer for more than rows in Parquet files (column
 mapping, constraints, clustering, generated columns, change data feed, …) is left to Spark, and so are lakes on object
-stores, whose credentials Spark has and Python has not.
+stores other than S3.
 
 **Other programs** may commit meanwhile. An append rests on nothing but the table's columns and the marker: it looks at
 both again, and commits after them.
@@ -165,9 +165,9 @@ def begin(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
 
 def look(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | str:
     """As :func:`begin`; if the table is not one for us, the reason."""
-    snapshot = delta.local()
+    reason, snapshot = delta.obstacle(), delta.followed()
     if snapshot is None:
-        return "the lake is not in a local folder"
+        return str(reason)
     asked = demands(snapshot)
     if asked:
         return f"the table asks more of its writers than rows ({', '.join(asked)})"
@@ -224,7 +224,8 @@ def _commit(
     actions = [*([] if marker is None else [marker.action()]), *added]
     for _ in range(_TRIES):
         try:
-            commit(delta.path, begun.snapshot, actions, "WRITE", {"mode": "Append", "partitionBy": "[]"}, blind=True)
+            about = {"mode": "Append", "partitionBy": "[]"}
+            commit(delta.path, begun.snapshot, actions, "WRITE", about, blind=True, put=delta.put)
         except CommitConflictError:
             found = again() if again is not None else None
             if found is None or found.schema != begun.schema or _has(found, marker):

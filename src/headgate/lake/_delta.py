@@ -1,7 +1,7 @@
 """What headgate needs of a Delta table beyond reading and writing: its version, schema, properties, ownership.
 
-The log of a table in a local folder is followed here (``headgate.delta``). Elsewhere the table's ``DeltaLog`` in the
-JVM is asked: 10 ms a call in a warm session, where the SQL commands that tell the same take a Spark job.
+The log of a table in a local folder or on S3 is followed here (``headgate.delta``). Elsewhere the table's ``DeltaLog``
+in the JVM is asked: 10 ms a call in a warm session, where the SQL commands that tell the same take a Spark job.
 
 Ownership: every table headgate makes carries the properties ``headgate.pipeline`` and ``headgate.table``. A path that
 holds anything else is refused before the first byte is written.
@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate._names import quote_name
-from headgate.delta import TYPE_FEATURES, NewColumn, Snapshot, TableLog, addition, commit, creation, needs_mapping
+from headgate._stores import is_remote, obstacle
+from headgate.delta import TYPE_FEATURES, NewColumn, Put, Snapshot, TableLog, addition, commit, creation, needs_mapping
 from headgate.errors import CommitConflictError, TargetError
+from headgate.lake._log_store import delta_log, put_by_log_store, share_access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,16 +83,8 @@ def tried(write: Callable[[], _T]) -> _T:
     return write()
 
 
-@lru_cache(maxsize=1)
-def _delta_log(jvm: Any) -> tuple[Any, Any]:
-    """The class ``DeltaLog``, and Scala's ``None``. To py4j each part of a name may be a class, so it has the JVM look
-    for ``org``, ``org.apache`` and so on in every jar there is, each time it is asked.
-    """
-    return jvm.org.apache.spark.sql.delta.DeltaLog, jvm.scala.Option.empty()
-
-
 @lru_cache(maxsize=10_000)
-def _local_log(path: str) -> TableLog:
+def _followed_log(path: str) -> TableLog:
     return TableLog(path, files=False)
 
 
@@ -108,17 +102,27 @@ class DeltaPath:
         """The table's name in SQL."""
         return f"delta.{quote_name(self.path)}"
 
-    def local(self) -> Snapshot | None:
-        """The newest version; None if the table does not lie in a local folder."""
-        return _local_log(self.path).refresh() if self.path.startswith("/") else None
+    def obstacle(self) -> str | None:
+        """Why the table's files are left to Spark; None: they are read and written here."""
+        if is_remote(self.path):
+            share_access(self.spark, self.path)
+        return obstacle(self.path)
+
+    def followed(self) -> Snapshot | None:
+        """The newest version; None if the table's files are left to Spark."""
+        return None if self.obstacle() else _followed_log(self.path).refresh()
+
+    @property
+    def put(self) -> Put | None:
+        """How commits are put into the log; None: as in a local folder."""
+        return partial(put_by_log_store, self.spark) if is_remote(self.path) else None
 
     def snapshot(self) -> Snapshot:
         """The newest version."""
-        found = self.local()
+        found = self.followed()
         if found is not None:
             return found
-        log, nothing = _delta_log(self.spark._jvm)
-        theirs = log.forTable(self.spark._jsparkSession, self.path).update(False, nothing, nothing)
+        _, theirs = delta_log(self.spark, self.path)
         metadata = json.loads(theirs.metadata().json())["metaData"]
         return Snapshot(version=int(theirs.version()), metadata=metadata)
 
@@ -178,7 +182,7 @@ class DeltaPath:
         actions = None if replace or not self._is_plain() else creation(schema.json(), values)
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
-            commit(self.path, Snapshot(), actions, "CREATE TABLE", about, blind=True)
+            commit(self.path, Snapshot(), actions, "CREATE TABLE", about, blind=True, put=self.put)
             return
         from delta.tables import DeltaTable
 
@@ -194,8 +198,8 @@ class DeltaPath:
             builder.execute()
 
     def _is_plain(self) -> bool:
-        """Whether a new table would be in a local folder, and without properties that the session gives it."""
-        return self.path.startswith("/") and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
+        """Whether a new table would be written here, and without properties that the session gives it."""
+        return not self.obstacle() and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
         """Add columns to the table, first of all what Delta asks of it for them.
@@ -205,11 +209,12 @@ class DeltaPath:
         clauses = [_to_sql(column) for column in columns]
 
         def add() -> bool:
-            table = self.local()
+            table = self.followed()
             actions = None if table is None else addition(table, columns, _kind_of)
             if table is None or actions is None:
                 return False
-            commit(self.path, table, actions, "ADD COLUMNS", {"columns": json.dumps(clauses)}, blind=False)
+            about = {"columns": json.dumps(clauses)}
+            commit(self.path, table, actions, "ADD COLUMNS", about, blind=False, put=self.put)
             return True
 
         if tried(add):

@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.delta import DataFile, Fold, Snapshot, choose_files, commit, prepare_fold
+from headgate.delta import DataFile, Fold, Put, Snapshot, choose_files, commit, prepare_fold
 from headgate.errors import CommitConflictError, HeadgateError
 from headgate.lake._background import Background
 from headgate.lake._workers import StoppedError
@@ -81,8 +81,11 @@ class Folds:
         if path in self._prepared:
             self._prepared[path].emptied.update(files)
 
-    def finish(self, path: str, table: Snapshot, key: Sequence[str]) -> bool:
-        """Commit the table's fold, if it is prepared; whether that was done."""
+    def finish(self, path: str, table: Snapshot, key: Sequence[str], put: Put | None = None) -> bool:
+        """Commit the table's fold, if it is prepared; whether that was done.
+
+        :param put: how commits are put into the table's log, if not as in a local folder.
+        """
         prepared = self._prepared.get(path)
         if prepared is None or not prepared.fold.done():
             return False
@@ -100,7 +103,7 @@ class Folds:
             valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS
             actions = fold.actions(table, prepared.emptied) if valid else None
             if actions:
-                commit(path, table, actions, "OPTIMIZE", {"predicate": "[]", "auto": "true"}, blind=False)
+                commit(path, table, actions, "OPTIMIZE", {"predicate": "[]", "auto": "true"}, blind=False, put=put)
                 return True
         except (CommitConflictError, OSError) as error:
             log.info("%s: a fold of its small files is void: %s", path, error)

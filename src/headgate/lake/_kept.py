@@ -11,16 +11,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import DataFile, TableLog
+from headgate.delta import DataFile, TableLog, files_of
 from headgate.lake._layout import Lake
-from headgate.lake._version import open_parquet
 
 __all__ = ["KeptVersions", "ledger_moments", "ledger_spans"]
 
@@ -98,7 +96,7 @@ def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
     """When the ledger's batches were committed, newest first: those of its last so many seconds, and perhaps others."""
     found: list[float] = []
     for file in _newest_first(lake):
-        with open_parquet(str(Path(lake.ledger, file.name))) as opened:
+        with files_of(lake.ledger).open_parquet(file.name) as opened:
             found += [
                 moment.timestamp() for moment in opened.read(columns=["committed_at"])["committed_at"].to_pylist()
             ]
@@ -141,7 +139,7 @@ def _newest_epoch(file: DataFile) -> int:
 
 def _versions_of(ledger: str, file: DataFile) -> pa.Table:
     """A line for each table of each row of a ledger's file."""
-    with open_parquet(str(Path(ledger, file.name))) as opened:
+    with files_of(ledger).open_parquet(file.name) as opened:
         paths = [column.path for column in map(opened.schema.column, range(len(opened.schema)))]
         wanted = [path for path in paths if path in _COLUMNS or (path.startswith("tables.") and path.endswith(_PARTS))]
         rows = opened.read(columns=wanted).combine_chunks()

@@ -10,18 +10,20 @@ share a folder.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from headgate._stores import grant, is_remote, obstacle
 from headgate.delta import OURS
 from headgate.errors import ConfigError, TargetError
 
-__all__ = ["Lake", "decode_name", "encode_name", "split_table"]
+if TYPE_CHECKING:
+    from headgate.config import PipelineConfig
 
-_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:/")
+__all__ = ["Lake", "decode_name", "encode_name", "split_table"]
 
 
 def encode_name(name: str) -> str:
@@ -55,14 +57,26 @@ class Lake:
         text = os.fspath(path)
         if text.startswith("file:"):
             text = "/" + text[len("file:") :].lstrip("/")
-        if not _URI.match(text):
+        if not is_remote(text):
             text = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - links stay as they are
         return cls(text.rstrip("/"))
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> Lake:
+        """The lake of a pipeline, which this process can reach then as the configuration's ``[spark]`` says."""
+        lake = cls.at(config.target.path or "")
+        grant(lake.path, lambda name: config.spark.get(f"spark.hadoop.{name}"))
+        return lake
 
     @property
     def is_local(self) -> bool:
         """Whether the lake is a folder of this machine's file system."""
-        return _URI.match(self.path) is None
+        return not is_remote(self.path)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why only Spark reads and writes the lake's files; None: that is done here, too."""
+        return obstacle(self.path)
 
     @property
     def properties(self) -> Mapping[str, str]:

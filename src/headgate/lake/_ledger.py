@@ -24,10 +24,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.control import Notification, OpenSnapshots
+from headgate.delta import TableLog
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
 from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, spark_schema
@@ -140,7 +140,7 @@ class Ledger:
         self.last: LedgerRow | None = None
         if self._delta.check_ours(pipeline, "_headgate.ledger"):
             self._version = self._delta.version()
-            self.last = _newest(lake) if lake.is_local else self._newest_by_spark()
+            self.last = self._newest_by_spark() if lake.obstacle else _newest(lake)
 
     def _newest_by_spark(self) -> LedgerRow | None:
         rows = ledger_rows(self._delta.read(self._version), limit=1)
@@ -219,11 +219,11 @@ def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
 
 
 def newest_row(lake: Lake) -> LedgerRow:
-    """The newest ledger row of a local lake, without Spark.
+    """The newest ledger row of a lake that is read without Spark.
 
     :raises ConfigError: there is none.
     """
-    if not (Path(lake.ledger) / "_delta_log").is_dir():
+    if TableLog(lake.ledger, files=False).refresh().version < 0:
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     row = _newest(lake)
     if row is None:
@@ -232,7 +232,7 @@ def newest_row(lake: Lake) -> LedgerRow:
 
 
 def _newest(lake: Lake) -> LedgerRow | None:
-    """The newest row of a local lake that has a ledger. Spark takes seconds for it: it has a query to compile."""
+    """The newest row of a lake that has a ledger. Spark takes seconds for it: it has a query to compile."""
     rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
     return _row(rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0]) if rows.num_rows else None
 

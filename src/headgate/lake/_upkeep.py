@@ -1,4 +1,7 @@
-"""Upkeep of a local lake's tables beside the batches: what no reader needs is removed, small files are folded.
+"""Upkeep of a lake's tables beside the batches: what no reader needs is removed, small files are folded.
+
+**On S3** small files of tables that are upserted to are folded, and Delta writes the checkpoints of logs. Old files are
+left to VACUUM.
 
 What has to stay readable is said by the ledger (``_kept``); of tables that it does not name (itself, the history of
 schemas, notifications), by the age of their versions. ``_keeper`` removes the rest.
@@ -28,6 +31,7 @@ from headgate.delta import (
     CODECS,
     OURS,
     DataFile,
+    Put,
     Snapshot,
     TableLog,
     checkpointed_version,
@@ -45,8 +49,11 @@ from headgate.lake._folds import Folds
 from headgate.lake._keeper import Amount, TableKeeper
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
+from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
 __all__ = ["Upkeep", "fold_key", "load_kept", "oldest_needed", "own_tables", "small_files"]
@@ -114,9 +121,17 @@ class Upkeep:
 
     :param retention_seconds: how far back ledger rows are to be readable.
     :param codec: of folded files, by Spark's name.
+    :param spark: the session whose JVM commits and writes checkpoints, for a lake that is not in a local folder.
     """
 
-    def __init__(self, lake: Lake, retention_seconds: float, codec: str | None = None) -> None:
+    def __init__(
+        self, lake: Lake, retention_seconds: float, codec: str | None = None, spark: SparkSession | None = None
+    ) -> None:
+        self._put: Put | None = None
+        self._write_checkpoint: Callable[[str], None] = write_checkpoint
+        if spark is not None and not lake.is_local:
+            self._put = partial(put_by_log_store, spark)
+            self._write_checkpoint = partial(checkpoint_by_delta, spark)
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)
@@ -139,7 +154,8 @@ class Upkeep:
 
     def start(self) -> None:
         """Begin to work beside the batches."""
-        self.background.repeat(self.round, ROUND_SECONDS)
+        if self._lake.is_local:
+            self.background.repeat(self.round, ROUND_SECONDS)
 
     def close(self) -> None:
         """End; what was prepared and not committed is removed."""
@@ -169,7 +185,7 @@ class Upkeep:
             last = self._checkpoints[folder] = checkpointed_version(folder)
         if version - last >= CHECKPOINT_COMMITS:
             self._checkpoints[folder] = version
-            self.background.submit(partial(write_checkpoint, folder))
+            self.background.submit(partial(self._write_checkpoint, folder))
 
     def settle(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
         """Make the commits that wait, and adopt what other programs have compacted: the states after that.
@@ -207,7 +223,7 @@ class Upkeep:
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
         table = (self._logs.pop(folder, None) or TableLog(folder)).refresh()
-        return table.version + 1 if self.folds.finish(folder, table, key) else None
+        return table.version + 1 if self.folds.finish(folder, table, key, self._put) else None
 
     def _claim(self, folder: str) -> int | None:
         """Say in a table's properties that its files are removed by us alone."""

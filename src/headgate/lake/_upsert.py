@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.delta import Found, IndexCache, KeyedTable, Snapshot, TableLog, commit, discard_files
+from headgate.delta import Found, IndexCache, KeyedTable, Put, Snapshot, TableLog, commit, discard_files
 from headgate.errors import CommitConflictError
 from headgate.lake._append import Begun, look
 from headgate.lake._delta import tried
@@ -55,6 +55,7 @@ class _Known:
 
     log: TableLog
     table: KeyedTable
+    put: Put | None
 
 
 class Upserts:
@@ -83,8 +84,8 @@ class Upserts:
         begun = self._begin(delta, changes.ddl, changes.columns)
         if begun is None:
             return None
-        table = self._known(delta.path, changes.key, begun.schema).log.refresh()
-        folded = self._folds.finish(delta.path, table, changes.key)
+        table = self._known(delta, changes.key, begun.schema).log.refresh()
+        folded = self._folds.finish(delta.path, table, changes.key, delta.put)
         written = write_changes(changes, begun, delta.path)
         if written is None:
             return int(folded)
@@ -95,7 +96,7 @@ class Upserts:
                 return None
             if begun.schema != written.schema:
                 raise CommitConflictError(f"{delta.path}: another program changed the columns")
-            known = self._known(delta.path, changes.key, begun.schema)
+            known = self._known(delta, changes.key, begun.schema)
             upserted = self._upsert(known, begun, written)
             self._folds.begin(delta.path, known.log.refresh(), begun.schema, begun.codec, changes.key)
             return folded + upserted
@@ -118,7 +119,7 @@ class Upserts:
             begun = self._begin(delta, _EPOCH_DDL, ())
             if begun is None:
                 return None
-            known = self._known(delta.path, key, begun.schema)
+            known = self._known(delta, key, begun.schema)
             table = self._at(known, begun)
             found = known.table.older(table, bound)
             self._commit(known, table, found, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
@@ -136,7 +137,7 @@ class Upserts:
             begun = self._begin(delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
             if begun is None:
                 return None
-            table = self._at(self._known(delta.path, key, begun.schema), begun)
+            table = self._at(self._known(delta, key, begun.schema), begun)
             files = [file for file in table.files.values() if fill.touches(file)]
             if not files:
                 return 0
@@ -145,7 +146,7 @@ class Upserts:
             actions = [*(file.removal(now, data_change=True) for file in files), *added]
             try:
                 about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
-                commit(delta.path, table, actions, "UPDATE", about, blind=False)
+                commit(delta.path, table, actions, "UPDATE", about, blind=False, put=delta.put)
             except CommitConflictError:
                 discard_files(delta.path, [action["add"]["path"] for action in added])
                 raise
@@ -202,15 +203,16 @@ class Upserts:
         """Commit new files and what they take the place of, if there is anything."""
         if not found.removed and not added:
             return
-        commit(known.log.folder, table, [*added, *known.table.actions(table, found)], operation, about, blind=False)
+        actions = [*added, *known.table.actions(table, found)]
+        commit(known.log.folder, table, actions, operation, about, blind=False, put=known.put)
         self._folds.emptied(known.log.folder, [path for path, left in found.removed.items() if left is None])
 
-    def _known(self, path: str, key: Sequence[str], schema: pa.Schema) -> _Known:
-        types = [schema.field(name).type for name in key]
+    def _known(self, delta: DeltaPath, key: Sequence[str], schema: pa.Schema) -> _Known:
+        path, types = delta.path, [schema.field(name).type for name in key]
         with self._lock:
             known = self._tables.get(path)
             if known is None or known.table.key != tuple(key) or known.table.types != tuple(types):
-                known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes))
+                known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes), delta.put)
                 self._tables[path] = known
             return known
 

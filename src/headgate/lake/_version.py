@@ -15,16 +15,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, LocalFileSystem
 
+from headgate._stores import delta_rs_options, is_remote
+from headgate.delta import files_of
 from headgate.errors import TargetError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.schema import DataType
 
-__all__ = ["Part", "TableVersion", "delta_table", "newest_rows", "open_parquet", "open_version", "rows_kept"]
+__all__ = ["Part", "TableVersion", "delta_table", "newest_rows", "open_version", "rows_kept"]
 
 READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz"})
 """What readers of a table may have to know."""
@@ -70,7 +70,7 @@ class TableVersion:
 
         :raises FileNotFoundError: the file is gone.
         """
-        with open_parquet(f"{self.path}/{part.file}") as file:
+        with files_of(self.path).open_parquet(part.file) as file:
             there = {*file.schema_arrow.names}
             found = file.read_row_group(part.group, columns=[name for name in names if name in there])
         kept = self._kept(part, 0, found.num_rows)
@@ -82,7 +82,7 @@ class TableVersion:
 
         :raises FileNotFoundError: the file is gone.
         """
-        with open_parquet(f"{self.path}/{parts[0].file}") as file:
+        with files_of(self.path).open_parquet(parts[0].file) as file:
             there = {*file.schema_arrow.names}
             columns = [name for name in names if name in there]
             for part in parts:
@@ -123,7 +123,7 @@ def open_version(path: str, version: int) -> TableVersion:
     kept = rows_kept(path, frozenset(names), vectors)
     parts = []
     for name in names:
-        with open_parquet(f"{path}/{name}") as file:
+        with files_of(path).open_parquet(name) as file:
             counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         befores = accumulate(counts, initial=0)
         parts += [Part(name, i, before, rows) for i, (before, rows) in enumerate(zip(befores, counts, strict=False))]
@@ -145,28 +145,17 @@ def newest_rows(path: str, column: str, columns: Sequence[str]) -> pa.Table:
     found = []
     for file_name, bound in zip(files["path"].to_pylist(), bounds, strict=True):
         if bound is None or bound == highest:
-            with open_parquet(f"{path}/{file_name}") as file:
+            with files_of(path).open_parquet(file_name) as file:
                 found.append(file.read(columns=[one for one in columns if one in file.schema_arrow.names]))
     return pa.concat_tables(found, promote_options="default") if found else pa.table({})
-
-
-@contextmanager
-def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """A file. Timestamps that Spark wrote as INT96 are microseconds: nanoseconds would end in 2262.
-
-    :raises FileNotFoundError: it is gone.
-    """
-    system, path = (LocalFileSystem(), uri) if uri.startswith("/") else FileSystem.from_uri(uri)
-    with pq.ParquetFile(path, filesystem=system, coerce_int96_timestamp_unit="us") as file:
-        yield file
 
 
 @contextmanager
 def delta_table(path: str, version: int | None = None) -> Iterator[DeltaTable]:
     """A version of the table at a path, or the newest one.
 
-    delta-rs takes ``%2E`` in a local path for a dot, and tables lie in folders with such names: it gets a folder of
-    links to the log and the deletion vectors.
+    delta-rs takes ``%2E`` in a path for a dot, and tables lie in folders with such names: of a local one it gets a
+    folder of links to the log and the deletion vectors.
 
     :raises TargetError: it cannot be read.
     """
@@ -174,12 +163,12 @@ def delta_table(path: str, version: int | None = None) -> Iterator[DeltaTable]:
     from deltalake.exceptions import DeltaError
 
     with ExitStack() as stack:
-        there = path
+        there = path.replace("%", "%25")
         try:
-            if path.startswith("/"):
+            if not is_remote(path):
                 there = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
                 _link(Path(path), Path(there))
-            yield DeltaTable(there, version=version)
+            yield DeltaTable(there, version=version, storage_options=delta_rs_options(path))
         except (DeltaError, OSError) as error:
             raise TargetError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 

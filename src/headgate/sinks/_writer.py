@@ -134,9 +134,9 @@ class BatchWriter:
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
-        if lake.is_local:
+        if not self._history.obstacle():
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
-            self.upkeep = Upkeep(lake, retention_hours * 3600.0, codec)
+            self.upkeep = Upkeep(lake, retention_hours * 3600.0, codec, spark)
         self._upserts: Upserts | None = None
         if self.upkeep is not None and "current" in self.modes:
             from headgate.lake import Upserts  # loads numba

@@ -1,10 +1,15 @@
-"""For tests, demonstrations and the curious: MySQL servers, replica pairs, a Kafka broker, a network to be broken."""
+"""For tests, demonstrations and the curious: MySQL servers, replica pairs, a Kafka broker, an S3 object store, a Spark
+cluster, a network to be broken.
+"""
 
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
+from headgate.testing._jars import s3_jars
 from headgate.testing._kafka import KafkaBroker
+from headgate.testing._object_store import ObjectStore
 from headgate.testing._private import private_program
 from headgate.testing._proxy import Proxy
 from headgate.testing._server import URL_VARIABLE, MySQLServer, replica_pair
+from headgate.testing._standalone import SparkCluster
 
 __all__ = [
     "FLIGHT_TABLES",
@@ -12,8 +17,11 @@ __all__ = [
     "FlightWriters",
     "KafkaBroker",
     "MySQLServer",
+    "ObjectStore",
     "Proxy",
+    "SparkCluster",
     "load_flights",
     "private_program",
     "replica_pair",
+    "s3_jars",
 ]

@@ -16,8 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.errors import ConfigError
+from headgate.testing._cache import cache_folder, make_once
 
-__all__ = ["artifact", "fetch_jars", "spark_home"]
+__all__ = ["drop_brought", "fetch_jars", "s3_jars", "spark_home"]
+
+HADOOP_VERSION = "3.5.0"
+"""Of Spark 4.2's own Hadoop archives, which ``hadoop-aws`` has to match."""
+AWS_VERSION = "2.35.4"
+"""What that ``hadoop-aws`` was built with. Its own choice is all of AWS's services in one archive of 600 MB."""
+S3_PACKAGES = (
+    f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
+    *(f"software.amazon.awssdk:{name}:{AWS_VERSION}" for name in ("s3", "s3-transfer-manager", "sts")),
+)
+S3_LEFT_OUT = ("software.amazon.awssdk:bundle",)
 
 
 def spark_home() -> Path:
@@ -31,11 +42,25 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def fetch_jars(packages: Sequence[str], folder: Path) -> None:
+def s3_jars() -> list[Path]:
+    """The archives by which Spark reaches S3, 20 MB; fetched once into the user's cache folder.
+
+    :raises ConfigError: they cannot be had.
+    """
+    jars = cache_folder("jars") / f"s3-{HADOOP_VERSION}"
+    with make_once(jars) as folder:
+        if folder is not None:
+            fetch_jars(S3_PACKAGES, folder, without=S3_LEFT_OUT)
+            drop_brought(folder)
+    return sorted(jars.glob("*.jar"))
+
+
+def fetch_jars(packages: Sequence[str], folder: Path, *, without: Sequence[str] = ()) -> None:
     """Put ``packages`` (``group:artifact:version``) and all that they need into ``folder``, under their plain names.
 
     Scala's library is not among them: Spark brings it and leaves it out.
 
+    :param without: packages (``group:artifact``) that are left out, with all that only they need.
     :raises ConfigError: they cannot be had; the message has what the repository answered.
     """
     spark = spark_home()
@@ -43,6 +68,7 @@ def fetch_jars(packages: Sequence[str], folder: Path) -> None:
         program = Path(work, "nothing.py")
         program.write_text("")
         settings = ["--conf", f"spark.jars.ivy={work}/ivy", "--master", "local[1]", "--packages", ",".join(packages)]
+        settings += ["--exclude-packages", ",".join(without)] if without else []
         here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark), "PYSPARK_PYTHON": sys.executable}
         run = subprocess.run(
             [spark / "bin/spark-submit", *settings, program],
@@ -58,7 +84,15 @@ def fetch_jars(packages: Sequence[str], folder: Path) -> None:
             jar.rename(folder / jar.name.split("_", 1)[1])
 
 
-def artifact(name: str) -> str:
+def drop_brought(folder: Path) -> None:
+    """Remove the archives that Spark brings, too: a second version of one is never wanted."""
+    brought = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
+    for jar in folder.glob("*.jar"):
+        if _artifact(jar.name) in brought:
+            jar.unlink()
+
+
+def _artifact(name: str) -> str:
     """``delta-storage-4.4.0.jar`` → ``delta-storage``."""
     return re.sub(r"-\d[\w.\-]*\.jar$", "", name)
 

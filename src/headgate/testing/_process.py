@@ -13,7 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -30,15 +30,18 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 """Own process group: a Ctrl-C in the terminal is for the parent, which then stops the child in its own order."""
 
-_Order = tuple[list[str], Path, "Future[subprocess.Popen[bytes]]"]
+_Order = tuple[list[str], Path, Mapping[str, str], "Future[subprocess.Popen[bytes]]"]
 _orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
 _lock = threading.Lock()
 _starter: list[tuple[int, threading.Thread]] = []
 
 
-def start_child(command: Sequence[str], *, output: Path) -> subprocess.Popen[bytes]:
+def start_child(
+    command: Sequence[str], *, output: Path, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start ``command`` with stdout and stderr appended to the file ``output``.
 
+    :param env: set for it, over this process's environment.
     :raises OSError: the program cannot be started.
     """
     if sys.platform == "linux":
@@ -49,17 +52,18 @@ def start_child(command: Sequence[str], *, output: Path) -> subprocess.Popen[byt
             thread = threading.Thread(target=_serve, name="headgate-children", daemon=True)
             _starter[:] = [(os.getpid(), thread)]
             thread.start()
-    _orders.put((list(command), output, future))
+    _orders.put((list(command), output, {**os.environ, **(env or {})}, future))
     return future.result()
 
 
 def _serve() -> None:
     while True:
-        command, output, future = _orders.get()
+        command, output, env, future = _orders.get()
         try:
             with output.open("ab") as sink:
+                nothing = subprocess.DEVNULL
                 future.set_result(
-                    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=output.parent)
+                    subprocess.Popen(command, stdin=nothing, stdout=sink, stderr=sink, cwd=output.parent, env=env)
                 )
         except OSError as error:
             future.set_exception(error)

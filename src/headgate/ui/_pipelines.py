@@ -68,7 +68,7 @@ class Watched:
         :param check: raises a HeadgateError if a pipeline cannot run with a configuration.
         """
         watched = None if file is None or check is None else WatchedFile(file, config, check)
-        return cls(config.name, ControlFolder(Lake.at(config.target.path or "").inbox), watched)
+        return cls(config.name, ControlFolder(Lake.of(config).inbox), watched)
 
     def look(self) -> View:
         """How it is doing now; a file that cannot be read is a ``problem``, not an error."""

@@ -1,0 +1,173 @@
+"""Paths in object stores, and how this process reaches them: one owner of credentials outside the JVM.
+
+Spark reaches S3 by Hadoop's S3A: by ``fs.s3a.*`` settings, or by what AWS's own environment and files say. The driver
+translates what its session has to arguments of Arrow's client (:func:`s3_arguments`) and hands them to its own process
+and to all of Spark's Python processes (:func:`grant`). So they are given once, and a path alone is enough to open it
+anywhere.
+
+They travel in an environment variable, as ``AWS_SECRET_ACCESS_KEY`` would: never in options, plans, logs or messages.
+Without credentials among the settings, each process asks AWS's default chain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+__all__ = ["VARIABLE", "delta_rs_options", "grant", "is_granted", "is_remote", "obstacle", "open_store", "s3_arguments"]
+
+VARIABLE: Final = "HEADGATE_OBJECT_STORES"
+"""Environment variable: JSON, by bucket, arguments of ``pyarrow.fs.S3FileSystem``."""
+
+Settings = Callable[[str], "str | None"]
+"""Gives a setting of Hadoop by its name, such as ``fs.s3a.endpoint``; None: it is not set."""
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_S3: Final = frozenset({"s3", "s3a", "s3n"})
+_ANONYMOUS: Final = "AnonymousAWSCredentialsProvider"
+_ENCRYPTION: Final = ("encryption.algorithm", "server-side-encryption-algorithm")
+_DEFAULT_REGION: Final = "us-east-1"
+_AWS_HOST: Final = re.compile(r"s3(?:\.([a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?")
+"""Amazon's own endpoints, which Arrow finds by their regions."""
+_OBSTACLE: Final = "encrypts"
+_ONE_PUT: Final = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
+"""A small file is one request instead of three; Arrow has it since version 21."""
+_ELSEWHERE: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+"""Variables by which AWS's environment says where a bucket is; without them AWS is asked."""
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URI, not one of this machine's file system."""
+    return _URI.match(path) is not None
+
+
+def obstacle(path: str) -> str | None:
+    """Why files at this path are left to Spark; None: they can be read and written here."""
+    if not is_remote(path):
+        return None
+    scheme, bucket, _ = _parts(path)
+    if scheme not in _S3:
+        return "the lake is neither in a local folder nor on S3"
+    if _granted(os.environ.get(VARIABLE, "")).get(bucket, {}).get(_OBSTACLE):
+        return "the bucket's settings ask for encryption by S3A (fs.s3a.encryption.algorithm)"
+    return None
+
+
+def open_store(path: str) -> tuple[pafs.FileSystem, str]:
+    """Arrow's file system for a URI, and the path in it.
+
+    :raises OSError: it cannot be reached.
+    :raises pyarrow.ArrowException: there is none for this kind of URI.
+    """
+    scheme, bucket, rest = _parts(path)
+    if scheme not in _S3:
+        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(path)
+        return found
+    given = _granted(os.environ.get(VARIABLE, "")).get(bucket)
+    return _s3(bucket, json.dumps(given, sort_keys=True)), f"{bucket}/{rest}".rstrip("/")
+
+
+def is_granted(path: str, environment: Mapping[str, str]) -> bool:
+    """Whether a process with this environment has been told how to reach the bucket of a path."""
+    return _parts(path)[1] in _granted(environment.get(VARIABLE, ""))
+
+
+def grant(path: str, settings: Settings) -> dict[str, str]:
+    """Have this process reach the bucket of a path as these settings say.
+
+    :return: the environment that lets other processes do so; empty if the path is not on S3.
+    """
+    if not is_remote(path):
+        return {}
+    scheme, bucket, _ = _parts(path)
+    if scheme not in _S3:
+        return {}
+    known = {**_granted(os.environ.get(VARIABLE, "")), bucket: s3_arguments(bucket, settings)}
+    os.environ[VARIABLE] = json.dumps(known)
+    return {VARIABLE: os.environ[VARIABLE]}
+
+
+def delta_rs_options(path: str) -> dict[str, str] | None:
+    """How delta-rs reaches a path: its options of a store (``object_store``, "AmazonS3ConfigKey"); None: by itself."""
+    given = _granted(os.environ.get(VARIABLE, "")).get(_parts(path)[1]) if is_remote(path) else None
+    if given is None:
+        return None
+    names = {
+        "access_key": "aws_access_key_id", "secret_key": "aws_secret_access_key",
+        "session_token": "aws_session_token", "region": "aws_region",
+    }  # fmt: skip
+    found = {names[name]: str(value) for name, value in given.items() if name in names}
+    if "endpoint_override" in given:
+        found["aws_endpoint"] = f"{given['scheme']}://{given['endpoint_override']}"
+        found["aws_allow_http"] = str(given["scheme"] == "http").lower()
+        found["aws_virtual_hosted_style_request"] = str(given["force_virtual_addressing"]).lower()
+    if given.get("anonymous"):
+        found["aws_skip_signature"] = "true"
+    if "role_arn" in given:
+        found["aws_iam_role_arn"] = given["role_arn"]
+    return found
+
+
+def s3_arguments(bucket: str, settings: Settings) -> dict[str, Any]:
+    """S3A's settings as arguments of ``pyarrow.fs.S3FileSystem``; those of the bucket come before general ones.
+
+    Source: Hadoop, "Connecting to an Amazon S3 Bucket through the S3A Connector", "Authenticating with S3",
+    "Per-Bucket Configuration".
+    """
+
+    def get(name: str) -> str:
+        return (settings(f"fs.s3a.bucket.{bucket}.{name}") or settings(f"fs.s3a.{name}") or "").strip()
+
+    found: dict[str, Any] = {}
+    if get("access.key") and get("secret.key"):
+        found = {"access_key": get("access.key"), "secret_key": get("secret.key")}
+        if get("session.token"):
+            found["session_token"] = get("session.token")
+    elif get("aws.credentials.provider").endswith(_ANONYMOUS):
+        found = {"anonymous": True}
+    elif get("assumed.role.arn"):
+        found = {"role_arn": get("assumed.role.arn")}
+    scheme, _, host = get("endpoint").rstrip("/").rpartition("://")
+    of_aws = _AWS_HOST.fullmatch(host)
+    region = get("endpoint.region") or (of_aws[1] or "" if of_aws else _DEFAULT_REGION if host else "")
+    if host and not of_aws:
+        found["scheme"] = scheme or ("http" if get("connection.ssl.enabled").lower() == "false" else "https")
+        found["endpoint_override"] = host
+        found["force_virtual_addressing"] = get("path.style.access").lower() != "true"
+    if region:
+        found["region"] = region
+    if any(get(name) for name in _ENCRYPTION):
+        found[_OBSTACLE] = True
+    return found
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """Scheme, bucket, and the path in it."""
+    scheme, _, rest = path.partition("://")
+    bucket, _, key = rest.partition("/")
+    return scheme.lower(), bucket, key
+
+
+@lru_cache(maxsize=16)
+def _granted(text: str) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = json.loads(text or "{}")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _s3(bucket: str, given: str) -> pafs.FileSystem:
+    """A client: to make one takes longer than to ask it something."""
+    arguments = json.loads(given)
+    if arguments is None:  # nobody has told: AWS's environment says it
+        return pafs.FileSystem.from_uri(f"s3://{bucket}")[0]
+    arguments.pop(_OBSTACLE, None)
+    if "region" not in arguments and not any(os.environ.get(name) for name in _ELSEWHERE):
+        arguments["region"] = pafs.resolve_s3_region(bucket)
+    return pafs.S3FileSystem(**arguments, **_ONE_PUT)

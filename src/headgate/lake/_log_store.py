@@ -1,0 +1,91 @@
+"""Commits to tables on S3, and access to it: what the session's JVM has and Python has not.
+
+**One road for all commits.** Arrow has no PUT that fails if the object is there, so a commit is put by Delta's own
+``LogStore``, which puts those of Spark's writers in this session, too: a version is made by one of them. What keeps
+other drivers from making the same version is that store's business, which is why a lake has one driver
+(docs/operations.md, "Two drivers").
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._stores import grant, is_granted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["checkpoint_by_delta", "delta_log", "put_by_log_store", "share_access"]
+
+log = logging.getLogger("headgate")
+
+_TAKEN: Final = "FileAlreadyExistsException"
+
+
+@lru_cache(maxsize=1)
+def _classes(jvm: Any) -> tuple[Any, Any, Any, Any]:
+    """``DeltaLog``, Scala's ``None``, its converters and Hadoop's ``Path``. To py4j each part of a name may be a class,
+    so it has the JVM look for ``org``, ``org.apache`` and so on in every jar there is, each time it is asked.
+    """
+    return (
+        jvm.org.apache.spark.sql.delta.DeltaLog,
+        jvm.scala.Option.empty(),
+        jvm.scala.jdk.javaapi.CollectionConverters,
+        jvm.org.apache.hadoop.fs.Path,
+    )
+
+
+def delta_log(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """The table's ``DeltaLog``, and its newest version."""
+    log_class, nothing, _, _ = _classes(spark._jvm)
+    table = log_class.forTable(spark._jsparkSession, path)
+    return table, table.update(False, nothing, nothing)
+
+
+def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> None:
+    """Put the file of a commit (:data:`headgate.delta.Put`).
+
+    :raises FileExistsError: there is one of that name.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    log_class, _, converters, path_class = _classes(spark._jvm)
+    table = log_class.forTable(spark._jsparkSession, folder)
+    lines: Any = spark._jvm.java.util.Collections.singletonList(text.removesuffix("\n"))  # type: ignore[union-attr]
+    content = converters.asScala(lines.iterator())
+    try:
+        table.store().write(path_class(f"{folder}/{name}"), content, False, table.newDeltaHadoopConf())
+    except Py4JJavaError as error:
+        if _TAKEN in str(error.java_exception.getClass().getName()):
+            raise FileExistsError(name) from None
+        raise OSError(f"{folder}/{name} cannot be written: {error.java_exception.toString()}") from None
+
+
+def checkpoint_by_delta(spark: SparkSession, folder: str) -> None:
+    """Have Delta write a checkpoint of the newest version, and clean the log. A failure is logged."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        table, newest = delta_log(spark, folder)
+        table.checkpointAndCleanUpDeltaLog(newest, _classes(spark._jvm)[1])
+    except (Py4JError, PySparkException) as error:
+        log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
+
+
+def share_access(spark: SparkSession, path: str) -> None:
+    """Have this process, and Python processes that the session starts from now on, reach a path as the session does."""
+    context = spark.sparkContext
+    if is_granted(path, context.environment):
+        return
+    hadoop: Any = spark._jsparkSession.sessionState().newHadoopConf()
+    text: Any = spark._jvm.java.lang.String  # type: ignore[union-attr]
+
+    def setting(name: str) -> str | None:
+        """Also of Hadoop's credential providers."""
+        characters = hadoop.getPassword(name)
+        return None if characters is None else str(text.valueOf(characters))
+
+    context.environment.update(grant(path, setting))

@@ -1,0 +1,133 @@
+"""An S3 object store of one's own: MinIO, gone with the process that started it.
+
+A ``minio`` on PATH is used, else one that is built from its source once (some minutes, with Go) and kept in the user's
+cache folder. The source comes as a Go module, so the machine's settings for those hold.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headgate.errors import ConfigError
+from headgate.testing._cache import cache_folder, make_once
+from headgate.testing._folders import free_port
+from headgate.testing._owned import OwnedProcesses
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
+
+__all__ = ["ObjectStore", "prepare_object_store"]
+
+MINIO_MODULE = "github.com/minio/minio"
+MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+FOLDER_PREFIX = "headgate-minio-"
+REGION = "us-east-1"
+"""What MinIO calls the place of all its buckets."""
+
+
+class ObjectStore(OwnedProcesses):
+    """A running store on a free port of 127.0.0.1 with credentials that nobody else has."""
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(FOLDER_PREFIX)
+        self._port = free_port()
+        self.access_key, self.secret_key = secrets.token_hex(8), secrets.token_hex(16)
+        try:
+            data = self.folder / "data"
+            data.mkdir()
+            command = [str(program), "server", str(data), "--address", f"127.0.0.1:{self._port}", "--quiet"]
+            command += ["--console-address", f"127.0.0.1:{free_port()}"]
+            owner = {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off"}
+            self.launch("minio", command, self._answers, owner)
+        except BaseException:
+            self.stop()
+            raise
+
+    @classmethod
+    def start(cls) -> ObjectStore:
+        """Start a store without buckets.
+
+        :raises ConfigError: there is no MinIO, and none can be built.
+        :raises ConnectError: it did not start.
+        """
+        return cls(prepare_object_store())
+
+    @property
+    def endpoint(self) -> str:
+        """``http://127.0.0.1:PORT``."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """How Spark reaches it: settings of S3A, for ``[spark]`` of a pipeline, secrets among them."""
+        return {
+            "hadoop.fs.s3a.endpoint": self.endpoint,
+            "hadoop.fs.s3a.endpoint.region": REGION,
+            "hadoop.fs.s3a.access.key": self.access_key,
+            "hadoop.fs.s3a.secret.key": self.secret_key,
+            "hadoop.fs.s3a.path.style.access": "true",
+        }
+
+    def file_system(self) -> S3FileSystem:
+        """A client that may make buckets."""
+        from pyarrow.fs import S3FileSystem
+
+        return S3FileSystem(
+            access_key=self.access_key, secret_key=self.secret_key, region=REGION, allow_bucket_creation=True,
+            scheme="http", endpoint_override=f"127.0.0.1:{self._port}",
+        )  # fmt: skip
+
+    def create_bucket(self, name: str) -> str:
+        """Make a bucket; its URI for Spark.
+
+        :param name: three characters or more.
+        """
+        self.file_system().create_dir(name)
+        return f"s3a://{name}"
+
+    def _answers(self) -> bool:
+        one = HTTPConnection("127.0.0.1", self._port, timeout=5)
+        try:
+            one.request("GET", "/minio/health/ready")
+            return one.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
+            return False
+        finally:
+            one.close()
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.endpoint}>"
+
+
+def prepare_object_store() -> Path:
+    """The program, built if need be.
+
+    :raises ConfigError: there is no Go, or the module cannot be built; the message has the compiler's last line.
+    """
+    found = shutil.which("minio")
+    if found is not None:
+        return Path(found)
+    kept = cache_folder("minio") / MINIO_VERSION
+    with make_once(kept) as folder:
+        if folder is not None:
+            _build(folder)
+    return kept / "minio"
+
+
+def _build(folder: Path) -> None:
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        raise ConfigError("no object store without MinIO or Go: install one so that it is on PATH")
+    command = [go, "install", f"{MINIO_MODULE}@{MINIO_VERSION}"]
+    run = subprocess.run(command, env={**os.environ, "GOBIN": str(folder)}, capture_output=True, text=True, check=False)
+    if run.returncode or not (folder / "minio").exists():
+        lines = run.stderr.strip().splitlines()
+        raise ConfigError(f"{MINIO_MODULE} could not be built: {lines[-1] if lines else 'no message'}")

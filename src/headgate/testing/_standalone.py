@@ -1,0 +1,82 @@
+"""A Spark cluster of one's own: a master and workers as processes of this machine, out of the installed ``pyspark``.
+
+Spark's documentation: "Spark Standalone Mode". Executors run this Python, with the same modules.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from headgate.testing._folders import free_port
+from headgate.testing._jars import spark_home
+from headgate.testing._owned import OwnedProcesses
+
+__all__ = ["SparkCluster"]
+
+FOLDER_PREFIX = "headgate-spark-"
+_REGISTERED = "Successfully registered with master"
+
+
+class SparkCluster(OwnedProcesses):
+    """A running cluster on free ports of 127.0.0.1.
+
+    :param workers: so many, with a core each.
+    :param memory_mb: of each worker; an executor of Spark's default size takes 1024.
+    """
+
+    def __init__(self, workers: int, memory_mb: int) -> None:
+        super().__init__(FOLDER_PREFIX)
+        self._port = free_port()
+        try:
+            address = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(free_port())]
+            self._start("master", "org.apache.spark.deploy.master.Master", *address)
+            for number in range(workers):
+                self._start_worker(f"worker-{number}", memory_mb)
+        except BaseException:
+            self.stop()
+            raise
+
+    @classmethod
+    def start(cls, workers: int = 2, memory_mb: int = 1536) -> SparkCluster:
+        """Start a master, and workers that have found it.
+
+        :raises ConfigError: ``pyspark`` is not installed.
+        :raises ConnectError: a process did not start.
+        """
+        return cls(workers, memory_mb)
+
+    @property
+    def master(self) -> str:
+        """``spark://127.0.0.1:PORT``."""
+        return f"spark://127.0.0.1:{self._port}"
+
+    def _start_worker(self, name: str, memory_mb: int) -> None:
+        work = self.folder / name
+        work.mkdir()
+        size = ["--cores", "1", "--memory", f"{memory_mb}m", "--work-dir", str(work)]
+        where = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
+        self._start(name, "org.apache.spark.deploy.worker.Worker", *size, *where, self.master)
+
+    def _start(self, name: str, kind: str, *arguments: str) -> None:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        env = {
+            "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": paths, "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m",
+        }  # fmt: skip
+        command = [str(spark_home() / "bin/spark-class"), kind, *arguments]
+        self.launch(name, command, lambda: self._is_up(name), env)
+
+    def _is_up(self, name: str) -> bool:
+        """Whether the master takes connections, or a worker has found it."""
+        if name != "master":
+            return _REGISTERED in (self.folder / f"{name}.log").read_text(errors="replace")
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), 1):
+                return True
+        except OSError:
+            return False
+
+    def __repr__(self) -> str:
+        return f"<SparkCluster {self.master}>"

@@ -1,0 +1,103 @@
+"""A table's files behave alike in a folder and in a store, for which another of Arrow's file systems stands here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from headgate.delta import TableLog, VectorFile, _parquet, commit, creation, files_of, positions_of, write_files
+from headgate.delta._files import Files
+from headgate.delta._vectors import read_vector, rows_of
+from headgate.errors import CommitConflictError
+
+SCHEMA = pa.schema([("id", pa.int64())])
+COLUMNS = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+
+
+@pytest.fixture(params=["folder", "store"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The path of a table that is not there yet."""
+    return str(tmp_path / "t") if request.param == "folder" else (tmp_path / "t").as_uri()
+
+
+@pytest.fixture
+def files(table: str, tmp_path: Path) -> Files:
+    (tmp_path / "t" / "sub").mkdir(parents=True)
+    return files_of(table)
+
+
+def test_a_file_is_written_read_and_removed(files: Files) -> None:
+    assert files.identity("sub/a") is None
+    with files.create("sub/a") as sink:
+        sink.write(b"0123456789")
+        assert sink.tell() == 10
+    assert (files.read("sub/a"), files.read("sub/a", 3, 4), files.read("sub/a", 8, 4)) == (
+        b"0123456789", b"3456", b"89",
+    )  # fmt: skip
+    known = files.identity("sub/a")
+    assert known is not None
+    assert known.size == 10
+    assert files.names("sub") == ["sub/a"]
+    assert files.names("other") == []
+    files.delete("sub/a")
+    files.delete("sub/a")
+    with pytest.raises(FileNotFoundError):
+        files.read("sub/a")
+
+
+def test_times_of_other_writers_are_microseconds(files: Files) -> None:
+    with files.create("old.parquet") as sink:
+        times = pa.table({"at": pa.array([0], pa.timestamp("us"))})
+        pq.write_table(times, sink, use_deprecated_int96_timestamps=True)
+    with files.open_parquet("old.parquet") as opened:
+        assert opened.read()["at"].type == pa.timestamp("us")
+
+
+def test_a_table_is_written_and_followed(table: str, tmp_path: Path) -> None:
+    def put(folder: str, name: str, text: str) -> None:
+        assert folder == table
+        path = tmp_path / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x") as out:
+            out.write(text)
+
+    (tmp_path / "t").mkdir()
+    actions = creation(COLUMNS, {})
+    assert actions is not None
+    log = TableLog(table)
+    made = log.refresh()
+    commit(table, made, actions, "CREATE TABLE", {}, blind=True, put=put)
+    rows = pa.record_batch({"id": pa.array(range(5000), pa.int64())})
+    (added,) = write_files([rows], table, SCHEMA, "snappy")
+    commit(table, log.refresh(), [added], "WRITE", {}, blind=True, put=put)
+    with pytest.raises(CommitConflictError, match="committed version 0"):
+        commit(table, made, [], "WRITE", {}, blind=True, put=put)
+    (file,) = log.refresh().files.values()
+    assert file.size == (tmp_path / "t" / file.name).stat().st_size
+    gone = np.arange(0, 5000, 7, dtype=np.uint32)
+    vectors = VectorFile()
+    told = vectors.add(positions_of(gone))
+    vectors.write(table)
+    assert rows_of(read_vector(table, told)).tolist() == gone.tolist()
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 5000
+
+
+def test_nothing_is_left_of_files_that_could_not_be_written(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t").mkdir()
+    monkeypatch.setattr(_parquet, "_GROUP_BYTES", 1)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": pa.array([1], pa.int64())})
+        raise ValueError("the source broke")
+
+    with pytest.raises(ValueError, match="broke"):
+        list(write_files(rows(), table, SCHEMA, "snappy"))
+    assert not list((tmp_path / "t").iterdir())
