@@ -18,7 +18,7 @@ from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
 from headgate.offsets import SourceOffset
 from headgate.sinks._actions import AddColumns, Create, Fill, MergePartial, Sweep, Truncate, Upsert
-from headgate.sinks._arrival import Arrival, Known, Policy
+from headgate.sinks._case import Arrival, Known, Policy
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._shape import Target
 from headgate.spark._carried import carrier_rows

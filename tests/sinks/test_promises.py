@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
-from headgate.sinks._arrival import Arrival, Known, Policy
+from headgate.sinks._case import Arrival, Known, Policy
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target

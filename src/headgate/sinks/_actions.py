@@ -1,14 +1,13 @@
-"""What is done to a table's Delta tables in one batch: values that ``_decide`` makes and the tables carry out.
+"""What is done to a table's Delta tables in one batch: values that ``_plan`` makes and the tables carry out.
 
-``_decide`` lists the actions on a current table in this order, and each is one Delta commit or none:
-``Create`` or ``AddColumns`` and ``Fill``, ``Truncate``, ``DropStrays``, the rows, ``Sweep``.
+The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``AddColumns`` and
+``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``.
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
-server). Each action below says why carrying it out again is safe; so whichever of them were committed before a crash,
-the replay ends in the same table. With one exception: a chunk may give rows first and, if its table was altered
-meanwhile, none in the replay. Then rows of the first attempt stay. They are as of the batch's end, and the changes
-after it are applied to them as to any others. If the table is held, so that changes are left out, ``DropStrays``
-deletes them later.
+server). Each action says why carrying it out again is safe; so whichever of them were committed before a crash, the
+replay ends in the same table. With one exception: a chunk may give rows first and, if its table was altered meanwhile,
+none in the replay. Then rows of the first attempt stay. They are as of the batch's end, and the changes after it are
+applied to them as to any others. If the table is held, so that changes are left out, ``DropStrays`` deletes them later.
 
 **Why** ``Append`` **and** ``Upsert`` **do not disturb each other.** In a first reading the reader drops the images of
 ranges that had not been read when the batch began: images and chunks of one batch are of different keys. Elsewhere an
@@ -25,51 +24,33 @@ from typing import TypeAlias
 
 from headgate.carrier import Definition, Part, Seq
 
-__all__ = [
-    "Action",
-    "AddColumns",
-    "Append",
-    "AppendChanges",
-    "Count",
-    "Create",
-    "DropStrays",
-    "Fill",
-    "Holds",
-    "MergePartial",
-    "Overwrite",
-    "Sweep",
-    "Truncate",
-    "Upsert",
-]
+# Used as a namespace: ``do.Upsert``.
+__all__ = ["Action", "AppendChanges", "Holds", "Rows"]
 
 
 class Holds(Enum):
     """What the current table held before the batch."""
 
-    ALL = auto()
-    """Exactly the source's rows, and the batch brings all changes of them."""
-    SOME = auto()
-    """Some ranges or rows of a reading that is not over, or not exact yet."""
+    ALL = auto()  # exactly the source's rows, and the batch brings all changes of them
+    SOME = auto()  # rows of a reading that is not over, or not exact yet
     UNKNOWN = auto()
 
 
 @dataclass(frozen=True)
 class Create:
-    """Make the table, if there is none; replace it, if a reading begins and its columns do not fit.
+    """Make the table if there is none. Replace it if a reading begins and its columns do not fit.
 
-    Replay: the target is compared again. It fits by now, so it is not made again.
-
-    :param since: first epoch of the reading whose chunks are appended to the table; 0: it ended in its first batch.
+    Replay: the table fits by now, so it is not made again.
     """
 
     definition: Definition
-    since: int | None = None
+    since: int | None = None  # the first epoch of the reading whose chunks are appended; 0: it ends in its first batch
     replace: bool = False
 
 
 @dataclass(frozen=True)
 class AddColumns:
-    """Add columns, if a statement added them, or a reading of all rows shows them.
+    """Add columns that a statement added, or that a reading of all rows shows.
 
     Replay: ``names`` are those that the target lacks, perhaps none.
     """
@@ -82,20 +63,18 @@ class AddColumns:
 class Fill:
     """Set added columns to their default in rows of earlier batches. Rows of this one bring their values.
 
-    Replay: sets the same values again.
-
-    :param values: by column, as text that casts to its type exactly.
+    Replay: sets the same values.
     """
 
     definition: Definition
-    values: Mapping[str, str]
+    values: Mapping[str, str]  # as text that casts to the column's type exactly
 
 
 @dataclass(frozen=True)
 class Truncate:
     """Delete the rows whose ``_seq`` is below a TRUNCATE's.
 
-    Replay: deletes rows of older epochs, or older ones of its own batch, which the batch's later actions bring back.
+    Replay: deletes rows of older epochs, or older ones of its own batch, which the actions after it bring back.
     """
 
     bound: Seq
@@ -103,13 +82,11 @@ class Truncate:
 
 @dataclass(frozen=True)
 class DropStrays:
-    """Delete the rows of epochs from ``first`` up to below ``end``, if a reading frees its table after its first batch.
+    """Delete the rows of epochs from ``first`` to below ``end``: the batches of the reading that now frees its table.
 
-    Nothing of these epochs has come to the table but for an attempt that was killed before its batch counted, and whose
+    Nothing of these has come to the table but for an attempt that was killed before its batch counted, and whose
     chunks, read again, gave nothing. Then the table stayed held, its changes were left out, and rows of that attempt
-    are no longer what the source has.
-
-    Replay: no row of these epochs comes back.
+    are no longer what the source has. Replay: no row of these epochs comes back.
     """
 
     first: int
@@ -117,121 +94,81 @@ class DropStrays:
 
 
 @dataclass(frozen=True)
-class Append:
-    """Append the chunks of a first reading, in append mode: no earlier reading can have left rows in their ranges.
-
-    Replay: skipped by Delta's transaction marker (application, epoch).
-    """
-
-    definition: Definition
-    parts: Sequence[Part]
-
-
-@dataclass(frozen=True)
-class Upsert:
-    """Write the last image of each key over the row that is there, if that row's ``_seq`` is below.
-
-    By key index and deletion vectors where that can be (``headgate.lake.Upserts``), else by a MERGE. Chunks among the
-    parts are appended first if the table has no row in the range of their keys, and the ranges of their record batches
-    do not meet: then no key comes twice.
-
-    Replay: a row of this epoch either stays or is set to the same image again, and a deleted row stays deleted. Chunks
-    that were appended are found and upserted, each over itself, or skipped by their marker.
-
-    :param bound: of images below it nothing is left (a TRUNCATE).
-    :param fills: values of added columns in images from before they were added.
-    """
-
-    definition: Definition
-    parts: Sequence[Part]
-    bound: Seq | None = None
-    fills: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class MergePartial:
-    """The same for parts some of whose images leave columns out; see ``_partial`` and ``_complete``.
-
-    Chunks among the parts are completed and merged together with them, unless an ``Append`` has them.
-
-    Replay: columns that are left out come from the table as it was before the batch, at the ledger's version.
-
-    :param base: that version; None: the table was empty.
-    :param holds: how much a key that the table does not have means.
-    """
-
-    definition: Definition
-    parts: Sequence[Part]
-    base: int | None
-    holds: Holds
-    bound: Seq | None = None
-    fills: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Overwrite:
-    """Replace all rows of a table without a key by a chunk, which is the whole table as of the batch's end.
-
-    Replay: the same rows again.
-    """
-
-    definition: Definition
-    parts: Sequence[Part]
-
-
-@dataclass(frozen=True)
-class Count:
-    """Apply changes to a table without a key, by counting equal rows. Replay: see ``_keyless``.
-
-    :param base: the version of the table before the batch; None: it was empty.
-    :param bound: only images above it count (a TRUNCATE).
-    :param exact: the table was equal to the source before the batch.
-    """
-
-    definition: Definition
-    parts: Sequence[Part]
-    base: int | None
-    exact: bool
-    bound: Seq | None = None
-
-
-@dataclass(frozen=True)
 class Sweep:
-    """Delete the rows of epochs before ``epoch``, the first of a reading that ends, unless its chunks were appended.
+    """Delete the rows of epochs before the first of a reading that ends, unless its chunks were appended.
 
     Each row that exists at the source was either read again or changed since the reading began, so its ``_seq.epoch``
-    is at least that one.
-
-    Replay: deletes the same rows.
+    is at least that one. Replay: deletes the same rows.
     """
 
     epoch: int
 
 
-Action: TypeAlias = (
-    Create
-    | AddColumns
-    | Fill
-    | Truncate
-    | DropStrays
-    | Append
-    | Upsert
-    | MergePartial
-    | Overwrite
-    | Count
-    | Sweep
-)  # fmt: skip
-"""On a current table."""
-
-
 @dataclass(frozen=True)
-class AppendChanges:
-    """Append a batch's changes to the changelog, whose columns only grow; make it if there is none.
-
-    Replay: skipped by Delta's transaction marker (application, epoch).
-
-    :param definition: every column of the parts.
-    """
+class Rows:
+    """Images, and the columns that the table then has."""
 
     definition: Definition
     parts: Sequence[Part]
+
+
+class Append(Rows):
+    """Append the chunks of a first reading, in append mode: no earlier reading can have left rows in their ranges.
+
+    Replay: skipped by Delta's transaction marker (application, epoch).
+    """
+
+
+@dataclass(frozen=True)
+class Upsert(Rows):
+    """Write the last image of each key over the row that is there, if that row's ``_seq`` is below.
+
+    By key index and deletion vectors where that can be (``headgate.lake.Upserts``), else by a MERGE. Chunks are
+    appended first if the table has no row in the range of their keys and the ranges of their record batches do not
+    meet: then no key comes twice.
+
+    Replay: a row of this epoch either stays or is set to the same image again, and a deleted row stays deleted. Chunks
+    that were appended are found and upserted, each over itself, or skipped by their marker.
+    """
+
+    bound: Seq | None = None  # images below this are void (a TRUNCATE)
+    fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in images from before
+
+
+@dataclass(frozen=True)
+class MergePartial(Upsert):
+    """The same if images leave columns out: they are completed from the table first (``_partial``, ``_complete``).
+
+    So chunks are merged together with them, unless an ``Append`` has them. Replay: completed from ``base``, the
+    ledger's version, which is the table as it was before the batch.
+    """
+
+    base: int | None = None  # None: the table was empty
+    holds: Holds = Holds.UNKNOWN  # which says what a key means that the table does not have
+
+
+class Overwrite(Rows):
+    """Replace all rows of a table without a key by a chunk, which is the whole table at the batch's end.
+
+    Replay: the same rows again.
+    """
+
+
+@dataclass(frozen=True)
+class Count(Rows):
+    """Apply changes to a table without a key by counting equal rows. Why a replay is safe: ``_keyless``."""
+
+    bound: Seq | None = None  # images below this are void
+    base: int | None = None  # the version before the batch; None: the table was empty
+    holds: Holds = Holds.UNKNOWN
+
+
+class AppendChanges(Rows):
+    """Append a batch's changes to the changelog, whose columns only grow. Make it if there is none.
+
+    Replay: skipped by Delta's transaction marker (application, epoch).
+    """
+
+
+Action: TypeAlias = Create | AddColumns | Fill | Truncate | DropStrays | Append | Upsert | Overwrite | Count | Sweep
+"""On a current table."""

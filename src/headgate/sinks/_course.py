@@ -22,18 +22,13 @@ class Outcome:
 
 @dataclass
 class Course:
-    """The one place where a table is held or freed.
-
-    :param strict: stop the table where it would be read again.
-    :param reason: why it is held, if it is.
-    :param reread: why the planner is asked to read it again, if it is.
-    """
+    """The one place where a table is held or freed."""
 
     table: str
-    strict: bool
+    strict: bool  # stop the table where it would be read again
     state: State
-    reason: str | None = None
-    reread: str | None = None
+    reason: str | None = None  # why it is held, if it is
+    reread: str | None = None  # why the planner is asked to read it again, if it is
     outcomes: list[Outcome] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -60,38 +55,37 @@ class Course:
             self.meet(Event.CHANGES)
             self.reason, self.reread = f"{reason}; waits to be read again", reason
 
+    def settle(self) -> None:
+        """Let a reading that begins settle all that the batch's log has done."""
+        self.meet(Event.BEGINS)
+        self.outcomes = [Outcome(found.ddl, "applied", "the table is read in this batch") for found in self.outcomes]
+
     def note(self, ddl: DdlRow, done: str) -> None:
         """Write down what came of a statement."""
         self.outcomes.append(Outcome(ddl, done))
 
     def note_hold(self, ddl: DdlRow) -> None:
         """Write down that a statement has held the table, and why."""
-        self.outcomes.append(Outcome(ddl, self.state.value, self.reason))
-
-    def settle(self) -> None:
-        """Let a reading that begins settle all that the batch's log has done."""
-        self.meet(Event.BEGINS)
-        self.outcomes = [
-            Outcome(outcome.ddl, "applied", "the table is read in this batch") for outcome in self.outcomes
-        ]
+        self.outcomes.append(self._held_by(ddl))
 
     def tell(self, before: str | None, adds: Container[DdlRow] = ()) -> None:
-        """Warn of a hold, and put each statement's outcome into the history's words.
+        """Warn of a hold.
 
         :param before: why the table was stopped before the batch, if it was and was not freed.
-        :param adds: the statements that added columns, which came to nothing if the table is held.
+        :param adds: the statements that added columns; these come to nothing if the table is held.
         """
-        self.outcomes = [self._spelled(outcome, adds) for outcome in self.outcomes]
+        if self.held:
+            self.outcomes = [
+                self._held_by(found.ddl) if found.done == "applied" and found.ddl in adds else found
+                for found in self.outcomes
+            ]
         if self.state is State.STOPPED and self.reason != before:
             self.warnings.append(f"{self.table} is stopped: {self.reason}")
         if self.reread is not None:
             self.warnings.append(f"{self.table} is read again: {self.reread}")
 
-    def _spelled(self, outcome: Outcome, adds: Container[DdlRow]) -> Outcome:
-        done, reason = outcome.done, outcome.reason
-        if done == "applied" and self.held and outcome.ddl in adds:
-            done, reason = self.state.value, self.reason
-        return Outcome(outcome.ddl, "re-read" if done == State.STALE else done, reason)
+    def _held_by(self, ddl: DdlRow) -> Outcome:
+        return Outcome(ddl, "re-read" if self.state is State.STALE else self.state.value, self.reason)
 
 
 def remedy(table: str) -> str:

@@ -9,28 +9,15 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.carrier import ABSENT, Definition, Part, Seq
+from headgate.carrier import ABSENT, Part, Seq
 from headgate.delta import NewColumn
 from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, schema_of, spark_schema
-from headgate.sinks._actions import (
-    Action,
-    AddColumns,
-    Append,
-    Count,
-    Create,
-    DropStrays,
-    Fill,
-    Holds,
-    MergePartial,
-    Overwrite,
-    Sweep,
-    Truncate,
-    Upsert,
-)
+from headgate.sinks import _actions as do
+from headgate.sinks._actions import Action, Holds
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
@@ -69,14 +56,10 @@ _CHECKPOINT_INTERVAL = "50"
 
 @dataclass(frozen=True)
 class Applied:
-    """What came of a batch's actions.
+    """What came of a batch's actions."""
 
-    :param version: the one that the table then has; None: there is no table.
-    :param lost: why the table does not hold all it should, if so, and must be read again.
-    """
-
-    version: int | None
-    lost: str | None = None
+    version: int | None  # the one that the table then has; None: there is no table
+    lost: str | None = None  # why the table does not hold all it should, if so, and must be read again
 
 
 class CurrentTable:
@@ -106,7 +89,7 @@ class CurrentTable:
         if found is None:
             return None
         key = _key_of(found)
-        own = own_columns(key)
+        own = OWN if key else (*OWN, *ROW)
         types = {f.name: f.dataType.simpleString() for f in schema_of(found).fields if f.name not in own}
         since = found.properties.get(SINCE)
         return Target(types, key, int(since) if since else None)
@@ -115,44 +98,43 @@ class CurrentTable:
         """Carry out a batch's actions, one after another.
 
         :param frame: the batch's carrier frame.
-        :raises DecodeError: the batch takes rows of a table without a key away that it does not hold.
+        :raises TargetError: rows of a table without a key go that an exact table does not hold.
         """
         version = self.delta.version()
         for action in actions:
             commits = self._perform(action, frame, epoch)
             before, version = version, self.delta.version()
-            if isinstance(action, Create):
+            if isinstance(action, do.Create):
                 self.span.begin(version, epoch)
-                continue
-            parts = action.parts if isinstance(action, Append | Upsert | MergePartial) else ()
-            self.span.grow(before, version if version - before <= commits else -1, parts)
+            else:
+                parts = action.parts if isinstance(action, do.Rows) else ()
+                self.span.grow(before, version if version - before <= commits else -1, parts)
         return Applied(version if version >= 0 else None, self._lost)
 
     def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
-        """Carry out one action. If it committed more often than this returns, the span is forgotten."""
+        """Carry out one action. If it commits more often than this returns, the span is forgotten."""
         match action:
-            case Create():
+            case do.Create():
                 return self._create(action)
-            case AddColumns(definition=definition, names=names):
-                return self._add_columns(definition, names)
-            case Fill():
+            case do.AddColumns():
+                return self._add_columns(action)
+            case do.Fill():
                 return self._fill(action, epoch)
-            case Append(definition=definition, parts=parts):
-                return self._append(frame, definition, parts, epoch)
-            case Upsert():
-                return self._upsert(action, frame, epoch)
-            case MergePartial():
+            case do.Truncate() | do.DropStrays() | do.Sweep():
+                return self._delete(action) if self.delta.exists() else 0
+            case do.Append():
+                return self._append(action, frame, epoch)
+            case do.MergePartial():
                 return self._merge_partial(action, frame)
-            case Overwrite():
-                return self._overwrite(action, frame)
-            case Count():
-                return self._count(action, frame)
-            case Truncate() | DropStrays() | Sweep():
-                return self._remove(action) if self.delta.exists() else 0
+            case do.Upsert():
+                return self._upsert(action, frame, epoch)
+            case do.Overwrite() | do.Count():
+                self._count(action, frame)
+                return 0
 
     # --- the table itself
 
-    def _create(self, action: Create) -> int:
+    def _create(self, action: do.Create) -> int:
         definition = action.definition
         properties = {
             PIPELINE: self.pipeline,
@@ -167,92 +149,91 @@ class CurrentTable:
         self.delta.create(spark_schema(f"{table_ddl(definition)}, {own}"), properties, replace=action.replace)
         return 1
 
-    def _add_columns(self, definition: Definition, names: Sequence[str]) -> int:
-        if not names:
-            return 0
-        order = [column.name for column in definition.columns]
-        after = dict(zip(order, ["", *order], strict=False))
-        self.delta.add_columns([NewColumn(name, definition.types[name], after=after[name]) for name in names])
+    def _add_columns(self, action: do.AddColumns) -> int:
+        types = action.definition.types
+        after = dict(zip(types, ["", *types], strict=False))
+        if action.names:
+            self.delta.add_columns([NewColumn(name, types[name], after=after[name]) for name in action.names])
         return 0
 
-    def _fill(self, action: Fill, epoch: int) -> int:
-        types = action.definition.types
+    def _fill(self, action: do.Fill, epoch: int) -> int:
+        types = {name: action.definition.types[name] for name in action.values}
         if self._upserts is not None:
-            from headgate.lake import Fill as ColumnFill
+            from headgate.lake import Fill
 
-            ddl = ", ".join(f"{quote_name(name)} {types[name]}" for name in action.values)
-            done = self._upserts.fill(self.delta, ColumnFill(action.values, ddl, epoch), action.definition.key)
+            ddl = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
+            done = self._upserts.fill(self.delta, Fill(action.values, ddl, epoch), action.definition.key)
             if done is not None:
                 return done
-        values = {name: (text, types[name]) for name, text in action.values.items()}
-        return fill_columns(self.delta, values, epoch)
+        return fill_columns(self.delta, action.values, types, epoch)
 
-    def _remove(self, action: Truncate | DropStrays | Sweep) -> int:
+    def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep) -> int:
         match action:
-            case Truncate(bound=bound):
-                return self._clear(bound)
-            case DropStrays(first=first, end=end):
+            case do.Truncate(bound=bound):
+                return self._clear(bound, f"_seq < {seq_literal(bound)}")
+            case do.DropStrays(first=first, end=end):
                 return delete_rows(self.delta, f"_seq.epoch >= {first} AND _seq.epoch < {end}")
-            case Sweep(epoch=epoch):
-                known = self.span.all_since(self.delta.version(), epoch)
-                return 0 if known else self._clear((epoch, *_FIRST))
+            case do.Sweep(epoch=epoch):
+                if self.span.all_since(self.delta.version(), epoch):
+                    return 0
+                return self._clear((epoch, *_FIRST), f"_seq.epoch < {epoch}")
 
-    def _clear(self, bound: Seq) -> int:
-        """Delete the rows whose ``_seq`` is below."""
+    def _clear(self, bound: Seq, condition: str) -> int:
+        """Delete the rows whose ``_seq`` is below; in SQL that is the condition."""
+        done = None
         if self._upserts is not None:
             done = self._upserts.clear(self.delta, bound, _key_of(self.delta.snapshot()))
-            if done is not None:
-                return done
-        is_epoch = bound[1:] == _FIRST
-        return delete_rows(self.delta, f"_seq.epoch < {bound[0]}" if is_epoch else f"_seq < {seq_literal(bound)}")
+        return delete_rows(self.delta, condition) if done is None else done
 
-    # --- rows of tables with a key
+    # --- rows
 
-    def _append(self, frame: DataFrame, definition: Definition, parts: Sequence[Part], epoch: int) -> int:
+    def _append(self, action: do.Rows, frame: DataFrame, epoch: int) -> int:
+        definition, parts = action.definition, action.parts
         if not any(part.images for part in parts):
             return 0
-        columns = [*(column.name for column in definition.columns), *OWN]
+        columns = [*definition.types, *OWN]
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         append_once(self.delta, images_of(frame, parts), image_rows(definition), definition, columns, marker)
         return 1
 
-    def _upsert(self, action: Upsert, frame: DataFrame, epoch: int) -> int:
-        commits, rest, definition = 0, action.parts, action.definition
-        chunks = [part for part in rest if part.kind == "chunk"]
-        if chunks and self._can_append(definition, chunks):
-            commits = self._append(frame, definition, chunks, epoch)
-            rest = [part for part in rest if part.kind != "chunk"]
-        if not any(part.images for part in rest):
-            return commits
-        data = images_of(frame, rest)
-        if self._upserts is not None:
-            columns = [*(column.name for column in definition.columns), *OWN]
-            changes = changed_rows(data, definition, columns, rest, action.bound, action.fills)
-            done = self._upserts.apply(self.delta, changes)
-            if done is not None:
-                return commits + done
-        count = sum(part.images for part in rest)
-        rows = last_images(data, definition, count, action.bound, action.fills)
-        return commits + merge_images(self.delta, rows, definition, rest)
+    def _upsert(self, action: do.Upsert, frame: DataFrame, epoch: int) -> int:
+        chunks = do.Append(action.definition, [part for part in action.parts if part.kind == "chunk"])
+        if not self._can_append(chunks):
+            return self._write_over(action, frame)
+        rest = replace(action, parts=[part for part in action.parts if part.kind != "chunk"])
+        return self._append(chunks, frame, epoch) + self._write_over(rest, frame)
 
-    def _can_append(self, definition: Definition, chunks: Sequence[Part]) -> bool:
+    def _can_append(self, chunks: do.Append) -> bool:
         """Whether the table has no row in the range of these chunks' keys.
 
         The table is asked only if a MERGE would follow: an upsert costs less than the question, a query of Spark.
         """
-        if not apart(chunks):
+        if not apart(chunks.parts):
             return False
-        if self.span.excludes(self.delta.version(), chunks):
+        if self.span.excludes(self.delta.version(), chunks.parts):
             return True
         if self._upserts is not None and self._upserts.takes(self.delta):
             return False
-        return in_range(self.delta.read(), definition, chunks).isEmpty()
+        return in_range(self.delta.read(), chunks).isEmpty()
 
-    def _merge_partial(self, action: MergePartial, frame: DataFrame) -> int:
+    def _write_over(self, action: do.Upsert, frame: DataFrame) -> int:
         definition, parts = action.definition, action.parts
-        base = None
-        if action.base is not None:
-            base = in_range(self.delta.read(action.base), definition, parts)
+        count = sum(part.images for part in parts)
+        if not count:
+            return 0
+        data = images_of(frame, parts)
+        if self._upserts is not None:
+            columns = [*definition.types, *OWN]
+            changes = changed_rows(data, definition, columns, parts, action.bound, action.fills)
+            done = self._upserts.apply(self.delta, changes)
+            if done is not None:
+                return done
+        rows = last_images(data, definition, count, action.bound, action.fills)
+        return merge_images(self.delta, rows, action)
+
+    def _merge_partial(self, action: do.MergePartial, frame: DataFrame) -> int:
+        definition, parts = action.definition, action.parts
+        base = None if action.base is None else in_range(self.delta.read(action.base), action)
         folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills)
         rows = complete(folded, base, definition, action.fills, small=_is_small(parts)).persist()
         try:
@@ -260,7 +241,7 @@ class CurrentTable:
                 "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
             ).collect()[0]
             self._note_missing(action.holds, ignored, moved)
-            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), definition, parts)
+            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action)
         finally:
             rows.unpersist()
 
@@ -272,34 +253,24 @@ class CurrentTable:
         if moved and holds is not Holds.UNKNOWN:
             self._lost = "a key was changed by a partial row image, and the table has no row at its old key"
 
-    # --- rows of tables without one
-
-    def _overwrite(self, action: Overwrite, frame: DataFrame) -> int:
-        definition = action.definition
+    def _count(self, action: do.Overwrite | do.Count, frame: DataFrame) -> None:
+        definition, columns = action.definition, list(action.definition.types)
         rows = image_rows(definition).frame(images_of(frame, action.parts), definition)
-        overwrite(self.delta, rows, [column.name for column in definition.columns])
-        return 0
-
-    def _count(self, action: Count, frame: DataFrame) -> int:
-        definition = action.definition
-        rows = image_rows(definition).frame(images_of(frame, action.parts), definition).where("_op <> 't'")
+        if isinstance(action, do.Overwrite):
+            overwrite(self.delta, rows, columns)
+            return
+        rows = rows.where("_op <> 't'")
         if action.bound is not None:
             rows = rows.where(f"_seq > {seq_literal(action.bound)}")
         if _is_small(action.parts):
             rows = rows.coalesce(1)
-        columns = [column.name for column in definition.columns]
-        apply_changes(self.delta, rows, columns, before=action.base, exact=action.exact, table=self.table)
-        return 0
+        exact = action.holds is Holds.ALL
+        apply_changes(self.delta, rows, columns, before=action.base, exact=exact, table=self.table)
 
 
 def _key_of(table: Snapshot) -> tuple[str, ...]:
     """The key's columns, as the table's properties have them."""
     return tuple(json.loads(table.properties.get(KEY) or "[]"))
-
-
-def own_columns(key: Sequence[str]) -> tuple[str, ...]:
-    """The columns that headgate adds to a current table with this key."""
-    return OWN if key else (*OWN, *ROW)
 
 
 def _is_small(parts: Sequence[Part]) -> bool:

@@ -39,7 +39,7 @@ from headgate.carrier import Part
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._actions import Action, AppendChanges
-from headgate.sinks._arrival import Arrival, Known, Policy, Reading
+from headgate.sinks._case import Arrival, Case, Known, Policy
 from headgate.sinks._course import Course, Outcome, remedy
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
@@ -52,23 +52,21 @@ __all__ = ["Decision", "decide", "hold"]
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do with one table in one batch.
-
-    :param state: after the batch, but for the versions.
-    :param actions: on the current table, in this order; none for a held one.
-    :param log_actions: on the changelog.
-    :param reread: ask the planner to read the table again, because of this.
-    :param passing: the table came and went within the batch: nothing is kept of it.
-    """
+    """What to do with one table in one batch."""
 
     table: str
-    state: TableState
-    actions: tuple[Action, ...] = ()
-    log_actions: tuple[AppendChanges, ...] = ()
-    reread: str | None = None
-    passing: bool = False
+    state: TableState  # after the batch, but for the versions
+    actions: tuple[Action, ...] = ()  # on the current table; none if it is held
+    log_actions: tuple[AppendChanges, ...] = ()  # on the changelog
+    reread: str | None = None  # why the planner is asked to read the table again, if it is
+    passing: bool = False  # the table came and went within the batch: nothing is kept of it
     warnings: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is something to do to its Delta tables."""
+        return bool(self.actions or self.log_actions)
 
 
 def decide(arrival: Arrival, known: Known, policy: Policy) -> Decision:
@@ -77,26 +75,31 @@ def decide(arrival: Arrival, known: Known, policy: Policy) -> Decision:
     :raises DecodeError: the batch contradicts itself, or has images that no target can take.
     """
     _check(arrival)
-    reading = Reading.of(arrival, known)
-    course = _enter(arrival, known, reading, policy)
-    statements = _follow_log(course, arrival, known, reading, policy)
-    _meet_gaps(course, arrival, reading, policy)
-    is_read_anew = _is_read_anew(course, arrival, known, reading)
-    parts = arrival.chunks if is_read_anew else arrival.parts
-    shape = _fit(course, parts, known, reading, statements) if policy.current else _check_names(course, parts)
-    log_actions = _log_actions(course, arrival, known, is_read_anew=is_read_anew) if policy.changelog else ()
-    if reading.waits:
+    case = Case(arrival, known, policy)
+    course = Course(arrival.table, policy.strict, known.state, known.row.reason if known.held and known.row else None)
+    if case.reading.frees:
+        course.meet(Event.FREES)
+    statements = _follow_log(course, case)
+    _meet_gaps(course, case)
+    anew = _needs_no_log(course, case)
+    parts = arrival.chunks if anew else arrival.parts
+    shape = _fit(course, case, parts, statements)
+    log_actions = _log_actions(course, case, anew=anew)
+    if case.reading.waits:
         course.reread = None  # its reading is yet to begin
-    passing = known.row is None and arrival.about is None and statements.gone and not log_actions
-    course.tell(known.row.reason if known.row is not None and not reading.frees else None, statements.adds)
-    state = _state_after(course, arrival, known, reading, policy)
-    actions: tuple[Action, ...] = ()
-    if policy.current and not course.held:
-        actions = CurrentPlan(arrival, known, reading, statements, shape, parts).actions()
+    course.tell(case.reason, statements.adds)
+    state = _state_after(course, case)
+    plan = CurrentPlan(case, statements, shape, parts)
     return Decision(
-        arrival.table, state, actions, log_actions, course.reread, passing,
-        tuple(course.warnings), tuple(course.outcomes),
-    )  # fmt: skip
+        table=arrival.table,
+        state=state,
+        actions=plan.actions() if policy.current and not course.held else (),
+        log_actions=log_actions,
+        reread=course.reread,
+        passing=known.row is None and arrival.about is None and statements.gone and not log_actions,
+        warnings=tuple(course.warnings),
+        outcomes=tuple(course.outcomes),
+    )
 
 
 def hold(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Decision:
@@ -108,109 +111,93 @@ def hold(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Decisi
     return replace(decision, state=state, reread=course.reread, warnings=(*decision.warnings, *course.warnings))
 
 
-# --- the table's course through the batch
-
-
 def _check(arrival: Arrival) -> None:
     truncates = any(ddl.action == "truncate" for ddl in arrival.statements)
     if not truncates and any(part.truncates for part in arrival.parts):
         raise DecodeError("a truncate image without its statement in the batch", table=arrival.table)
 
 
-def _enter(arrival: Arrival, known: Known, reading: Reading, policy: Policy) -> Course:
-    row = known.row
-    course = Course(arrival.table, policy.strict, known.state, row.reason if row is not None and row.held else None)
-    if reading.frees:
-        course.meet(Event.FREES)
-    return course
-
-
-def _follow_log(course: Course, arrival: Arrival, known: Known, reading: Reading, policy: Policy) -> Statements:
+def _follow_log(course: Course, case: Case) -> Statements:
     """What the batch's log does to the table, unless the reading that begins makes up for it."""
+    arrival, reading = case.arrival, case.reading
     unreadable = arrival.batch.stops.get(arrival.table)
-    is_behind_us = reading.waits or course.held or (reading.begins and arrival.chunks)
-    if unreadable is not None and not is_behind_us:
+    is_made_up_for = reading.waits or course.held or (reading.begins and arrival.chunks)
+    if unreadable is not None and not is_made_up_for:
         course.stop(unreadable)
-    if not policy.current:
+    if not case.policy.current:
         for ddl in arrival.statements:
             course.note(ddl, "applied")
         return Statements()
-    statements = read_statements(course, arrival, known)
+    statements = read_statements(course, case)
     if reading.begins and (arrival.chunks or not statements.gone):
         course.settle()
         statements.adds = []
     return statements
 
 
-def _meet_gaps(course: Course, arrival: Arrival, reading: Reading, policy: Policy) -> None:
-    """Rows that the batch should have brought, and does not."""
-    unread, unseen = arrival.batch.unread.get(arrival.table), arrival.unseen
+def _meet_gaps(course: Course, case: Case) -> None:
+    """Hold the table if the batch does not bring all rows that changed."""
+    unread, unseen = case.arrival.batch.unread.get(course.table), case.arrival.unseen
     if unread is not None:
         course.stop(unread)
     if unseen is None or unseen.accepted:
         return
     if not unseen.over:
         course.stop(f"{unseen.reason}; then {remedy(course.table)}")
-    elif policy.current and not reading.begins and not course.held:
+    elif case.policy.current and not case.reading.begins and not course.held:
         course.read_again(unseen.reason)
 
 
-def _is_read_anew(course: Course, arrival: Arrival, known: Known, reading: Reading) -> bool:
+def _needs_no_log(course: Course, case: Case) -> bool:
     """Whether a reading begins, and log images beside its chunks are of no use to the current table."""
-    is_complete = known.state in (State.SETTLING, State.LIVE, State.INEXACT)
-    return reading.begins and not (is_complete and not course.outcomes and fits(arrival.parts, known.target))
+    is_complete = case.known.state in (State.SETTLING, State.LIVE, State.INEXACT)
+    goes_on = is_complete and not course.outcomes and fits(case.arrival.parts, case.known.target)
+    return case.reading.begins and not goes_on
 
 
-def _check_names(course: Course, parts: Sequence[Part]) -> Shape:
+def _fit(course: Course, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
+    """How the current table comes to have the batch's columns. Images that do not fit hold the table."""
     definition = widest(parts)
     taken = reserved(definition) if definition is not None else None
     if taken is not None and not course.held:
         course.stop(taken)
-    return Shape()
-
-
-def _fit(course: Course, parts: Sequence[Part], known: Known, reading: Reading, statements: Statements) -> Shape:
-    """How the current table comes to have the batch's columns; images that do not fit it hold it."""
-    _check_names(course, parts)
-    if course.held:
+    if course.held or not case.policy.current:
         return Shape()
     try:
-        return fit(parts, known.target, statements.adds, anew=reading.begins or reading.frees)
+        return fit(parts, case.known.target, statements.adds, anew=case.reading.is_anew)
     except Misfit as misfit:
         course.read_again(str(misfit))
-        if known.reread_asked:
+        if case.known.reread_asked:
             course.reread = None
         return Shape()
 
 
-def _log_actions(course: Course, arrival: Arrival, known: Known, *, is_read_anew: bool) -> tuple[AppendChanges, ...]:
+def _log_actions(course: Course, case: Case, *, anew: bool) -> tuple[AppendChanges, ...]:
     """What goes to the changelog, also of a ``stale`` table. Columns that it cannot hold stop the table.
 
-    Rows of a reading that begins go alone if older images do not fit them.
+    :param anew: rows of a reading that begins may go alone, if older images do not fit them.
     """
-    if course.state is State.STOPPED and known.state is State.STOPPED:
+    known, parts, chunks = case.known, case.arrival.parts, case.arrival.chunks
+    if not case.policy.changelog or (course.state is State.STOPPED and known.state is State.STOPPED):
         return ()
-    parts = arrival.parts
     misfit = conflict(parts, known.logged)
-    if misfit is not None and is_read_anew and arrival.chunks:
-        parts = arrival.chunks
-        misfit = conflict(parts, known.logged)
+    if misfit is not None and anew and chunks:
+        parts, misfit = chunks, conflict(chunks, known.logged)
     definition = union(parts)
     if definition is None:
         return ()
-    taken = reserved(definition)
-    if taken is not None:
-        course.stop(taken)
-        return ()
-    if misfit is not None:
-        course.stop(f"{misfit}, which its changelog cannot hold: move that folder away, then {remedy(course.table)}")
+    wrong = reserved(definition)
+    if wrong is None and misfit is not None:
+        wrong = f"{misfit}, which its changelog cannot hold: move that folder away, then {remedy(course.table)}"
+    if wrong is not None:
+        course.stop(wrong)
         return ()
     return (AppendChanges(definition, parts),)
 
 
-def _state_after(course: Course, arrival: Arrival, known: Known, reading: Reading, policy: Policy) -> TableState:
+def _state_after(course: Course, case: Case) -> TableState:
     """The ledger's word on the table, and with it the last events of its course."""
-    row = known.row
+    arrival, reading, row = case.arrival, case.reading, case.known.row
     course.meet(reading.event)
     if reading.ends:
         course.meet(Event.ENDS_FILTERED if reading.about.filtered else Event.ENDS)
@@ -220,7 +207,7 @@ def _state_after(course: Course, arrival: Arrival, known: Known, reading: Readin
         version=row.version if row is not None else None,
         changelog_version=row.changelog_version if row is not None else None,
         since_epoch=None if course.held or reading.ends else reading.since,
-        held_epoch=_held_epoch(course, arrival, row, reading) if course.held else None,
+        held_epoch=_held_epoch(course, case) if course.held else None,
         rows_estimate=reading.about.rows_estimate,
         chunks_done=reading.about.chunks_done,
         chunks_estimate=reading.about.chunks_estimate,
@@ -229,23 +216,23 @@ def _state_after(course: Course, arrival: Arrival, known: Known, reading: Readin
     )
     if course.held:
         return state
-    counts = (
-        None if reading.begins or reading.frees else row
-    )  # what was wrong with rows that are all read again does not
+    # What was wrong with rows that are all read again no longer counts.
+    counts = None if reading.is_anew else row
     state = promised(state, arrival.batch, counts, arrival.unseen, begins=reading.begins)
-    if state.state == State.INEXACT and known.state is not State.INEXACT:
+    if state.state == State.INEXACT and case.known.state is not State.INEXACT:
         course.warnings.append(f"{arrival.table} is inexact: {state.reason}")
-    if policy.current:
+    if case.policy.current:
         state = replace(state, definition=definition_after(arrival.table, arrival.batch, row, arrival.parts))
     return state
 
 
-def _held_epoch(course: Course, arrival: Arrival, row: TableState | None, reading: Reading) -> int | None:
-    """The epoch of the hold: a reading that began later frees the table.
+def _held_epoch(course: Course, case: Case) -> int | None:
+    """The epoch of the hold: only a reading that began later frees the table.
 
     What holds a table again while it is read makes that reading useless.
     """
-    is_same = row is not None and row.held and row.reason == course.reason and course.reread is None
-    if row is not None and is_same and arrival.table not in arrival.batch.unread and not reading.frees:
-        return row.held_epoch
-    return arrival.epoch
+    row, is_unread = case.known.row, course.table in case.arrival.batch.unread
+    if row is None or not row.held or case.reading.frees or is_unread:
+        return case.arrival.epoch
+    is_same = row.reason == course.reason and course.reread is None
+    return row.held_epoch if is_same else case.arrival.epoch

@@ -97,13 +97,7 @@ def image_rows(definition: Definition) -> Rows:
     """All images, as they are."""
     ddl = f"{META_DDL}, {_carried_ddl(definition)}"
     schema = _arrow_schema(ddl)
-
-    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield align(part, schema)
-
-    return Rows(ddl, expand)
+    return Rows(ddl, lambda batches: _aligned(batches, schema))
 
 
 def change_rows(definition: Definition) -> Rows:
@@ -113,12 +107,7 @@ def change_rows(definition: Definition) -> Rows:
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
-    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield pair_updates(align(part, plain), full)
-
-    return Rows(full_ddl, expand)
+    return Rows(full_ddl, lambda batches: (pair_updates(part, full) for part in _aligned(batches, plain)))
 
 
 def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
@@ -173,8 +162,8 @@ def folded_images(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.sinks._partial import fold_partial  # numba loads only where there is something to fold
 
-        parts = [align(part, images_schema, fills) for batch in batches for part in open_images(batch.column(0))]
-        lines = fold_partial(pa.Table.from_batches(parts, images_schema), key, truncated)
+        images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
+        lines = fold_partial(images, key, truncated)
         yield from lines.cast(schema).to_batches()
 
     return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
@@ -209,19 +198,27 @@ def changed_rows(
     )  # fmt: skip
 
 
+def _aligned(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, fills: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The images in the carrier's batches, each with exactly these columns."""
+    for batch in batches:
+        for part in open_images(batch.column(0)):
+            yield align(part, schema, fills)
+
+
 def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = [align(part, schema, fills) for batch in batches for part in open_images(batch.column(0))]
-        yield from fold(pa.Table.from_batches(parts, schema), key, truncated).to_batches()
+        images = pa.Table.from_batches(_aligned(batches, schema, fills), schema)
+        yield from fold(images, key, truncated).to_batches()
 
     return run
 
 
 def _fold_each(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield from fold(pa.Table.from_batches([align(part, schema, fills)]), key, truncated).to_batches()
+        for part in _aligned(batches, schema, fills):
+            yield from fold(pa.Table.from_batches([part]), key, truncated).to_batches()
 
     return run
 

@@ -5,12 +5,13 @@ Each function returns how many commits it may have made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.carrier import Definition, Part, Seq, sortable
+from headgate.carrier import Seq, sortable
 from headgate.lake import DeltaPath, commit_errors
+from headgate.sinks._actions import Rows
 from headgate.sinks._expand import OWN
 
 if TYPE_CHECKING:
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["delete_rows", "fill_columns", "in_range", "merge_images", "seq_literal"]
 
 
-def merge_images(delta: DeltaPath, rows: DataFrame, definition: Definition, parts: Sequence[Part]) -> int:
+def merge_images(delta: DeltaPath, rows: DataFrame, images: Rows) -> int:
     """Write rows over those that are there, if their ``_seq`` is below.
 
-    :param rows: whole images, at most one a key.
-    :param parts: those that the rows come from.
+    :param rows: whole images, at most one a key, made of ``images``.
     """
-    columns = [*(column.name for column in definition.columns), *OWN]
-    values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in columns}
-    condition = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in definition.key)
+    names = [quote_name(name) for name in (*images.definition.types, *OWN)]
+    values: dict[str, str | Column] = {name: f"s.{name}" for name in names}
+    keys = [quote_name(name) for name in images.definition.key]
+    condition = " AND ".join([*(f"t.{name} = s.{name}" for name in keys), _range(images)])
     merge = (
         _table(delta)
         .alias("t")
-        .merge(rows.alias("s"), f"{condition} AND {_range(definition, parts)}")
+        .merge(rows.alias("s"), condition)
         .whenMatchedDelete("s._op IN ('b', 'd') AND t._seq < s._seq")
         .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
         .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
@@ -42,13 +43,10 @@ def merge_images(delta: DeltaPath, rows: DataFrame, definition: Definition, part
     return 1
 
 
-def fill_columns(delta: DeltaPath, values: Mapping[str, tuple[str, str]], epoch: int) -> int:
-    """Set columns to values in all rows of earlier epochs.
-
-    :param values: by column, the value as text and its type.
-    """
+def fill_columns(delta: DeltaPath, values: Mapping[str, str], types: Mapping[str, str], epoch: int) -> int:
+    """Set columns to values, given as text, in all rows of earlier epochs."""
     casts: dict[str, str | Column] = {
-        quote_name(name): f"CAST('{text}' AS {kind})" for name, (text, kind) in values.items()
+        quote_name(name): f"CAST('{text}' AS {types[name]})" for name, text in values.items()
     }
     with commit_errors(delta.path):
         _table(delta).update(f"_seq.epoch < {epoch}", casts)
@@ -62,9 +60,9 @@ def delete_rows(delta: DeltaPath, condition: str) -> int:
     return 1
 
 
-def in_range(rows: DataFrame, definition: Definition, parts: Sequence[Part]) -> DataFrame:
-    """The rows of a table that may have a key of these parts."""
-    return rows.alias("t").where(_range(definition, parts))
+def in_range(table: DataFrame, images: Rows) -> DataFrame:
+    """The rows of a table that may have a key of these images."""
+    return table.alias("t").where(_range(images))
 
 
 def seq_literal(seq: Seq) -> str:
@@ -79,8 +77,9 @@ def _table(delta: DeltaPath) -> DeltaTable:
     return DeltaTable.forPath(delta.spark, delta.path)
 
 
-def _range(definition: Definition, parts: Sequence[Part]) -> str:
+def _range(images: Rows) -> str:
     """A condition on the target that holds for every matching row and lets Delta skip files by their statistics."""
+    definition, parts = images.definition, images.parts
     lows = [part.low for part in parts if part.low is not None]
     highs = [part.high for part in parts if part.high is not None]
     if not lows or any(part.unbounded for part in parts):

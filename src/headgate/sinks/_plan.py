@@ -8,22 +8,9 @@ from functools import cached_property
 
 from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
-from headgate.sinks._actions import (
-    Action,
-    AddColumns,
-    Append,
-    Count,
-    Create,
-    DropStrays,
-    Fill,
-    Holds,
-    MergePartial,
-    Overwrite,
-    Sweep,
-    Truncate,
-    Upsert,
-)
-from headgate.sinks._arrival import Arrival, Known, Reading
+from headgate.sinks import _actions as do
+from headgate.sinks._actions import Action, Holds
+from headgate.sinks._case import Case
 from headgate.sinks._shape import Shape
 from headgate.sinks._statements import Statements
 from headgate.sinks._states import Event, State
@@ -33,17 +20,12 @@ __all__ = ["CurrentPlan"]
 
 @dataclass(frozen=True)
 class CurrentPlan:
-    """What the decision has found out, for a table that is not held.
+    """What the decision has found out, for a table that is not held."""
 
-    :param parts: the images that count.
-    """
-
-    arrival: Arrival
-    known: Known
-    reading: Reading
+    case: Case
     statements: Statements
     shape: Shape
-    parts: list[Part]
+    parts: list[Part]  # the images that count
 
     def actions(self) -> tuple[Action, ...]:
         """In the order of ``_actions``.
@@ -58,41 +40,46 @@ class CurrentPlan:
     @cached_property
     def _appends(self) -> bool:
         """Whether chunks may be appended: no earlier reading of the table can have left rows."""
-        target, since = self.known.target, self.reading.since
-        is_first = target is None or target.since_epoch == since
-        return self.reading.about.append and is_first and not self.shape.replace
+        target, reading = self.case.known.target, self.case.reading
+        is_first = target is None or target.since_epoch == reading.since
+        return reading.about.append and is_first and not self.shape.replace
 
     @property
     def _base(self) -> int | None:
         """The version of the table before the batch; None: it was empty, or nothing of it counts."""
-        row = self.known.row
+        row = self.case.known.row
         return None if row is None or self.shape.replace or self.statements.truncated is not None else row.version
 
     @property
     def _holds(self) -> Holds:
-        row = self.known.row
-        if self.known.state is State.LIVE:
-            is_read = self.reading.event is Event.READS or self.known.reread_asked or self.arrival.chunks
-            return Holds.UNKNOWN if is_read else Holds.ALL
-        has_begun = self.known.state is State.SNAPSHOTTING and row is not None and row.since_epoch is not None
-        return Holds.SOME if has_begun or self.known.state is State.SETTLING else Holds.UNKNOWN
+        known, row = self.case.known, self.case.known.row
+        match known.state:
+            case State.LIVE:
+                is_read = self.case.reading.event is Event.READS or known.reread_asked or self.case.arrival.chunks
+                return Holds.UNKNOWN if is_read else Holds.ALL
+            case State.SETTLING:
+                return Holds.SOME
+            case State.SNAPSHOTTING if row is not None and row.since_epoch is not None:
+                return Holds.SOME
+            case _:
+                return Holds.UNKNOWN
 
     def _columns(self, definition: Definition) -> Iterator[Action]:
-        if self.known.target is None or self.shape.replace:
-            since = None if self.reading.ends else self.reading.since
-            yield Create(definition, 0 if since is None and self._appends else since, self.shape.replace)
+        if self.case.known.target is None or self.shape.replace:
+            since = None if self.case.reading.ends else self.case.reading.since
+            yield do.Create(definition, 0 if since is None and self._appends else since, self.shape.replace)
             return
         if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
-            yield AddColumns(definition, self.shape.added)
+            yield do.AddColumns(definition, self.shape.added)
         if self.shape.fills:
-            yield Fill(definition, self.shape.fills)
+            yield do.Fill(definition, self.shape.fills)
 
     def _removals(self) -> Iterator[Action]:
         if self.statements.truncated is not None:
-            yield Truncate(self.statements.truncated)
-        since, epoch = self.reading.since, self.arrival.epoch
-        if self.reading.frees and not self.shape.replace and since is not None and since < epoch:
-            yield DropStrays(since, epoch)
+            yield do.Truncate(self.statements.truncated)
+        since, epoch = self.case.reading.since, self.case.arrival.epoch
+        if self.case.reading.frees and not self.shape.replace and since is not None and since < epoch:
+            yield do.DropStrays(since, epoch)
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
         chunks = [part for part in self.parts if part.kind == "chunk"]
@@ -100,22 +87,22 @@ class CurrentPlan:
         bound, fills = self.statements.truncated, self.shape.fills
         if not definition.key:
             if partial:
-                raise DecodeError("a partial row image of a table without a key", table=self.arrival.table)
+                raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
             if chunks:
-                yield Overwrite(definition, chunks)
+                yield do.Overwrite(definition, chunks)
             elif self.parts:
-                yield Count(definition, self.parts, self._base, self._holds is Holds.ALL, bound)
+                yield do.Count(definition, self.parts, bound, self._base, self._holds)
             return
         rest = self.parts
         if self._appends and chunks:
-            yield Append(definition, chunks)
+            yield do.Append(definition, chunks)
             rest = [part for part in self.parts if part.kind != "chunk"]
         if partial:
-            yield MergePartial(definition, rest, self._base, self._holds, bound, fills)
+            yield do.MergePartial(definition, rest, bound, fills, self._base, self._holds)
         elif rest:
-            yield Upsert(definition, rest, bound, fills)
+            yield do.Upsert(definition, rest, bound, fills)
 
     def _sweep(self) -> Iterator[Action]:
-        since = self.reading.since
-        if self.reading.ends and since is not None and not self._appends and not self.shape.replace:
-            yield Sweep(since)
+        since = self.case.reading.since
+        if self.case.reading.ends and since is not None and not self._appends and not self.shape.replace:
+            yield do.Sweep(since)

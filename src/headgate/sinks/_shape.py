@@ -18,7 +18,7 @@ RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
 
 
 class Misfit(Exception):
-    """Why images do not fit the target; the text is part of a table's reason in the ledger."""
+    """Why images do not fit the target: part of a table's reason in the ledger."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Shape:
-    """How the current table's columns are brought to those of the batch.
+    """How the current table's columns are brought to those of the batch."""
 
-    :param definition: the columns then; None: the batch has nothing to write.
-    :param replace: the table is made again with these columns.
-    :param added: the columns that the target lacks.
-    :param fills: added column → its value in the rows before, as text.
-    """
-
-    definition: Definition | None = None
-    replace: bool = False
-    added: tuple[str, ...] = ()
-    fills: Mapping[str, str] = field(default_factory=dict)
+    definition: Definition | None = None  # the columns then; None: the batch has nothing to write
+    replace: bool = False  # the table is made again with these columns
+    added: tuple[str, ...] = ()  # those that the target lacks
+    fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in the rows before, as text
 
 
 def fit(
@@ -137,10 +131,7 @@ def _definitions(parts: Sequence[Part]) -> list[Definition]:
 
 
 def _joined(parts: Sequence[Part]) -> Definition | None:
-    """The definition that contains all others.
-
-    :raises Misfit: there is none.
-    """
+    """The definition that contains all others, which there must be."""
     whole = widest(parts)
     if whole is None:
         return None
@@ -162,8 +153,6 @@ def _with_added(
 
     What the table looked like when the last of them was read may be newer than the batch. Later columns are left out;
     anything else that is new makes it useless.
-
-    :raises Misfit: so nobody knows what the table looks like at the batch's end.
     """
     if last.schema is None:
         raise Misfit(f"the table after its ALTER is not known: {shortened(last.statement)}")
@@ -179,10 +168,7 @@ def _with_added(
 
 
 def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str, str]:
-    """The values of added columns in the rows before them.
-
-    :raises Misfit: one of them is not known.
-    """
+    """The values of added columns in the rows before them, which must be known."""
     fills: dict[str, str] = {}
     for name, column in added.items():
         if column.is_null or name not in definition.types:  # neither there nor in the target, which is not there yet
@@ -197,10 +183,7 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
 
 
 def _compare(definition: Definition, target: Target) -> tuple[str, ...]:
-    """The columns that the target lacks.
-
-    :raises Misfit: it differs in something else.
-    """
+    """The columns that the target lacks, which must be all that differs."""
     if definition.key != target.key:
         raise Misfit(_rekeyed(target.key, definition.key))
     types = definition.types

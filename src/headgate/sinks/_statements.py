@@ -21,8 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headgate.carrier import DdlRow, Seq
-from headgate.catalog import AddedColumn
-from headgate.sinks._arrival import Arrival, Known
+from headgate.sinks._case import Case
 from headgate.sinks._course import Course, remedy
 from headgate.sinks._shape import shortened
 from headgate.sinks._states import State
@@ -32,34 +31,24 @@ __all__ = ["Statements", "read_statements"]
 
 @dataclass
 class Statements:
-    """What remains to be done after a batch's statements.
+    """What remains to be done after a batch's statements."""
 
-    :param truncated: the last TRUNCATE.
-    :param gone: the last thing they did was to take the table away.
-    :param adds: those that added columns, and nothing else.
-    """
-
-    truncated: Seq | None = None
-    gone: bool = False
-    adds: list[DdlRow] = field(default_factory=list)
-
-    @property
-    def added(self) -> dict[str, AddedColumn]:
-        """The columns that they added, by name."""
-        return {column.name: column for ddl in self.adds for column in ddl.adds or ()}
+    truncated: Seq | None = None  # the last TRUNCATE
+    gone: bool = False  # the last thing they did was to take the table away
+    adds: list[DdlRow] = field(default_factory=list)  # those that added columns, and nothing else
 
 
-def read_statements(course: Course, arrival: Arrival, known: Known) -> Statements:
+def read_statements(course: Course, case: Case) -> Statements:
     """Go through the batch's statements on this table, in log order."""
-    table = course.table
+    arrival, known = case.arrival, case.known
     # A name that headgate never had cannot be lost.
     is_ours = known.row is not None or arrival.about is not None or bool(arrival.parts)
     statements = Statements(gone=known.state is State.STOPPED)
     for ddl in arrival.batch.ddl:
-        if ddl.table == table:
+        if ddl.table == course.table:
             held = course.state if course.held else known.state if known.held else None
             _read(course, statements, ddl, held, is_ours=is_ours)
-        if ddl.new_name == table and is_ours:
+        if ddl.new_name == course.table and is_ours:
             statements.gone = False
             course.read_again(f"the name was given to another table: {shortened(ddl.statement)}")
             course.note_hold(ddl)

@@ -28,8 +28,8 @@ from headgate.carrier import Batch, ControlFolder
 from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
 from headgate.lake import DeltaPath, Lake, Ledger, LedgerRow, TableState, Upkeep, split_table
 from headgate.sinks._answers import Answers
-from headgate.sinks._arrival import Arrival, Known, Policy
 from headgate.sinks._carrier import read_batch
+from headgate.sinks._case import Arrival, Known, Policy
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._decide import Decision, decide, hold
@@ -222,8 +222,8 @@ class BatchWriter:
 
     def _write_tables(self, frame: DataFrame, batch: Batch, decisions: list[Decision]) -> list[Decision]:
         """Carry out the decisions, several tables at once; what came of each is in its state then."""
-        busy = [one for one in decisions if not one.passing and (one.actions or one.table in batch.parts)]
-        idle = [one for one in decisions if one not in busy and not one.passing]
+        kept = [one for one in decisions if not one.passing]
+        busy, idle = [one for one in kept if one.writes], [one for one in kept if not one.writes]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
             return idle + list(pool.map(lambda one: self._write_table(frame, batch, one), busy))
