@@ -117,7 +117,7 @@ class Case:
         return Reading(Event.READS, about.since_epoch, ends, frees, begins, about)
 
     @property
-    def reason(self) -> str | None:
-        """Why the table was as it was before the batch, unless that is over."""
+    def reason_before(self) -> str | None:
+        """The ledger's reason for the table's state, unless the reading ends that."""
         row = self.known.row
         return None if row is None or self.reading.frees else row.reason

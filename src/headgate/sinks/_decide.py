@@ -87,7 +87,7 @@ def decide(arrival: Arrival, known: Known, policy: Policy) -> Decision:
     log_actions = _log_actions(course, case, anew=anew)
     if case.reading.waits:
         course.reread = None  # its reading is yet to begin
-    course.tell(case.reason, statements.adds)
+    course.tell(case.reason_before, statements.adds)
     state = _state_after(course, case)
     plan = CurrentPlan(case, statements, shape, parts)
     return Decision(
@@ -103,7 +103,7 @@ def decide(arrival: Arrival, known: Known, policy: Policy) -> Decision:
 
 
 def hold(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Decision:
-    """The decision, but for a table that turned out, while it was written, not to hold all it should: read it again."""
+    """Hold the table after all: while it was written, it turned out to lack rows."""
     course = Course(decision.table, strict, State(decision.state.state))
     course.read_again(reason)
     course.tell(None)
@@ -214,8 +214,12 @@ def _state_after(course: Course, case: Case) -> TableState:
         images=sum(part.images for part in arrival.parts),
         reason=course.reason,
     )
-    if course.held:
-        return state
+    return state if course.held else _promise(course, case, state)
+
+
+def _promise(course: Course, case: Case, state: TableState) -> TableState:
+    """What the ledger may promise of a table that is not held."""
+    arrival, reading, row = case.arrival, case.reading, case.known.row
     # What was wrong with rows that are all read again no longer counts.
     counts = None if reading.is_anew else row
     state = promised(state, arrival.batch, counts, arrival.unseen, begins=reading.begins)

@@ -83,24 +83,29 @@ class CurrentPlan:
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
         chunks = [part for part in self.parts if part.kind == "chunk"]
-        partial = any(part.partial for part in self.parts)
-        bound, fills = self.statements.truncated, self.shape.fills
+        changes = [part for part in self.parts if part.kind != "chunk"]
+        partial = any(part.partial for part in changes)
         if not definition.key:
-            if partial:
-                raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
-            if chunks:
-                yield do.Overwrite(definition, chunks)
-            elif self.parts:
-                yield do.Count(definition, self.parts, bound, self._base, self._holds)
+            yield from self._counted(definition, chunks, changes, partial=partial)
             return
-        rest = self.parts
+        rest, bound, fills = self.parts, self.statements.truncated, self.shape.fills
         if self._appends and chunks:
             yield do.Append(definition, chunks)
-            rest = [part for part in self.parts if part.kind != "chunk"]
+            rest = changes
         if partial:
             yield do.MergePartial(definition, rest, bound, fills, self._base, self._holds)
         elif rest:
             yield do.Upsert(definition, rest, bound, fills)
+
+    def _counted(
+        self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool
+    ) -> Iterator[Action]:
+        if partial:
+            raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
+        if chunks:
+            yield do.Overwrite(definition, chunks)
+        elif changes:
+            yield do.Count(definition, changes, self.statements.truncated, self._base, self._holds)
 
     def _sweep(self) -> Iterator[Action]:
         since = self.case.reading.since

@@ -51,7 +51,7 @@ def promised(
     """
     pending = _still_to_settle(state.table, batch, before)
     unlogged = _unlogged(unseen, before, begins=begins)
-    event = Event.IS_UNLOGGED if unlogged is not None else Event.IS_EARLY if pending else Event.IS_EXACT
+    event = Event.IS_UNLOGGED if unlogged is not None else Event.IS_EXACT_LATER if pending else Event.IS_EXACT
     after = follow(State(state.state), event)
     reasons = {State.INEXACT: unlogged, State.SETTLING: f"exact once these changes are applied: {pending}"}
     settles_at = str(pending) if pending else None

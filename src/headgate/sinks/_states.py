@@ -40,7 +40,7 @@ class Event(Enum):
     ENDS = auto()  # last rows of a reading of all rows
     ENDS_FILTERED = auto()  # last rows of a reading of those that fulfil the table's own condition
     IS_EXACT = auto()  # the promises (``_promises``), of tables that are not held
-    IS_EARLY = auto()  # ... some rows are newer than the batch's end, or missing
+    IS_EXACT_LATER = auto()  # ... some rows are newer than the batch's end, or missing
     IS_UNLOGGED = auto()  # ... rows change without images, which the configuration accepts
 
 
@@ -63,7 +63,7 @@ TRANSITIONS: Final[Mapping[Event, Mapping[State, State]]] = {
     Event.ENDS: {State.SNAPSHOTTING: State.LIVE, **_KEEP_HELD},
     Event.ENDS_FILTERED: {State.SNAPSHOTTING: State.FILTERED, **_KEEP_HELD},
     Event.IS_EXACT: {**dict.fromkeys(_FOLLOWED, State.LIVE), **_KEEP_INCOMPLETE},
-    Event.IS_EARLY: {**dict.fromkeys(_FOLLOWED, State.SETTLING), **_KEEP_INCOMPLETE},
+    Event.IS_EXACT_LATER: {**dict.fromkeys(_FOLLOWED, State.SETTLING), **_KEEP_INCOMPLETE},
     Event.IS_UNLOGGED: {**dict.fromkeys(_FOLLOWED, State.INEXACT), **_KEEP_INCOMPLETE},
 }
 """Event → state before → state after. A pair that is missing cannot happen."""
