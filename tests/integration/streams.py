@@ -17,7 +17,10 @@ from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Cont
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
 from headgate.offsets import SourceOffset
-from headgate.sinks._policy import Target, Work, plan_table
+from headgate.sinks._actions import AddColumns, Create, Fill, MergePartial, Sweep, Truncate, Upsert
+from headgate.sinks._case import Arrival, Known, Policy
+from headgate.sinks._decide import Decision, decide
+from headgate.sinks._shape import Target
 from headgate.spark._carried import carrier_rows
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
@@ -35,28 +38,39 @@ class Copy:
         self.target: Target | None = None
         self.rows: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}  # key → epoch, row
 
-    def apply(self, work: Work, images: list[dict[str, Any]], epoch: int) -> None:
-        definition = work.definition
-        if not work.apply or definition is None:
-            return
-        if work.replace or self.target is None:
-            self.rows = {}
-        self.target = Target(definition.types, definition.key)
-        filled = {name: int(text) for name, text in work.fills.items()}
-        for key, (since, row) in self.rows.items():
-            missing = filled if since < epoch else {}
-            self.rows[key] = (since, {name: row.get(name, missing.get(name)) for name in definition.types})
+    def apply(self, decision: Decision, images: list[dict[str, Any]], epoch: int) -> None:
+        """Carry out what is decided; the images are those that it names."""
+        for action in decision.actions:
+            match action:
+                case Create(definition=definition):
+                    self.target, self.rows = Target(definition.types, definition.key), {}
+                case AddColumns(definition=definition):
+                    self.target = Target(definition.types, definition.key)
+                    for _, row in self.rows.values():
+                        row.update({name: row.get(name) for name in definition.types})
+                case Fill(values=values):
+                    filled = {name: int(text) for name, text in values.items()}
+                    for since, row in self.rows.values():
+                        row.update(filled if since < epoch else {})
+                case Truncate():
+                    self.rows = {}
+                case Upsert() | MergePartial():
+                    self._upsert(action, images, epoch)
+                case Sweep(epoch=first):
+                    self.rows = {key: held for key, held in self.rows.items() if held[0] >= first}
+
+    def _upsert(self, action: Upsert | MergePartial, images: list[dict[str, Any]], epoch: int) -> None:
+        types, key_names = action.definition.types, action.definition.key
+        filled = {name: int(text) for name, text in action.fills.items()}
         place = [(tuple(image["_seq"].values()), image["_op"] != "b", image) for image in images]
-        if work.truncated is not None:
-            last = tuple(work.truncated)
-            self.rows, place = {}, [found for found in place if found[0] > last]
+        if action.bound is not None:
+            last = tuple(action.bound)
+            place = [found for found in place if found[0] > last]
         for _, _, image in sorted(place, key=lambda found: found[:2]):
-            key = tuple(image[name] for name in definition.key)
+            key = tuple(image[name] for name in key_names)
             self.rows.pop(key, None)
             if image["_op"] not in "bd":
-                self.rows[key] = (epoch, {name: image.get(name, filled.get(name)) for name in definition.types})
-        if work.sweep_before is not None:
-            self.rows = {key: held for key, held in self.rows.items() if held[0] >= work.sweep_before}
+                self.rows[key] = (epoch, {name: image.get(name, filled.get(name)) for name in types})
 
 
 class Stream:
@@ -125,9 +139,9 @@ class Stream:
 
     def _table(self, name: str, batch: Batch, rows: list[pa.RecordBatch]) -> None:
         copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
-        strict = name in self.strict
-        work = plan_table(name, batch, self.states.get(name), copy.target, changelog=False, strict=strict)
-        kinds = {part.kind for part in work.parts}
+        known = Known(self.states.get(name), copy.target)
+        work = decide(Arrival(name, batch), known, Policy(changelog=False, strict=name in self.strict))
+        kinds = {part.kind for action in work.actions for part in getattr(action, "parts", ())}
         blobs = [
             row[DATA_COLUMN][0]
             for row in rows

@@ -85,6 +85,17 @@ def test_equal_rows_are_counted_through_replays(bench: Bench) -> None:
     assert rows(bench) == sorted(held.elements(), key=repr)
 
 
+def test_a_column_that_is_added_in_a_batch_without_changes(bench: Bench) -> None:
+    wider = FakeTable(NAME, (("added", "string"), ("a", "int"), ("b", "int")), ())
+    bench.write(read((1, 1), (1, 1)))
+    statement = "ALTER TABLE pairs ADD added TEXT FIRST"
+    batch = FakeBatch(2).ddl(NAME, statement, "alter", 20, adds=[AddedColumn("added")], schema=wider)
+    bench.crash_before_ledger(batch)
+    report = bench.write(batch)
+    assert (report.tables[NAME].state, report.tables[NAME].version) == ("live", 2)
+    assert rows(bench) == [(None, 1, 1), (None, 1, 1)]
+
+
 def test_a_new_column_a_truncate_and_a_reread(bench: Bench) -> None:
     """An old row is found again by its hash when a nullable column is new; a chunk is the whole table."""
     wider = FakeTable(NAME, (("added", "string"), ("a", "int"), ("b", "int")), ())

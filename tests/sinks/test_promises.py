@@ -1,7 +1,7 @@
 """``live`` means exact: random histories, batches and chunk windows, against the source's own history.
 
 The parts of the product that are in it: chunk windows (``Window``), and what the ledger says of the table after each
-batch (``plan_table``). The log, the SELECTs and the target are modelled as dictionaries.
+batch (``decide``). The log, the SELECTs and the target are modelled as dictionaries.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
-from headgate.sinks._policy import Target, plan_table
+from headgate.sinks._case import Arrival, Known, Policy
+from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
+from headgate.sinks._shape import Target
 from headgate.snapshot import Window
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
@@ -111,6 +113,11 @@ def rows_of(history: History, chunk: Chunk, end: int, rule: str) -> Rows:
     return dict(zip(result["id"].to_pylist(), result["item"].to_pylist(), strict=True))
 
 
+def decided(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> Decision:
+    target = None if before is None else Target(dict(TABLE.columns), TABLE.key)
+    return decide(Arrival("shop.orders", fake.described(), unseen), Known(before, target), Policy())
+
+
 class Model:
     """A table and the ledger's word on it, batch by batch."""
 
@@ -143,8 +150,7 @@ class Model:
                 fake.watermark("shop.orders", f"{UUID}:1-{chunk.end}")
         if chunks:
             fake.snapshot("shop.orders", self.since, append=False, first=first, last=last)
-        target = None if self.state is None else Target(dict(TABLE.columns), TABLE.key)
-        self.state = replace(plan_table("shop.orders", fake.described(), self.state, target).state, version=self.epoch)
+        self.state = replace(decided(fake, self.state).state, version=self.epoch)
         return self.state
 
 
@@ -179,32 +185,31 @@ def last_chunk(epoch: int, *, watermark: str | None = None, gtid: str = f"{UUID}
     return fake if watermark is None else fake.watermark("shop.orders", watermark)
 
 
-def decide(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> TableState:
-    target = None if before is None else Target(dict(TABLE.columns), TABLE.key)
-    return plan_table("shop.orders", fake.described(), before, target, unseen=unseen).state
+def state_after(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> TableState:
+    return decided(fake, before, unseen).state
 
 
 def test_a_table_settles_until_its_watermark_is_applied() -> None:
-    state = decide(last_chunk(9, watermark=f"{UUID}:1-12"), None)
+    state = state_after(last_chunk(9, watermark=f"{UUID}:1-12"), None)
     assert (state.state, state.settles_at) == ("settling", f"{UUID}:10-12")
     assert state.is_read
     assert f"{UUID}:10-12" in str(state.reason)
-    state = decide(FakeBatch(10, f"{UUID}:1-11").images(TABLE, [("u", 1, 1, "y")]), state)
+    state = state_after(FakeBatch(10, f"{UUID}:1-11").images(TABLE, [("u", 1, 1, "y")]), state)
     assert (state.state, state.settles_at) == ("settling", f"{UUID}:12")
-    state = decide(FakeBatch(11, f"{UUID}:1-12").images(TABLE, [("u", 1, 1, "z")]), state)
+    state = state_after(FakeBatch(11, f"{UUID}:1-12").images(TABLE, [("u", 1, 1, "z")]), state)
     assert (state.state, state.settles_at, state.reason) == ("live", None, None)
 
 
 def test_a_watermark_that_the_batch_covers_is_no_reason_to_wait() -> None:
-    assert decide(last_chunk(9, watermark=f"{UUID}:1-9"), None).state == "live"
+    assert state_after(last_chunk(9, watermark=f"{UUID}:1-9"), None).state == "live"
 
 
 def test_transactions_that_a_failover_lost_keep_a_table_from_being_live_until_it_is_read_again() -> None:
     other = "11111111-71ca-11e1-9e33-c80aa9429562"
-    state = decide(last_chunk(9, watermark=f"{UUID}:1-12"), None)
-    state = decide(FakeBatch(10, f"{UUID}:1-10,{other}:1-50").images(TABLE, [("u", 1, 1, "y")]), state)
+    state = state_after(last_chunk(9, watermark=f"{UUID}:1-12"), None)
+    state = state_after(FakeBatch(10, f"{UUID}:1-10,{other}:1-50").images(TABLE, [("u", 1, 1, "y")]), state)
     assert (state.state, state.settles_at) == ("settling", f"{UUID}:11-12")
-    again = decide(last_chunk(11, gtid=f"{UUID}:1-10,{other}:1-60"), state)
+    again = state_after(last_chunk(11, gtid=f"{UUID}:1-10,{other}:1-60"), state)
     assert (again.state, again.settles_at) == ("live", None)
 
 
@@ -214,49 +219,49 @@ def test_rows_of_a_partial_reading_unsettle_a_live_table() -> None:
         "shop.orders", state="snapshotting", since_epoch=9, partial=True, last=True
     )
     fake.chunk(TABLE, [(1, "x")]).watermark("shop.orders", f"{UUID}:1-10")
-    state = decide(fake, live)
+    state = state_after(fake, live)
     assert (state.state, state.settles_at) == ("settling", f"{UUID}:10")
-    assert decide(FakeBatch(10, f"{UUID}:1-10").images(TABLE, [("u", 1, 1, "y")]), state).state == "live"
+    assert state_after(FakeBatch(10, f"{UUID}:1-10").images(TABLE, [("u", 1, 1, "y")]), state).state == "live"
 
 
 CASCADE = Unseen("foreign keys of shop.orders: c: ON DELETE CASCADE", accepted=True)
 
 
 def test_a_table_whose_unseen_changes_are_accepted_is_inexact_until_it_is_read_without_them() -> None:
-    state = decide(last_chunk(9), None, CASCADE)
+    state = state_after(last_chunk(9), None, CASCADE)
     assert (state.state, state.reason, state.unlogged) == ("inexact", CASCADE.reason, CASCADE.reason)
     assert state.is_read
     assert not state.held
-    state = decide(FakeBatch(10).images(TABLE, [("u", 1, 1, "y")]), state)
+    state = state_after(FakeBatch(10).images(TABLE, [("u", 1, 1, "y")]), state)
     assert (state.state, state.reason) == ("inexact", CASCADE.reason)
     first = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(TABLE, [(1, "x")])
-    state = decide(first, state)
+    state = state_after(first, state)
     assert (state.state, state.unlogged) == ("snapshotting", None)
     rest = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True).chunk(TABLE, [(2, "x")], start=1)
-    assert decide(rest, state).state == "live"
+    assert state_after(rest, state).state == "live"
 
 
 def test_a_key_that_was_met_while_the_table_was_read_counts_when_it_is_complete() -> None:
     first = FakeBatch(11).snapshot("shop.orders", 11, append=True, first=True).chunk(TABLE, [(1, "x")])
-    state = decide(first, None, CASCADE)
+    state = state_after(first, None, CASCADE)
     assert (state.state, state.unlogged) == ("snapshotting", CASCADE.reason)
     rest = FakeBatch(12).snapshot("shop.orders", 11, append=True, last=True).chunk(TABLE, [(2, "x")], start=1)
-    assert decide(rest, state).state == "inexact"
+    assert state_after(rest, state).state == "inexact"
 
 
 def test_an_accepted_key_that_came_and_went_leaves_the_table_inexact() -> None:
     live = TableState("shop.orders", "live", version=4)
     over = replace(CASCADE, over=True)
-    assert decide(FakeBatch(9).images(TABLE, [("u", 1, 1, "y")]), live, over).state == "inexact"
-    assert decide(last_chunk(10), live, over).state == "live", "rows that are read after it have what it did"
+    assert state_after(FakeBatch(9).images(TABLE, [("u", 1, 1, "y")]), live, over).state == "inexact"
+    assert state_after(last_chunk(10), live, over).state == "live", "rows that are read after it have what it did"
 
 
 def test_what_an_earlier_version_called_live_is_looked_at_again() -> None:
     live = TableState("shop.orders", "live", version=4)
-    work = plan_table("shop.orders", FakeBatch(9).described(), live, None, unseen=CASCADE)
+    work = decided(FakeBatch(9), live, CASCADE)
     assert (work.state.state, work.state.version) == ("inexact", 4)
     assert work.warnings == (f"shop.orders is inexact: {CASCADE.reason}",)
-    again = plan_table("shop.orders", FakeBatch(10).described(), work.state, None)
+    again = decided(FakeBatch(10), work.state)
     assert (again.state.state, again.warnings) == ("inexact", ())
 
 

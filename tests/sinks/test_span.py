@@ -1,7 +1,11 @@
+"""What a run knows of a table's keys, and which chunks may be appended: those that cannot hold a key twice."""
+
 from __future__ import annotations
 
+import pytest
+
 from headgate.carrier import Part
-from headgate.sinks._span import KeySpan
+from headgate.sinks._span import KeySpan, apart
 
 
 def chunk(low: str, high: str) -> Part:
@@ -49,3 +53,36 @@ def test_nothing_is_known_of_keys_without_bounds() -> None:
         span.begin(0, 1)
         span.grow(0, 1, [part])
         assert not span.excludes(1, [chunk("5", "6")])
+
+
+def ranged(*bounds: tuple[str, str], unbounded: int = 0) -> Part:
+    return Part("shop.orders", "chunk", "{}", bounds=list(bounds), unbounded=unbounded)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [ranged(("1", "9"))],
+        [ranged(("100", "120"), ("10", "99"), ("-5", "9"))],  # numbers, not text
+        [ranged(("5", "8")), ranged(("1", "4"))],
+        [ranged(("2024-01-01", "2024-01-31"), ("2024-02-01", "2024-02-01"))],
+    ],
+)
+def test_record_batches_whose_ranges_do_not_meet(chunks: list[Part]) -> None:
+    assert apart(chunks)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [],
+        [ranged()],  # no rows
+        [ranged(unbounded=1)],  # a key whose order is not known here
+        [ranged(("1", "4"), unbounded=1)],
+        [ranged(("1", "4"), ("4", "9"))],
+        [ranged(("1", "9"), ("3", "4"), ("10", "11"))],
+        [ranged(("1", "4")), ranged(("2", "2"))],
+    ],
+)
+def test_record_batches_that_may_hold_a_key_twice(chunks: list[Part]) -> None:
+    assert not apart(chunks)

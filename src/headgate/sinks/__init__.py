@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.carrier import Batch, Definition
 from headgate.sinks._carrier import read_batch
 from headgate.sinks._promises import Unseen
-from headgate.sinks._writer import BatchReport, BatchWriter, Progress
+from headgate.sinks._report import BatchReport, Progress
+from headgate.sinks._writer import BatchWriter
 
 __all__ = ["Batch", "BatchReport", "BatchWriter", "Definition", "Progress", "Unseen", "read_batch"]

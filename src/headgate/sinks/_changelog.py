@@ -7,28 +7,28 @@ leaves columns out has nulls in their place: where ``_absent`` is not null, ``_b
 
 A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing.
 The table's columns only grow: a column that the source drops stays and is null from then on. A type that changes stops
-the table (``_policy``).
+the table (``_decide``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.carrier import ABSENT, Definition
 from headgate.delta import NewColumn
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
-from headgate.sinks._current import _data
-from headgate.sinks._expand import SEQ_DDL, append_once, change_rows, table_ddl
-from headgate.sinks._policy import Work
+from headgate.sinks._actions import AppendChanges
+from headgate.sinks._expand import META_DDL, OWN, append_once, change_rows, images_of, table_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["ChangelogTable"]
 
-_META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
-_META = ("_op", "_seq", "_gtid", "_ts", "_before", ABSENT)
+_LEADING = ("_op", *OWN)
+_TRAILING = ("_before", ABSENT)
 _ABSENT_TYPE = "array<string>"
 
 
@@ -49,18 +49,18 @@ class ChangelogTable:
         """The table's own columns, name → Spark type; None when there is no changelog yet."""
         if not self.check():
             return None
-        return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in _META}
+        own = (*_LEADING, *_TRAILING)
+        return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in own}
 
-    def apply(self, work: Work, frame: DataFrame, epoch: int) -> int | None:
+    def apply(self, actions: Iterable[AppendChanges], frame: DataFrame, epoch: int) -> int | None:
         """Append a batch's changes and return the version the table then has (None: there is no table yet)."""
-        definition = work.log
-        if definition is not None:
+        for action in actions:
+            definition, parts = action.definition, action.parts
             self._prepare(definition)
-            if any(part.images for part in work.log_parts):
-                data = _data(frame, list(work.log_parts))
-                columns = [*_META[:4], *(column.name for column in definition.columns), *_META[4:]]
+            if any(part.images for part in parts):
+                columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
                 marker = Marker(f"headgate/{self.pipeline}/{self._owned}", epoch)
-                append_once(self.delta, data, change_rows(definition), definition, columns, marker)
+                append_once(self.delta, images_of(frame, parts), change_rows(definition), definition, columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
 
@@ -68,7 +68,7 @@ class ChangelogTable:
         fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
         if not self.delta.exists():
             more = f"_before struct<{fields}>, {ABSENT} {_ABSENT_TYPE}"
-            schema = spark_schema(f"{_META_DDL}, {table_ddl(definition)}, {more}")
+            schema = spark_schema(f"{META_DDL}, {table_ddl(definition)}, {more}")
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
             return
         types = self.types() or {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate._names import quote_name
-from headgate.carrier import ABSENT, Definition, Seq, open_images
+from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, Seq, open_images
 from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
 from headgate.sinks._images import align, fold, pair_updates
 
@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from headgate.lake import Changes
 
 __all__ = [
+    "META_DDL",
+    "OWN",
+    "OWN_DDL",
     "SEQ_DDL",
     "append_once",
     "change_rows",
     "changed_rows",
     "folded_images",
     "image_rows",
+    "images_of",
     "last_images",
     "table_ddl",
 ]
 
 SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
-_META_DDL = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp"
+OWN = ("_seq", "_gtid", "_ts")
+"""The columns of an image, beside ``_op``, that every table of ours has."""
+OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
+META_DDL = f"_op string, {OWN_DDL}"
 
 ONE_TASK_IMAGES = 100_000
 """Up to so many images of a table are folded by one task, without a shuffle: it takes some 50 ms, a shuffle more."""
@@ -88,30 +95,28 @@ class Rows:
 
 def image_rows(definition: Definition) -> Rows:
     """All images, as they are."""
-    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
     schema = _arrow_schema(ddl)
-
-    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield align(part, schema)
-
-    return Rows(ddl, expand)
+    return Rows(ddl, lambda batches: _aligned(batches, schema))
 
 
 def change_rows(definition: Definition) -> Rows:
     """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
-    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
     fields = ", ".join(f"{quote_name(column.name)}: {_carried(column.spark)}" for column in definition.columns)
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
-    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield pair_updates(align(part, plain), full)
+    return Rows(full_ddl, lambda batches: (pair_updates(part, full) for part in _aligned(batches, plain)))
 
-    return Rows(full_ddl, expand)
+
+def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
+    """The images of ``parts`` (of one table) in the carrier frame, as one binary column."""
+    from pyspark.sql import functions
+
+    kinds = sorted({part.kind for part in parts})
+    mine = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
+    return frame.where(mine).select(DATA_COLUMN)
 
 
 def append_once(
@@ -132,7 +137,7 @@ def last_images(
 
     :param fills: values of columns in images from before they were added.
     """
-    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
     if count <= ONE_TASK_IMAGES:
         folded = data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
         return _parsed(folded, definition)
@@ -149,7 +154,7 @@ def folded_images(
     """
     types = definition.types
     old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
-    ddl = f"{_META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
     full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
     images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
     key = definition.key
@@ -157,8 +162,8 @@ def folded_images(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.sinks._partial import fold_partial  # numba loads only where there is something to fold
 
-        parts = [align(part, images_schema, fills) for batch in batches for part in open_images(batch.column(0))]
-        lines = fold_partial(pa.Table.from_batches(parts, images_schema), key, truncated)
+        images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
+        lines = fold_partial(images, key, truncated)
         yield from lines.cast(schema).to_batches()
 
     return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
@@ -179,7 +184,7 @@ def changed_rows(
     """
     from headgate.lake import Changes
 
-    ddl, key = f"{_META_DDL}, {_carried_ddl(definition)}", definition.key
+    ddl, key = f"{META_DDL}, {_carried_ddl(definition)}", definition.key
     schema = _arrow_schema(ddl)
     sent = [images for part in parts if (images := part.here()) is not None]
 
@@ -193,19 +198,27 @@ def changed_rows(
     )  # fmt: skip
 
 
+def _aligned(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, fills: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The images in the carrier's batches, each with exactly these columns."""
+    for batch in batches:
+        for part in open_images(batch.column(0)):
+            yield align(part, schema, fills)
+
+
 def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = [align(part, schema, fills) for batch in batches for part in open_images(batch.column(0))]
-        yield from fold(pa.Table.from_batches(parts, schema), key, truncated).to_batches()
+        images = pa.Table.from_batches(_aligned(batches, schema, fills), schema)
+        yield from fold(images, key, truncated).to_batches()
 
     return run
 
 
 def _fold_each(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield from fold(pa.Table.from_batches([align(part, schema, fills)]), key, truncated).to_batches()
+        for part in _aligned(batches, schema, fills):
+            yield from fold(pa.Table.from_batches([part]), key, truncated).to_batches()
 
     return run
 

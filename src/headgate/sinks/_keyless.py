@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 from headgate._names import quote_name
 from headgate.errors import TargetError
 from headgate.lake import DeltaPath, commit_errors
+from headgate.sinks._expand import OWN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,7 +44,6 @@ __all__ = ["ROW", "ROW_DDL", "apply_changes", "overwrite", "plan_copies"]
 ROW = ("_row_hash", "_row_copy")
 """The key of the current table of a table without a key."""
 ROW_DDL = "_row_hash string, _row_copy int"
-_OWN = ("_seq", "_gtid", "_ts")
 
 _HASH_DIGITS = 32
 """128 bits: two different rows of 10⁹ meet with a chance below 10⁻²⁰, and nobody can make two that do."""
@@ -60,7 +60,7 @@ def overwrite(delta: DeltaPath, rows: DataFrame, columns: list[str]) -> None:
     hashed = rows.withColumn("_row_hash", _row_hash(rows, columns))
     place = functions.row_number().over(Window.partitionBy("_row_hash").orderBy("_seq"))
     numbered = hashed.withColumn("_row_copy", place - 1)
-    frame = numbered.select(*[quote_name(name) for name in (*columns, *_OWN, *ROW)])
+    frame = numbered.select(*[quote_name(name) for name in (*columns, *OWN, *ROW)])
     with commit_errors(delta.path):
         frame.write.format("delta").mode("overwrite").save(delta.path)
 
@@ -94,7 +94,7 @@ def _net(rows: DataFrame, columns: list[str]) -> DataFrame:
     from pyspark.sql import functions
 
     sets = functions.col("_op").isin("c", "u", "r")
-    row = functions.struct(*[functions.col(quote_name(name)) for name in (*columns, *_OWN)])
+    row = functions.struct(*[functions.col(quote_name(name)) for name in (*columns, *OWN)])
     hashed = rows.withColumn("_row_hash", _row_hash(rows, columns))
     return hashed.groupBy("_row_hash").agg(
         functions.sum(functions.when(sets, 1).otherwise(-1)).cast("int").alias("_net"),
@@ -148,7 +148,7 @@ def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
         functions.when(after > functions.col("_before"), "c").otherwise("d").alias("_op"),
         "_row.*",
     )
-    values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in (*columns, *_OWN, *ROW)}
+    values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in (*columns, *OWN, *ROW)}
     merge = (
         DeltaTable.forPath(delta.spark, delta.path)
         .alias("t")

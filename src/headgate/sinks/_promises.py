@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from headgate.carrier import Batch, Part
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
+from headgate.sinks._states import Event, State, follow
 
 __all__ = ["Unseen", "definition_after", "promised"]
 
@@ -41,7 +42,7 @@ class Unseen:
 def promised(
     state: TableState, batch: Batch, before: TableState | None, unseen: Unseen | None, *, begins: bool
 ) -> TableState:
-    """``state``, with no more said of the table than is so.
+    """``state`` of a table that is not held, with no more said of it than is so.
 
     :param before: the table in the last ledger row; None: all rows of then are read again, so what was wrong with them
         no longer counts.
@@ -50,14 +51,11 @@ def promised(
     """
     pending = _still_to_settle(state.table, batch, before)
     unlogged = _unlogged(unseen, before, begins=begins)
-    state = replace(state, settles_at=str(pending) if pending else None, unlogged=unlogged)
-    if state.state != "live":
-        return state
-    if unlogged is not None:
-        return replace(state, state="inexact", reason=unlogged)
-    if pending:
-        return replace(state, state="settling", reason=f"exact once these changes are applied: {pending}")
-    return state
+    event = Event.IS_UNLOGGED if unlogged is not None else Event.IS_EXACT_LATER if pending else Event.IS_EXACT
+    after = follow(State(state.state), event)
+    reasons = {State.INEXACT: unlogged, State.SETTLING: f"exact once these changes are applied: {pending}"}
+    settles_at = str(pending) if pending else None
+    return replace(state, state=after.value, reason=reasons.get(after), settles_at=settles_at, unlogged=unlogged)
 
 
 def _unlogged(unseen: Unseen | None, before: TableState | None, *, begins: bool) -> str | None:

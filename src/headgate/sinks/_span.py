@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headgate.carrier import Part, sortable
 
-__all__ = ["KeySpan"]
+__all__ = ["KeySpan", "apart"]
 
 
 @dataclass
@@ -57,3 +58,10 @@ class KeySpan:
         self.low = min([*lows, *([self.low] if self.low is not None else [])], key=sortable, default=None)
         self.high = max([*highs, *([self.high] if self.high is not None else [])], key=sortable, default=None)
         self.version = after
+
+
+def apart(chunks: Sequence[Part]) -> bool:
+    """Whether there are rows, and no two record batches of them can hold the same key."""
+    bounds = [(sortable(low), sortable(high)) for part in chunks for low, high in part.bounds]
+    known = bool(bounds) and not any(part.unbounded for part in chunks)
+    return known and all(before[1] < after[0] for before, after in pairwise(sorted(bounds)))

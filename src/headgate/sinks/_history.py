@@ -1,0 +1,66 @@
+"""The schema history: a Delta table with one row for each statement and table, what it was and what came of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headgate.carrier import Batch
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Marker, append_rows, spark_schema, split_table
+from headgate.sinks._course import Outcome
+from headgate.sinks._decide import Decision
+from headgate.sinks._expand import SEQ_DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SchemaHistory"]
+
+log = logging.getLogger("headgate")
+
+_DDL = (
+    "epoch bigint, db string, table string, action string, statement string, "
+    f"_seq {SEQ_DDL}, _gtid string, _ts timestamp, outcome string, reason string"
+)
+_OWNED = "_headgate.schema_history"
+_SEQ = ("epoch", "file", "pos", "ordinal")
+
+
+class SchemaHistory:
+    """The schema history of one pipeline.
+
+    :raises TargetError: its place holds something else.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
+        self._delta = DeltaPath(spark, lake.schema_history, lake.properties)
+        self._pipeline = pipeline
+        self._exists = self._delta.check_ours(pipeline, _OWNED) is not None
+
+    def write(self, batch: Batch, decisions: Sequence[Decision]) -> None:
+        """Append the rows of a batch, once; statements of tables that are not ours are ``ignored``."""
+        found = [(decision.table, outcome) for decision in decisions for outcome in decision.outcomes]
+        noted = {id(outcome.ddl) for _, outcome in found}
+        unknown = [ddl for ddl in batch.ddl if id(ddl) not in noted]
+        found += [(ddl.table, Outcome(ddl, "ignored", "no such table here")) for ddl in unknown]
+        if not found:
+            return
+        if not self._exists:
+            self._delta.create(spark_schema(_DDL), {PIPELINE: self._pipeline, TABLE: _OWNED})
+            self._exists = True
+        epoch = batch.header.epoch
+        rows = []
+        for table, outcome in sorted(found, key=lambda one: one[1].ddl.seq):
+            rows.append(_row(epoch, table, outcome))
+            log.info("%s: %s: %s", table, outcome.done, " ".join(outcome.ddl.statement.split()))
+        append_rows(self._delta, rows, _DDL, Marker(f"headgate/{self._pipeline}/{_OWNED}", epoch))
+
+
+def _row(epoch: int, table: str, outcome: Outcome) -> tuple[Any, ...]:
+    ddl = outcome.ddl
+    when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, UTC)
+    seq = dict(zip(_SEQ, ddl.seq, strict=True))
+    what = (*split_table(table), ddl.action, ddl.statement)
+    return (epoch, *what, seq, ddl.gtid, when, outcome.done, outcome.reason)

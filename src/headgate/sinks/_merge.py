@@ -1,0 +1,91 @@
+"""What Delta's own commands do to a current table with a key: MERGE, UPDATE and DELETE, through Spark.
+
+Each function returns how many commits it may have made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headgate._names import quote_name
+from headgate.carrier import Seq, sortable
+from headgate.lake import DeltaPath, commit_errors
+from headgate.sinks._actions import Rows
+from headgate.sinks._expand import OWN
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["delete_rows", "fill_columns", "in_range", "merge_images", "seq_literal"]
+
+
+def merge_images(delta: DeltaPath, rows: DataFrame, images: Rows) -> int:
+    """Write rows over those that are there, if their ``_seq`` is below.
+
+    :param rows: whole images, at most one a key, made of ``images``.
+    """
+    names = [quote_name(name) for name in (*images.definition.types, *OWN)]
+    values: dict[str, str | Column] = {name: f"s.{name}" for name in names}
+    keys = [quote_name(name) for name in images.definition.key]
+    condition = " AND ".join([*(f"t.{name} = s.{name}" for name in keys), _range(images)])
+    merge = (
+        _table(delta)
+        .alias("t")
+        .merge(rows.alias("s"), condition)
+        .whenMatchedDelete("s._op IN ('b', 'd') AND t._seq < s._seq")
+        .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
+        .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
+    )
+    with commit_errors(delta.path):
+        merge.execute()
+    return 1
+
+
+def fill_columns(delta: DeltaPath, values: Mapping[str, str], types: Mapping[str, str], epoch: int) -> int:
+    """Set columns to values, given as text, in all rows of earlier epochs."""
+    casts: dict[str, str | Column] = {
+        quote_name(name): f"CAST('{text}' AS {types[name]})" for name, text in values.items()
+    }
+    with commit_errors(delta.path):
+        _table(delta).update(f"_seq.epoch < {epoch}", casts)
+    return 1
+
+
+def delete_rows(delta: DeltaPath, condition: str) -> int:
+    """Delete the rows that fulfil a condition."""
+    with commit_errors(delta.path):
+        _table(delta).delete(condition)
+    return 1
+
+
+def in_range(table: DataFrame, images: Rows) -> DataFrame:
+    """The rows of a table that may have a key of these images."""
+    return table.alias("t").where(_range(images))
+
+
+def seq_literal(seq: Seq) -> str:
+    """A ``_seq`` in SQL."""
+    epoch, file, pos, ordinal = seq
+    return f"named_struct('epoch', {epoch}L, 'file', {file}, 'pos', {pos}L, 'ordinal', {ordinal}L)"
+
+
+def _table(delta: DeltaPath) -> DeltaTable:
+    from delta.tables import DeltaTable
+
+    return DeltaTable.forPath(delta.spark, delta.path)
+
+
+def _range(images: Rows) -> str:
+    """A condition on the target that holds for every matching row and lets Delta skip files by their statistics."""
+    definition, parts = images.definition, images.parts
+    lows = [part.low for part in parts if part.low is not None]
+    highs = [part.high for part in parts if part.high is not None]
+    if not lows or any(part.unbounded for part in parts):
+        return "true"
+    kind = definition.types[definition.key[0]]
+    zone = "Z" if kind == "timestamp" else ""
+    low, high = min(lows, key=sortable), max(highs, key=sortable)
+    name = f"t.{quote_name(definition.key[0])}"
+    return f"{name} >= CAST('{low}{zone}' AS {kind}) AND {name} <= CAST('{high}{zone}' AS {kind})"

@@ -1,0 +1,113 @@
+"""The actions on a current table that takes the images of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from headgate.carrier import Definition, Part
+from headgate.errors import DecodeError
+from headgate.sinks import _actions as do
+from headgate.sinks._actions import Action, Holds
+from headgate.sinks._case import Case
+from headgate.sinks._shape import Shape
+from headgate.sinks._statements import Statements
+from headgate.sinks._states import Event, State
+
+__all__ = ["CurrentPlan"]
+
+
+@dataclass(frozen=True)
+class CurrentPlan:
+    """What the decision has found out, for a table that is not held."""
+
+    case: Case
+    statements: Statements
+    shape: Shape
+    parts: list[Part]  # the images that count
+
+    def actions(self) -> tuple[Action, ...]:
+        """In the order of ``_actions``.
+
+        :raises DecodeError: a table without a key has images that leave columns out.
+        """
+        definition = self.shape.definition
+        columns = self._columns(definition) if definition is not None else ()
+        rows = self._rows(definition) if definition is not None else ()
+        return (*columns, *self._removals(), *rows, *self._sweep())
+
+    @cached_property
+    def _appends(self) -> bool:
+        """Whether chunks may be appended: no earlier reading of the table can have left rows."""
+        target, reading = self.case.known.target, self.case.reading
+        is_first = target is None or target.since_epoch == reading.since
+        return reading.about.append and is_first and not self.shape.replace
+
+    @property
+    def _base(self) -> int | None:
+        """The version of the table before the batch; None: it was empty, or nothing of it counts."""
+        row = self.case.known.row
+        return None if row is None or self.shape.replace or self.statements.truncated is not None else row.version
+
+    @property
+    def _holds(self) -> Holds:
+        known, row = self.case.known, self.case.known.row
+        match known.state:
+            case State.LIVE:
+                is_read = self.case.reading.event is Event.READS or known.reread_asked or self.case.arrival.chunks
+                return Holds.UNKNOWN if is_read else Holds.ALL
+            case State.SETTLING:
+                return Holds.SOME
+            case State.SNAPSHOTTING if row is not None and row.since_epoch is not None:
+                return Holds.SOME
+            case _:
+                return Holds.UNKNOWN
+
+    def _columns(self, definition: Definition) -> Iterator[Action]:
+        if self.case.known.target is None or self.shape.replace:
+            since = None if self.case.reading.ends else self.case.reading.since
+            yield do.Create(definition, 0 if since is None and self._appends else since, self.shape.replace)
+            return
+        if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
+            yield do.AddColumns(definition, self.shape.added)
+        if self.shape.fills:
+            yield do.Fill(definition, self.shape.fills)
+
+    def _removals(self) -> Iterator[Action]:
+        if self.statements.truncated is not None:
+            yield do.Truncate(self.statements.truncated)
+        since, epoch = self.case.reading.since, self.case.arrival.epoch
+        if self.case.reading.frees and not self.shape.replace and since is not None and since < epoch:
+            yield do.DropStrays(since, epoch)
+
+    def _rows(self, definition: Definition) -> Iterator[Action]:
+        chunks = [part for part in self.parts if part.kind == "chunk"]
+        changes = [part for part in self.parts if part.kind != "chunk"]
+        partial = any(part.partial for part in changes)
+        if not definition.key:
+            yield from self._counted(definition, chunks, changes, partial=partial)
+            return
+        rest, bound, fills = self.parts, self.statements.truncated, self.shape.fills
+        if self._appends and chunks:
+            yield do.Append(definition, chunks)
+            rest = changes
+        if partial:
+            yield do.MergePartial(definition, rest, bound, fills, self._base, self._holds)
+        elif rest:
+            yield do.Upsert(definition, rest, bound, fills)
+
+    def _counted(
+        self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool
+    ) -> Iterator[Action]:
+        if partial:
+            raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
+        if chunks:
+            yield do.Overwrite(definition, chunks)
+        elif changes:
+            yield do.Count(definition, changes, self.statements.truncated, self._base, self._holds)
+
+    def _sweep(self) -> Iterator[Action]:
+        since = self.case.reading.since
+        if self.case.reading.ends and since is not None and not self._appends and not self.shape.replace:
+            yield do.Sweep(since)
