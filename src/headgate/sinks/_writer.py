@@ -80,7 +80,7 @@ class BatchWriter:
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
-        if not self._history.obstacle():
+        if not DeltaPath(spark, lake.schema_history).obstacle():
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
             self.upkeep = Upkeep(lake, retention_hours * 3600.0, codec, spark)
         self._upserts: Upserts | None = None
