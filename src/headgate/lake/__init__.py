@@ -28,6 +28,9 @@ from headgate.lake._session import build_session
 from headgate.lake._status import (
     Activity,
     BatchStatus,
+    FreshnessStatus,
+    HistoryStatus,
+    IndexStatus,
     LagStatus,
     Phase,
     RecentBatch,
@@ -44,6 +47,8 @@ from headgate.lake._status_text import (
     activity_text,
     counted,
     duration,
+    freshness_text,
+    index_text,
     lag_text,
     percent,
     progress_text,
@@ -55,6 +60,7 @@ from headgate.lake._supplier import LakeSupplier
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
+from headgate.lake._ways import NO_KEY, NOT_LOCAL, PARTIAL_IMAGES, Way, merge_reason
 from headgate.lake._workers import StoppedError, Workers
 
 if TYPE_CHECKING:
@@ -63,6 +69,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY",
+    "NOT_LOCAL",
+    "NO_KEY",
+    "PARTIAL_IMAGES",
     "PIPELINE",
     "TABLE",
     "TABLE_STATES",
@@ -76,6 +85,9 @@ __all__ = [
     "DeltaPath",
     "Difference",
     "Fill",
+    "FreshnessStatus",
+    "HistoryStatus",
+    "IndexStatus",
     "LagStatus",
     "Lake",
     "LakeSupplier",
@@ -101,6 +113,7 @@ __all__ = [
     "Upkeep",
     "Upserts",
     "WarningStatus",
+    "Way",
     "Workers",
     "activity_lines",
     "activity_text",
@@ -118,10 +131,13 @@ __all__ = [
     "find_error",
     "find_row",
     "forget_position",
+    "freshness_text",
+    "index_text",
     "jvm_ended",
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
+    "merge_reason",
     "newest_row",
     "percent",
     "pid_namespace",

@@ -44,7 +44,20 @@ from headgate._names import quote_name
 from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, Part, Seq, sortable
 from headgate.delta import NewColumn
 from headgate.errors import DecodeError
-from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, commit_errors, schema_of, spark_schema
+from headgate.lake import (
+    KEY,
+    NO_KEY,
+    NOT_LOCAL,
+    PARTIAL_IMAGES,
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Marker,
+    Way,
+    commit_errors,
+    schema_of,
+    spark_schema,
+)
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
@@ -97,6 +110,8 @@ class CurrentTable:
         self.span = span or KeySpan()
         self._upserts = upserts
         self._steps = 0
+        self.ways: dict[Way, str] = {}
+        """After :meth:`apply`: how the batch came into the table; for a MERGE also why."""
         self.lost: str | None = None
         """After :meth:`apply`: why the table does not hold all it should, if so, and must be read again."""
 
@@ -197,6 +212,7 @@ class CurrentTable:
             raise DecodeError("a partial row image of a table without a key", table=self.table)
         columns = [column.name for column in definition.columns]
         chunks = [part for part in work.parts if part.kind == "chunk"]
+        self.ways = {Way.OVERWRITE: ""} if chunks else {Way.MERGE: NO_KEY}
         if chunks:
             overwrite(self.delta, image_rows(definition).frame(_data(frame, chunks), definition), columns)
             return
@@ -226,11 +242,13 @@ class CurrentTable:
         columns = [*(column.name for column in definition.columns), *OWN]
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._steps += 1
+        self.ways[Way.APPEND] = ""
         append_once(self.delta, data, image_rows(definition), definition, columns, marker)
 
     def _merge(self, frame: DataFrame, definition: Definition, parts: list[Part], work: Work) -> None:
         data = _data(frame, parts)
         if any(part.partial for part in parts):
+            self.ways[Way.MERGE] = PARTIAL_IMAGES
             self._merge_partial(data, definition, parts, work)
         elif not self._upsert(data, definition, parts, work):
             count = sum(part.images for part in parts)
@@ -240,11 +258,13 @@ class CurrentTable:
     def _upsert(self, data: DataFrame, definition: Definition, parts: list[Part], work: Work) -> bool:
         """Do without a MERGE what it would do; False: it has to be a MERGE."""
         if self._upserts is None:
+            self.ways[Way.MERGE] = NOT_LOCAL
             return False
         columns = [*(column.name for column in definition.columns), *OWN]
         changes = changed_rows(data, definition, columns, parts, work.truncated, work.fills)
         done = self._upserts.apply(self.delta, changes)
         self._steps += done or 0
+        self.ways |= {Way.MERGE: self._upserts.refusal(self.delta)} if done is None else {Way.UPSERT: ""}
         return done is not None
 
     def _merge_rows(self, source: DataFrame, definition: Definition, parts: list[Part]) -> None:

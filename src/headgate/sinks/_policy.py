@@ -48,7 +48,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, Batch, DdlRow, Definition, HeaderTable, Part, Seq
 from headgate.catalog import AddedColumn, existing_value
-from headgate.lake import TableState
+from headgate.lake import TableState, Way
 from headgate.sinks._promises import Unseen, definition_after, promised
 
 __all__ = ["Outcome", "Target", "Work", "plan_table", "read_again"]
@@ -99,6 +99,7 @@ class Work:
     passing: bool = False  # the table came and went within the batch: nothing is kept of it
     warnings: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    ways: Mapping[Way, str] = field(default_factory=dict)  # once it is done: how the batch came into the current table
 
 
 @dataclass

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from headgate.carrier import SINK_SIGNALS, Batch, ControlFolder, Resnapshot, Settle
+from headgate.carrier import SINK_SIGNALS, Batch, Commits, ControlFolder, Resnapshot, Settle
 from headgate.catalog import TablePatterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, inbox_files, tell
 from headgate.errors import DecodeError
@@ -40,6 +40,7 @@ from headgate.lake import (
     Marker,
     TableState,
     Upkeep,
+    Way,
     append_rows,
     encode_name,
     spark_schema,
@@ -56,7 +57,7 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.lake import Upserts
+    from headgate.lake import IndexStatus, Upserts
 
 __all__ = ["BatchReport", "BatchWriter", "Progress"]
 
@@ -91,7 +92,8 @@ class BatchReport:
     tables: dict[str, TableState]
     images: dict[str, int] = field(default_factory=dict)  # log images of this batch
     rows: dict[str, int] = field(default_factory=dict)  # snapshot rows of this batch
-    newest_us: dict[str, int] = field(default_factory=dict)  # newest commit time in this batch, µs since 1970 UTC
+    commits: dict[str, list[Commits]] = field(default_factory=dict)  # when the changes were made at the source
+    committed_us: int | None = None  # when the ledger had the batch, µs since 1970 UTC; None: before this run
     planned_us: int = 0
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
@@ -100,6 +102,8 @@ class BatchReport:
     behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
     notifications: tuple[Notification, ...] = ()  # of a batch that is handed back, too
     changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
+    ways: dict[str, Mapping[Way, str]] = field(default_factory=dict)
+    """How the batch came into each current table that it brought rows to; for a MERGE also why."""
 
 
 class BatchWriter:
@@ -163,6 +167,10 @@ class BatchWriter:
         if self.upkeep is not None:
             self.upkeep.start()
 
+    def indexes(self) -> IndexStatus | None:
+        """The key indexes on this machine; None: none is used."""
+        return self._upserts.indexes() if self._upserts is not None else None
+
     def close(self) -> None:
         """End what goes on beside the batches."""
         if self.upkeep is not None:
@@ -200,6 +208,7 @@ class BatchWriter:
             opened, told = tell(self._open_snapshots(), self._facts(batch, states, now))
             row = LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(told))
             self.ledger.append(row)
+            committed_us = time.time_ns() // 1000
             self._hand_back(batch, states)
             if self.upkeep is not None:
                 self.upkeep.note(row, self.ledger.version)
@@ -207,7 +216,9 @@ class BatchWriter:
         finally:
             frame.unpersist()
         warnings = tuple(text for work in works for text in work.warnings)
-        return self._report(batch, batch_id, states, warnings, started)
+        report = self._report(batch, batch_id, states, warnings, started)
+        report.ways.update({work.table: work.ways for work in works if work.ways})
+        return replace(report, committed_us=committed_us)
 
     def _open_snapshots(self) -> OpenSnapshots:
         return self.ledger.last.snapshots if self.ledger.last else OpenSnapshots()
@@ -294,7 +305,8 @@ class BatchWriter:
         if "current" in self.modes and not work.state.held:
             table = self._current(spark, work.table)
             version = table.apply(work, frame, epoch)
-            work = replace(work, state=replace(work.state, version=version if version >= 0 else None))
+            state = replace(work.state, version=version if version >= 0 else None)
+            work = replace(work, state=state, ways=table.ways)
             if table.lost is not None:
                 work = read_again(work, table.lost, epoch, strict=work.table in self._strict)
         if "changelog" in self.modes:
@@ -397,8 +409,7 @@ class BatchWriter:
                 counts[table] = counts.get(table, 0) + part.images
                 if part.kind == "rows":
                     report.changes[table] = report.changes.get(table, 0) + part.changes
-                if part.kind == "rows" and part.newest_us is not None:
-                    report.newest_us[table] = max(part.newest_us, report.newest_us.get(table, 0))
+                    report.commits.setdefault(table, []).extend(part.commits)
         return report
 
 
