@@ -171,7 +171,7 @@ class Freshness:
         buckets = zip(_BUCKETS, np.rint(self._since_begun[_MARKS]).astype(int).tolist(), strict=True)
         return FreshnessStatus(
             p50=_percentile(lately, 0.5), p99=_percentile(lately, 0.99), changes=self._changes,
-            seconds=round(self._seconds, 3), buckets=tuple(buckets) if self._changes else (),
+            seconds=round(self._seconds, 3), buckets=tuple(buckets),
         )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ from headgate.lake._status_text import (
     progress_text,
     rates_text,
     snapshot_text,
+    table_remarks,
     table_text,
 )
 from headgate.lake._supplier import LakeSupplier
@@ -150,6 +151,7 @@ __all__ = [
     "spark_failure",
     "spark_schema",
     "split_table",
+    "table_remarks",
     "table_text",
     "verify_table",
 ]

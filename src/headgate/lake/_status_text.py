@@ -25,9 +25,11 @@ __all__ = [
     "progress_text",
     "rates_text",
     "snapshot_text",
+    "table_remarks",
     "table_text",
 ]
 
+_HELD = ("stale", "stopped")
 _NAMED = 2
 """Tables of a batch that are named; the others are counted."""
 _PHASES = {
@@ -113,12 +115,16 @@ def table_text(table: TableStatus, reading: TableReading | None = None) -> str:
 
     :param reading: what the batch that is being read has of it.
     """
-    reason = table.reason or ""
-    if table.state in ("stale", "stopped"):
-        return reason
+    if table.state in _HELD:
+        return table_remarks(table)
     text = _snapshot_progress(table, reading) if table.state == "snapshotting" else _followed(table)
-    merged = f"written by MERGE: {table.merged}" if table.merged else ""
-    return "; ".join(filter(None, [text, merged, reason]))
+    return "; ".join(filter(None, [text, table_remarks(table)]))
+
+
+def table_remarks(table: TableStatus) -> str:
+    """Why it is written by MERGE, and why it is in its state, if there is such a reason."""
+    merged = f"written by MERGE: {table.merged}" if table.merged and table.state not in _HELD else ""
+    return "; ".join(filter(None, [merged, table.reason]))
 
 
 def _snapshot_progress(table: TableStatus, reading: TableReading | None) -> str:
