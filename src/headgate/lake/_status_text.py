@@ -21,6 +21,7 @@ __all__ = [
     "freshness_text",
     "index_text",
     "lag_text",
+    "merge_text",
     "percent",
     "progress_text",
     "rates_text",
@@ -121,9 +122,14 @@ def table_text(table: TableStatus, reading: TableReading | None = None) -> str:
     return "; ".join(filter(None, [text, table_remarks(table)]))
 
 
+def merge_text(reason: str) -> str:
+    """That a table is written by MERGE, which takes seconds a batch, and why."""
+    return f"written by MERGE: {reason}"
+
+
 def table_remarks(table: TableStatus) -> str:
     """Why it is written by MERGE, and why it is in its state, if there is such a reason."""
-    merged = f"written by MERGE: {table.merged}" if table.merged and table.state not in _HELD else ""
+    merged = merge_text(table.merged) if table.merged and table.state not in _HELD else ""
     return "; ".join(filter(None, [merged, table.reason]))
 
 
