@@ -23,7 +23,7 @@ def shown(lake: Path, mode: str, more: str = "") -> dict[str, str]:
     text = f'name = "shop"\n[source]\nurl = "mysql://u@h"\ntables = ["shop.*"]\n[target]\npath = "{lake}"\n{more}'
     config = parse_config(text.replace("[target]\n", f'[target]\nmode = ["{mode}"]\n'))
     paper = Console(file=io.StringIO(), width=300, color_system=None)
-    paper.print(_overview(config, TABLES, {"shop.new": TableStats("InnoDB", rows=7, data_bytes=100)}))
+    paper.print(_overview(config, Lake.at(lake), TABLES, {"shop.new": TableStats("InnoDB", rows=7, data_bytes=100)}))
     assert isinstance(paper.file, io.StringIO)
     rows = [line.split("│")[1:-1] for line in paper.file.getvalue().splitlines() if line.startswith("│")]
     return {cells[0].strip(): cells[-1].strip() for cells in rows}

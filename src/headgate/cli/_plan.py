@@ -33,21 +33,20 @@ def print_plan(config: PipelineConfig) -> None:
     console = Console(highlight=False)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     console.print(escape(", ".join(config.target.mode)))
-    console.print(_overview(config, tables, stats))
+    console.print(_overview(config, lake, tables, stats))
     for table in tables:
         console.print(_columns(config, table))
     check_signal_topic(config)
     check_config(config)
 
 
-def _overview(config: PipelineConfig, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
+def _overview(config: PipelineConfig, lake: Lake, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
     view = Table(title="tables", title_justify="left")
     for title in ("table", "key"):
         view.add_column(title, overflow="fold")
     for title in ("rows (about)", "chunks (about)"):
         view.add_column(title, justify="right")
     view.add_column("remark", overflow="fold")
-    lake = Lake.at(config.target.path or "")
     for table in tables:
         known = stats.get(table.full_name)
         rows = known.rows if known else 0
