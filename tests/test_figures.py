@@ -71,9 +71,11 @@ def taken(*ages: float, changes: int = 1) -> list[Commits]:
 
 
 def is_near(found: float | None, exact: float) -> bool:
-    """Within the ratio of two limits, or below the least of them."""
+    """Between the same two limits, which are of a ratio of 1.1; the least one is 0.01 s."""
     assert found is not None
-    return exact / 1.101 - 0.001 <= found <= exact * 1.101 + 0.0101
+    if exact <= 0.0101:
+        return 0 < found <= 0.0111
+    return exact / 1.101 - 0.001 <= found <= exact * 1.101 + 0.001
 
 
 def test_without_changes_nothing_is_fresh_or_old() -> None:
