@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._figures import BatchUnderWay, Rates, count_transactions, snapshot_status
+from headgate._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate._places import places_before
-from headgate.carrier import Header, Part
-from headgate.lake import TableStatus
+from headgate.carrier import Commits, Header, Part
+from headgate.lake import HistoryStatus, TableStatus
 from headgate.sinks import Batch
 from headgate.spark import BatchPlan
 from headgate.spark._progress import PlannedTable
@@ -57,6 +58,144 @@ def test_rates_are_never_more_than_what_was_done(batches: list[tuple[float, floa
     assert 0 <= found.rows <= done + 0.1
     assert found.rows * min(60.0, max(1.0, now + later)) <= done * 1.001 + 10
     assert found.changes == found.rows
+
+
+NOW_US = 1_700_000_000_000_000
+AGES = st.floats(0, 10**6)
+"""How many seconds before :data:`NOW_US`."""
+
+
+def taken(*ages: float, changes: int = 1) -> list[Commits]:
+    """Changes that were committed so many seconds before the ledger had them."""
+    return [Commits(at_us, at_us, changes) for at_us in (NOW_US - round(age * 1e6) for age in ages)]
+
+
+def is_near(found: float | None, exact: float) -> bool:
+    """Between the same two limits, which are of a ratio of 1.1; the least one is 0.01 s."""
+    assert found is not None
+    if exact <= 0.0101:
+        return 0 < found <= 0.0111
+    return exact / 1.101 - 0.001 <= found <= exact * 1.101 + 0.001
+
+
+def test_without_changes_nothing_is_fresh_or_old() -> None:
+    fresh = Freshness()
+    fresh.add(0.0, NOW_US, [])
+    found = fresh.at(9.0)
+    assert (found.p50, found.p99, found.changes, found.seconds) == (None, None, 0, 0.0)
+    assert {count for _, count in found.buckets} == {0}
+
+
+@given(st.lists(AGES, min_size=1, max_size=60))
+def test_percentiles_are_those_of_the_changes(ages: list[float]) -> None:
+    fresh = Freshness()
+    fresh.add(0.0, NOW_US, taken(*ages))
+    found, ordered = fresh.at(1.0), sorted(ages)
+    for share, value in ((0.5, found.p50), (0.99, found.p99)):
+        assert is_near(value, ordered[math.ceil(share * len(ages)) - 1])
+    assert found.changes == len(ages)
+    assert found.seconds == pytest.approx(sum(ages), abs=0.01)
+
+
+@given(st.lists(st.tuples(AGES, AGES, st.integers(1, 10**6)), min_size=1, max_size=20), st.data())
+def test_batches_count_alike_if_divided(parts: list[tuple[float, float, int]], data: st.DataObject) -> None:
+    commits = [
+        Commits(NOW_US - round(max(one, other) * 1e6), NOW_US - round(min(one, other) * 1e6), changes)
+        for one, other, changes in parts
+    ]
+    whole, divided = Freshness(), Freshness()
+    whole.add(0.0, NOW_US, commits)
+    shuffled = data.draw(st.permutations(commits))
+    now = 0.0
+    while shuffled:
+        now += data.draw(st.floats(0, 14))
+        size = data.draw(st.integers(1, len(shuffled)))
+        divided.add(now, NOW_US, shuffled[:size])
+        shuffled = shuffled[size:]
+    one, other = whole.at(290.0), divided.at(now)
+    limits, counts = zip(*one.buckets, strict=True)
+    others = [count for _, count in other.buckets]
+    assert max(abs(mine - theirs) for mine, theirs in zip(counts, others, strict=True)) <= 1, "rounded"
+    assert one.changes == other.changes
+    for mine, theirs in ((one.seconds, other.seconds), (one.p50, other.p50), (one.p99, other.p99)):
+        assert mine == pytest.approx(theirs, rel=1e-6, abs=0.002)
+    assert list(limits) == sorted(limits)
+    assert list(counts) == sorted(counts), "each counts those below it, too"
+    assert 0 <= counts[0] <= counts[-1] <= one.changes
+
+
+def test_a_bucket_holds_what_took_as_long_as_its_limit() -> None:
+    fresh = Freshness()
+    fresh.add(0.0, NOW_US, taken(0.1, 1.0, 1.000001, 3.0, 10**9))
+    found = dict(fresh.at(0.0).buckets)
+    assert (found[0.1], found[0.5], found[1.0], found[2.0], found[3.0], found[7200.0]) == (1, 1, 2, 3, 4, 4)
+
+
+def test_changes_count_evenly_between_the_oldest_and_the_newest_commit() -> None:
+    fresh = Freshness()
+    fresh.add(0.0, NOW_US, [Commits(NOW_US - 10_000_000, NOW_US, 1000)])
+    found = fresh.at(0.0)
+    assert (found.p50, found.p99, found.seconds) == (5.0, 9.9, 5000.0)
+    assert [dict(found.buckets)[limit] for limit in (0.1, 1.0, 5.0, 10.0)] == [10, 100, 500, 1000]
+
+
+def test_a_clock_that_is_ahead_makes_no_time_negative() -> None:
+    fresh = Freshness()
+    fresh.add(0.0, NOW_US, [Commits(NOW_US + 10, NOW_US + 5_000_000, 7)])
+    assert (fresh.at(0.0).seconds, dict(fresh.at(0.0).buckets)[0.1]) == (0.0, 7)
+
+
+@given(st.lists(st.tuples(st.floats(0, 120), AGES), min_size=1, max_size=40), st.floats(0, 400))
+def test_percentiles_are_those_of_the_last_five_minutes(batches: list[tuple[float, float]], later: float) -> None:
+    fresh, now = Freshness(), 0.0
+    added = []
+    for pause, age in batches:
+        now += pause
+        fresh.add(now, NOW_US, taken(age))
+        added.append((now, age))
+    now += later
+    found = fresh.at(now)
+    since = [age for at, age in added if at > now - 295]
+    within = [age for at, age in added if at > now - 306]
+    assert (found.p50 is not None) or not since
+    if len(since) == len(within) and since:
+        assert is_near(found.p50, sorted(since)[math.ceil(len(since) / 2) - 1])
+    if not within:
+        assert (found.p50, found.p99) == (None, None)
+    assert found.changes == len(batches), "what is counted since the run began stays"
+
+
+def test_thousands_of_record_batches_in_one_batch() -> None:
+    fresh = Freshness()
+    fresh.add(0.0, NOW_US, taken(*[0.5, 2.5] * 2500, changes=2))
+    assert (fresh.at(0.0).changes, dict(fresh.at(0.0).buckets)[1.0]) == (10_000, 5000)
+
+
+def test_a_point_of_the_history_has_the_greatest_lag_of_its_five_seconds() -> None:
+    history = History(HistoryStatus())
+    assert history.status() == HistoryStatus()
+    for second, lag in enumerate([None, 1.0, 4.0, 0.0, 2.0, 0.5, None]):
+        history.add(NOW_US + second * 1_000_000, lag, float(second))
+    found = history.status()
+    assert found.at_us == (NOW_US + 4_000_000, NOW_US + 6_000_000)
+    assert (found.lag_seconds, found.changes_per_second) == ((4.0, 0.5), (4.0, 6.0))
+    goes_on = History(found)
+    goes_on.add(NOW_US + 7_000_000, 3.0, 0.0)
+    assert goes_on.status().lag_seconds == (4.0, 3.0), "the next run has the points of the one before"
+    goes_on.add(NOW_US + 5_000_000, 1.0, 0.0)
+    assert len(goes_on.status().at_us) == 2, "the clock was set back"
+
+
+@given(st.lists(st.integers(0, 30_000_000), max_size=400))
+def test_a_history_is_bounded(steps: list[int]) -> None:
+    history, at_us = History(HistoryStatus()), NOW_US
+    for step in steps:
+        at_us += step
+        history.add(at_us, 1.0, 0.0)
+    times = history.status().at_us
+    assert len(times) <= 120
+    assert all(at_us - time < 600_000_000 for time in times)
+    assert list(times) == sorted(times)
 
 
 class Told:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from headgate._status import StatusWriter, tell_failure
-from headgate.carrier import ControlFolder, Header
+from headgate.carrier import Commits, ControlFolder, Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
-from headgate.lake import LagStatus, Status, TableState, read_status
+from headgate.lake import IndexStatus, LagStatus, Status, TableState, Way, read_status
 from headgate.sinks import Batch, BatchReport
 from tests.logged import logged_here
 
@@ -108,7 +108,7 @@ def test_from_start_to_a_clean_stop(run: Run) -> None:
         assert list(status.tables) == ["shop.items", "shop.orders"]
         assert status.tables["shop.items"].model_dump() == {
             "state": "snapshotting", "version": 3, "since_epoch": 1001, "rows_read": 600, "rows_estimate": 900,
-            "chunks_done": 2, "chunks_estimate": 5, "reason": None, "changes": 0, "rows": 600,
+            "chunks_done": 2, "chunks_estimate": 5, "reason": None, "merged": None, "changes": 0, "rows": 600,
             "changes_per_second": 0.0,
         }  # fmt: skip
         assert status.tables["shop.orders"].rows_estimate is None, "it is read: no figure of the reading is left"
@@ -204,13 +204,98 @@ def test_a_batch_under_way_is_lag(run: Run) -> None:
         status = run.beat(4)
         assert (status.state, status.lag.seconds, status.lag.transactions) == ("running", 9.0, 7)
         planned = START_US + 31_000_000
-        writer.ends(report(2, 14, behind=3, planned_us=planned, newest_us={"shop.orders": planned - 500_000}))
+        writer.ends(
+            report(2, 14, behind=3, planned_us=planned, commits={"shop.orders": [Commits(0, planned - 500_000, 1)]})
+        )
         assert run.read().lag.transactions == 3
         assert run.read().as_of_us == planned - 500_000, "limited batches: there is more after its newest change"
         status = run.beat(30)
         assert (status.state, status.lag.transactions, status.lag.seconds) == ("running", 3, 38.5)
         writer.ends(report(3, 16, behind=3, planned_us=planned - 9))
         assert run.read().as_of_us == planned - 500_000, "a batch without changes of tables says nothing new"
+
+
+def test_freshness_is_from_the_commit_to_the_ledger(run: Run) -> None:
+    def ends(number: int, seconds: float, **more: Any) -> Status:
+        now = run.clocks.wall_us()
+        made = Commits(now - int(seconds * 1e6), now - int(seconds * 1e6), 10)
+        given = {"commits": {"shop.orders": [made], "shop.gone": [made]}, "committed_us": now, **more}
+        writer.ends(report(number, 2 * number + 2, **given))
+        return run.read()
+
+    with run.writer as writer:
+        assert run.read().freshness.changes == 0
+        found = ends(1, 2.0).freshness
+        assert (found.changes, found.seconds, dict(found.buckets)[2.0], dict(found.buckets)[1.0]) == (10, 20.0, 10, 0)
+        assert found.p50 == pytest.approx(2.0, rel=0.1)
+        assert ends(1, 9.0, replayed=True, committed_us=None).freshness == found, "it was in the ledger already"
+        held = {"shop.orders": TableState("shop.orders", "stale")}
+        assert ends(2, 9.0, tables=held).freshness == found, "the table does not take its changes"
+        assert run.beat(310).freshness.p50 is None
+        assert run.read().freshness.changes == 10
+    found = run.read().freshness
+    assert (found.p50, found.changes) == (None, 10)
+    with Run(Path(run.inbox.path).parent).writer:
+        assert run.read().freshness.changes == 0, "totals begin anew with each run"
+
+
+def test_the_history_of_lag_and_rate(run: Run) -> None:
+    with run.writer as writer:
+        writer.starts()
+        run.waits(10**9)
+        run.beat(1)
+        run.clocks.now += 5
+        writer.reads(1)
+        run.beat(4)
+        run.clocks.now += 2.5
+        now = run.clocks.wall_us()
+        writer.ends(report(1, 4, changes={"shop.orders": 60}, planned_us=now - 1_000_000, committed_us=now))
+        found = run.read().history
+        assert found.lag_seconds[-1] == 11.5, "what it was just before the batch was in the ledger"
+        assert found.changes_per_second[-1] > 0
+        for _ in range(500):
+            run.beat(2)
+        assert len(run.read().history.at_us) == 120
+    before = run.read().history
+    again = Run(Path(run.inbox.path).parent)
+    again.clocks.now = run.clocks.now + 20
+    with again.writer:
+        assert again.read().history.at_us[:-1] == before.at_us[-len(again.read().history.at_us) + 1 :]
+        assert len(again.read().history.at_us) > 100
+
+
+def test_how_tables_are_written(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headgate")
+    orders, items = "shop.orders", "shop.items"
+    tables = {name: TableState(name, "live", version=1) for name in (orders, items)}
+    upserted, merged = {Way.UPSERT: ""}, {Way.MERGE: "no vectors", Way.APPEND: ""}
+
+    def ends(number: int, **ways: dict[Way, str]) -> tuple[Status, list[str]]:
+        caplog.clear()
+        named = {f"shop.{name}": way for name, way in ways.items()}
+        writer.ends(report(number, 2 * number, tables=tables, ways=named))
+        return run.read(), [record.getMessage() for record in logged_here(caplog)]
+
+    with run.writer as writer:
+        status, said = ends(1, orders=upserted, items=merged)
+        assert status.writes == {"append": 1, "merge": 1, "upsert": 1}
+        assert (status.tables[orders].merged, status.tables[items].merged) == (None, "no vectors")
+        assert said == ["shop.items is written by MERGE, which takes seconds a batch: no vectors"]
+        status, said = ends(2, orders=upserted)
+        assert status.tables[items].merged == "no vectors", "it had no changes meanwhile"
+        assert ends(3, items=merged)[1] == [], "it was said"
+        assert ends(4, items={Way.MERGE: "constraints"})[1] != []
+        status, said = ends(5, items=upserted)
+        assert (status.tables[items].merged, said) == (None, [])
+        assert status.writes == {"append": 2, "merge": 3, "upsert": 3}
+
+
+def test_the_key_indexes(run: Run) -> None:
+    building = IndexStatus(tables_building=2, bytes_on_disk=10**9)
+    run.writer.indexes = lambda: building
+    with run.writer:
+        assert run.beat(1).index == building
+    assert run.read().index is None
 
 
 def test_totals_rates_and_history(run: Run) -> None:

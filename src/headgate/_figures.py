@@ -1,29 +1,47 @@
-"""Figures of a run for its status: how fast it is, and how far the batch under way has come. No clock in here.
+"""Figures of a run for its status: how fast it is, how fresh the lake, how far the batch under way. No clock in here.
 
-Times are seconds of one monotonic clock, which the caller reads.
+Times are seconds of one monotonic clock, which the caller reads; those with ``_us`` are microseconds since 1970 UTC.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from headgate._places import end_of, transactions
+from headgate.carrier import Commits
 from headgate.gtid import GtidSet
-from headgate.lake import Activity, SnapshotStatus, TableReading, TableStatus
+from headgate.lake import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReading, TableStatus
 from headgate.sinks import Batch
 
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan, BatchProgress
 
-__all__ = ["BatchUnderWay", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
+__all__ = ["BatchUnderWay", "Freshness", "History", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
 
 _RATE_SECONDS = 60.0
 """Rates are averages over so long, or over the run's life if that is shorter."""
 _READING_SECONDS = 10.0
 """The same for the rows of a batch that is being read."""
+
+_FRESHNESS_SECONDS: Final = 300.0
+_SLICE_SECONDS: Final = 5.0
+"""Percentiles are those of the last five minutes, which move on by so much."""
+_BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+"""Limits of what is counted since the run began, in seconds: close to each other where a run that keeps up is."""
+_STEP: Final = 1.1
+"""What is counted for percentiles has limits of this ratio at most, so they are that near."""
+_LONGEST_SECONDS: Final = 1e7
+_AT_ONCE: Final = 1024
+
+_POINT_US: Final = 5_000_000
+_POINTS: Final = 120
+"""Points of a history, and the time between two."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +118,97 @@ class Rates:
             changes, rows = changes + sum(work.changes.values()) * share, rows + work.rows * share
         each = {table: round(count / span, 1) for table, count in tables.items() if count}
         return RatesNow(round(changes / span, 1), round(rows / span, 1), each)
+
+
+def _limits() -> Any:
+    """float64[n]: limits of freshness in seconds, ascending, those of ``_BUCKETS`` among them."""
+    marks = (0.01, *_BUCKETS, _LONGEST_SECONDS)
+    parts = [np.array([marks[0]])]
+    for low, high in pairwise(marks):
+        steps = int(np.ceil(np.log(high / low) / np.log(_STEP)))
+        parts.append(np.geomspace(low, high, steps + 1)[1:])
+    return np.concatenate(parts)
+
+
+_LIMITS: Final = _limits()
+_MARKS: Final = np.searchsorted(_LIMITS, _BUCKETS)
+
+
+class Freshness:
+    """How long changes take from their commit at the source to the ledger's row.
+
+    Of each record batch the oldest and the newest commit are known; its changes count evenly over the time between
+    them. A change from the future, as the clocks have it, took no time.
+    """
+
+    def __init__(self) -> None:
+        self._changes, self._seconds = 0, 0.0
+        self._since_begun = np.zeros(len(_LIMITS))  # changes that took at most so long as the limit
+        self._slices: deque[tuple[float, Any]] = deque()  # the same, by when the slice began
+
+    def add(self, now: float, committed_us: int, commits: Sequence[Commits]) -> None:
+        """The ledger has a batch since ``committed_us``."""
+        for first in range(0, len(commits), _AT_ONCE):
+            oldest, newest, changes = np.array(commits[first : first + _AT_ONCE], np.float64).T
+            most, least = (((committed_us - at_us) / 1e6).clip(0, _LONGEST_SECONDS) for at_us in (oldest, newest))
+            self._changes += int(changes.sum())
+            self._seconds += float(((most + least) / 2 * changes).sum())
+            inside = (_LIMITS[:, None] - least) / np.maximum(most - least, 1e-9)
+            share = np.where(_LIMITS[:, None] >= most, 1.0, inside.clip(0, 1))
+            self._count(now, share @ changes)
+
+    def _count(self, now: float, counts: Any) -> None:
+        self._since_begun += counts
+        if not self._slices or now >= self._slices[-1][0] + _SLICE_SECONDS:
+            self._slices.append((now, np.zeros(len(_LIMITS))))
+        self._slices[-1][1][:] += counts
+
+    def at(self, now: float) -> FreshnessStatus:
+        """The figures at a moment."""
+        while self._slices and self._slices[0][0] <= now - _FRESHNESS_SECONDS:
+            self._slices.popleft()
+        lately = sum((counts for _, counts in self._slices), np.zeros(len(_LIMITS)))
+        buckets = zip(_BUCKETS, np.rint(self._since_begun[_MARKS]).astype(int).tolist(), strict=True)
+        return FreshnessStatus(
+            p50=_percentile(lately, 0.5), p99=_percentile(lately, 0.99), changes=self._changes,
+            seconds=round(self._seconds, 3), buckets=tuple(buckets),
+        )  # fmt: skip
+
+
+def _percentile(counts: Any, share: float) -> float | None:
+    """The seconds that this share of the changes took at most; None: there are none."""
+    wanted = share * counts[-1]
+    if wanted <= 0:
+        return None
+    place = int(np.searchsorted(counts, wanted * (1 - 1e-9)))  # counts are sums of fractions
+    low, below = (_LIMITS[place - 1], counts[place - 1]) if place else (0.0, 0.0)
+    part = (wanted - below) / (counts[place] - below)
+    return round(float(low + (_LIMITS[place] - low) * part), 3)
+
+
+class History:
+    """Lag and rate of the last ten minutes.
+
+    :param before: what the run before has left.
+    """
+
+    def __init__(self, before: HistoryStatus) -> None:
+        points = zip(before.at_us, before.lag_seconds, before.changes_per_second, strict=False)
+        self._points: deque[tuple[int, float | None, float]] = deque(points, _POINTS)
+
+    def add(self, at_us: int, lag_seconds: float | None, changes_per_second: float) -> None:
+        """The lag and the rate at a moment. A point has the greatest lag and the last rate of its five seconds."""
+        if self._points and self._points[-1][0] // _POINT_US >= at_us // _POINT_US:
+            _, before, _ = self._points.pop()
+            lag_seconds = max((lag for lag in (before, lag_seconds) if lag is not None), default=None)
+        self._points.append((at_us, lag_seconds, changes_per_second))
+        while self._points[0][0] <= at_us - _POINTS * _POINT_US:
+            self._points.popleft()
+
+    def status(self) -> HistoryStatus:
+        """All points."""
+        at_us, lag, changes = zip(*self._points, strict=True) if self._points else ((), (), ())
+        return HistoryStatus(at_us=at_us, lag_seconds=lag, changes_per_second=changes)
 
 
 @dataclass(frozen=True)

@@ -25,22 +25,25 @@ import os
 import platform
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate._figures import BatchUnderWay, Rates, count_transactions, snapshot_status
-from headgate.carrier import ControlFile, ControlFolder, Trouble
+from headgate._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.carrier import Commits, ControlFile, ControlFolder, Trouble
 from headgate.errors import HeadgateError
 from headgate.lake import (
     Activity,
     BatchStatus,
+    IndexStatus,
     LagStatus,
     Phase,
     RecentBatch,
     Status,
     TableStatus,
     WarningStatus,
+    Way,
     pid_namespace,
     read_status,
 )
@@ -99,9 +102,14 @@ class StatusWriter(Progress):
         self._error: str | None = None  # what the run is trying again after
         self._trouble: Trouble | None = None  # what the planner is in, and since when
         self._rates = Rates(clock())
+        self._freshness = Freshness()
+        self._merged: dict[str, str] = {}  # what was logged of tables
+        self.indexes: Callable[[], IndexStatus | None] = lambda: None
+        """Tells of the key indexes."""
         self._written = clock()
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
+        self._history = History(self._status.history)
 
     def __enter__(self) -> Self:
         self._take_over()
@@ -217,17 +225,21 @@ class StatusWriter(Progress):
             before = None  # damaged, or of another version: it is written anew
         if before is not None and before.pipeline == self._pipeline:
             self._status = _first(before, self._pipeline, self._wall_us())
+            self._history = History(before.history)
 
     def _take(self, report: BatchReport) -> None:
-        committed, before = self._wall_us(), self._status
+        committed, before = report.committed_us or self._wall_us(), self._status
         changes, rows = sum(report.changes.values()), sum(report.rows.values())
         self._epoch = report.epoch
         new = count_transactions(report.start, report.gtid)
         self._behind = report.behind if new is not None and report.behind else None
+        self._history.add(committed, self._lag_at(committed), before.changes_per_second)  # it is less from now on
         if not report.replayed:
             self._rates.add(self._clock(), report.seconds, report.changes, rows)
+            self._freshness.add(self._clock(), committed, _applied(report))
         for text in report.warnings:
             self._warn("warning", text)
+        self._log_merges(report)
         batch = BatchStatus(
             batch_id=report.batch_id, epoch=report.epoch, gtid=report.gtid, committed_us=committed,
             rows=rows, changes=changes, seconds=round(report.seconds, 3),
@@ -245,8 +257,17 @@ class StatusWriter(Progress):
                 "as_of_us": _as_of(report, before.as_of_us),
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
+                "writes": _writes(report, before.writes),
             }
         )
+
+    def _log_merges(self, report: BatchReport) -> None:
+        """Say once why a table's changes go through MERGE."""
+        for table, ways in report.ways.items():
+            reason = ways.get(Way.MERGE)
+            if reason is not None and self._merged.get(table) != reason:
+                log.info("%s is written by MERGE, which takes seconds a batch: %s", table, reason)
+                self._merged[table] = reason
 
     def _warn(self, level: str, text: str) -> None:
         found = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": text[:_LONGEST_TEXT]})
@@ -261,18 +282,27 @@ class StatusWriter(Progress):
             return self._status.at_rest().model_copy(update={"updated_us": now_us})
         rates = self._rates.at(self._clock(), self._under_way)
         tables = {name: _at_rate(table, rates.tables.get(name, 0.0)) for name, table in self._status.tables.items()}
+        lag = self._lag_at(now_us)
         waits = self._phase == "waiting"
-        as_of = now_us if waits else self._status.as_of_us
-        lag = None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
+        self._history.add(now_us, lag, rates.changes)
         update: dict[str, Any] = {
             "updated_us": now_us, "state": "idle" if waits else "running",
             "error": self._error or (self._trouble and self._trouble.error),
-            "activity": self._activity(tables), "as_of_us": as_of,
+            "activity": self._activity(tables), "as_of_us": now_us if waits else self._status.as_of_us,
+            "freshness": self._freshness.at(self._clock()), "history": self._history.status(),
+            "index": self.indexes(),
             "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
             "changes_per_second": rates.changes, "rows_per_second": rates.rows,
             "tables": tables, "snapshot": snapshot_status(tables, rates.rows),
         }  # fmt: skip
         return self._status.model_copy(update=update)
+
+    def _lag_at(self, now_us: int) -> float | None:
+        """Seconds since the moment as of which the lake has everything; None: not known."""
+        if self._phase == "waiting":
+            return 0.0
+        as_of = self._status.as_of_us
+        return None if as_of is None else round(max(0, now_us - as_of) / 1e6, 3)
 
     def _activity(self, tables: dict[str, TableStatus]) -> Activity:
         if self._under_way is not None:
@@ -387,11 +417,25 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
                 "rows_estimate": state.rows_estimate, "chunks_done": state.chunks_done,
                 "chunks_estimate": state.chunks_estimate,
             }  # fmt: skip
+        ways = report.ways.get(name)
         found[name] = TableStatus(
             state=state.state, version=state.version, reason=state.reason, changes=known.changes + changes,
-            rows=known.rows + rows, **snapshot,
+            rows=known.rows + rows, merged=known.merged if ways is None else ways.get(Way.MERGE), **snapshot,
         )  # fmt: skip
     return found
+
+
+def _applied(report: BatchReport) -> list[Commits]:
+    """When the changes were committed that the tables have since this batch."""
+    takes = {name for name, table in report.tables.items() if not table.held}
+    return [made for name, found in report.commits.items() if name in takes for made in found]
+
+
+def _writes(report: BatchReport, before: dict[str, int]) -> dict[str, int]:
+    """How often tables were written in each way."""
+    counts = Counter(before)
+    counts.update(way.value for ways in report.ways.values() for way in ways)
+    return dict(sorted(counts.items()))
 
 
 def _at_rate(table: TableStatus, changes: float) -> TableStatus:
@@ -404,7 +448,7 @@ def _as_of(report: BatchReport, before: int | None) -> int | None:
     """As of when the lake has everything, after a batch; None: nobody knows. What was so before it still is."""
     found = report.planned_us
     if report.behind:  # what comes after its newest change is not there yet
-        found = min(found, max(report.newest_us.values(), default=0))
+        found = min(found, max((made.newest_us for all_ in report.commits.values() for made in all_), default=0))
     return max(found, before or 0) or None
 
 

@@ -310,6 +310,7 @@ class _Run:
             retention_hours=self.config.target.retention_hours,
         )  # fmt: skip
         self.writer.progress = status
+        status.indexes = self.writer.indexes
         self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
         self.batches = 0
         self._status = status

@@ -34,8 +34,10 @@ def test_open_images_reads_every_stream_and_leaves_nulls_out() -> None:
 
 def test_what_is_known_of_images() -> None:
     batch = FakeTable().batch(1, [("c", 1, 12, "x"), ("b", 2, 7, "x"), ("u", 2, 8, "x"), ("t", 3)])
+    times = pa.array([2_000, 5_000, 5_000, 1_000], batch.schema.field("_ts").type)
+    batch = batch.set_column(batch.schema.get_field_index("_ts"), "_ts", times)
     found = Summary.of(batch, "id")
-    assert found == Summary("7", "12", 1_700_000_000_000_000, (1, 1, 3, 0), changes=3, truncates=True)
+    assert found == Summary("7", "12", 5_000, (1, 1, 3, 0), changes=3, truncates=True, oldest_us=1_000)
     assert Summary.of(batch, "item").low is None
     assert Summary.of(batch, None).high is None
     assert Summary.of(batch.slice(0, 0), "id") == Summary()

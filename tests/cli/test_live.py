@@ -13,6 +13,7 @@ from headgate.cli._live import LiveView, LogView
 from headgate.lake import (
     Activity,
     BatchStatus,
+    FreshnessStatus,
     LagStatus,
     SnapshotStatus,
     Status,
@@ -88,6 +89,9 @@ def test_after_that_how_far_it_is_behind() -> None:
     assert f"{NAME} │ live  │ 4,000 changes, 20.5 changes/s, 10 rows read" in drawn(view)
     assert "applying 1 row and 5 changes: 1 of 3 tables written, 2 s so far\n" in drawn(view)
     assert f"lag 2.5 s, at least 1 transaction behind, 20.5 changes/s\nup to {GTID}\n" in drawn(view)
+    fresh = FreshnessStatus(p50=0.5, p99=1.25)
+    view.tell(status(activity=doing, lag=lag, freshness=fresh, **known))
+    assert "lag 2.5 s, at least 1 transaction behind, freshness p50 0.5 s, p99 1.2 s, 20.5 changes/s\n" in drawn(view)
     waiting = status("idle", activity=activity("waiting", 9), lag=LagStatus(seconds=0, transactions=0), **known)
     view.tell(waiting)
     assert "\nwaiting for changes\nlag 0.0 s, 20.5 changes/s\n" in drawn(view)

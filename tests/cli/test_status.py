@@ -76,6 +76,23 @@ def test_plain_lines(pipeline: Path) -> None:
     assert "shop.old is stopped: [b]DROP" in out
 
 
+def test_freshness_indexes_and_merges_are_said(pipeline: Path) -> None:
+    tables = {"shop.orders": {"state": "live", "changes": 4, "merged": "it has no key"}}
+    put(
+        pipeline,
+        status(
+            freshness={"p50": 0.84, "p99": 2.1, "changes": 4}, tables=tables,
+            activity={"phase": "waiting", "since_us": 0}, index={"tables_building": 1, "bytes_on_disk": 5_000_000},
+        ),
+    )  # fmt: skip
+    code, out, _ = run(str(pipeline))
+    assert code == 0
+    assert "12 transactions behind, freshness p50 0.8 s, p99 2.1 s, 1,234.5 changes/s, written " in out
+    assert "  building key indexes of 1 table, 5 MB on disk\n" in out
+    assert "  shop.orders live: 4 changes, 0 rows read; written by MERGE: it has no key\n" in out
+    assert json.loads(run(str(pipeline), "--json")[1])["freshness"]["p99"] == 2.1
+
+
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [

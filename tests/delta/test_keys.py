@@ -156,6 +156,32 @@ def test_the_cache_keeps_what_fits_and_loses_nothing_but_time(tmp_path: Path, mo
     assert made.count("a") == 3
 
 
+def test_the_cache_tells_what_it_builds_and_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.delta._index._ON_DISK_ROWS", 1)
+    cache = IndexCache(tmp_path, 10**6)
+    assert (cache.tables_building, cache.bytes_on_disk) == (0, 0)
+    seen = []
+
+    def keys() -> list[Keys]:
+        seen.append(cache.tables_building)
+        if len(seen) == 1:
+            cache.get("/t", "b", ["id"], keys)
+            cache.get("/u", "c", ["id"], keys)
+        return [keys_of([pa.array(range(100))])]
+
+    cache.get("/t", "a", ["id"], keys)
+    assert (seen, cache.tables_building) == ([1, 1, 2], 0)
+    assert cache.bytes_on_disk == sum(path.stat().st_size for path in tmp_path.rglob("*.keys"))
+    assert IndexCache(tmp_path, 10**6).bytes_on_disk == cache.bytes_on_disk > 0, "those of other runs count"
+    with pytest.raises(OSError, match="gone"):
+        cache.get("/t", "d", ["id"], fails)
+    assert cache.tables_building == 0
+
+
+def fails() -> list[Keys]:
+    raise OSError("gone")
+
+
 def test_a_folder_that_cannot_be_written_keeps_the_index_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

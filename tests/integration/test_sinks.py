@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.carrier import Commits
 from headgate.catalog import AddedColumn
 from headgate.errors import CommitConflictError, ConfigError, TargetError
-from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, find_row, ledger_notifications, ledger_rows, read_as_of
+from headgate.lake import (
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Lake,
+    Way,
+    find_row,
+    ledger_notifications,
+    ledger_rows,
+    read_as_of,
+)
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger
 
@@ -95,7 +106,9 @@ def test_a_snapshot_and_then_changes(bench: Bench) -> None:
     ]
     assert report.tables[NAME].state == "live"
     assert report.tables[NAME].version == bench.version()
-    assert (report.images, report.newest_us) == ({NAME: 8}, {NAME: 1_700_000_000_000_000})
+    assert report.images == {NAME: 8}
+    assert report.commits == {NAME: [Commits(1_700_000_000_000_000, 1_700_000_000_000_000, 6)]}
+    assert report.ways == {NAME: {Way.UPSERT: ""}}
 
 
 def test_keys_that_swap(bench: Bench) -> None:

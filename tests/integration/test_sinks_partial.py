@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import DecodeError
-from headgate.lake import PIPELINE, TABLE, DeltaPath, spark_schema
+from headgate.lake import PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, Way, spark_schema
 from headgate.sinks._expand import SEQ_DDL
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.test_sinks import Bench, live
@@ -49,7 +49,8 @@ def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, ca
     assert bench.rows(NAME) == expected
     caplog.clear()
     with caplog.at_level(logging.WARNING, "headgate"):
-        bench.write(live(2, *images, table=GOODS, file=0))
+        report = bench.write(live(2, *images, table=GOODS, file=0))
+    assert report.ways == {NAME: {Way.MERGE: PARTIAL_IMAGES}}
     assert bench.rows(NAME) == expected
     assert [text for text in map(logging.LogRecord.getMessage, caplog.records) if NAME in text] == [
         f"{NAME}: updates of 1 rows that the table does not hold were ignored"

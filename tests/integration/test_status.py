@@ -3,6 +3,7 @@ next run knows by it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,6 +175,7 @@ def test_an_update_is_one_change_also_with_a_changelog(
         return found
 
     assert (run().tables[table].changes, run().tables[table].rows) == (0, 0), "the second run had nothing to do"
+    begun = time.time()
     runs.do(
         "UPDATE orders SET v = v + 1 WHERE id <= 4",
         "INSERT INTO orders VALUES (11, 1, 1)",
@@ -183,6 +185,14 @@ def test_an_update_is_one_change_also_with_a_changelog(
     assert status.tables[table].changes == status.recent[0].changes == 6
     assert reports[-1].images == {table: 10}, "each update has two images"
     assert reports[-1].changes == {table: 6}
+    taken, longest = status.freshness, time.time() - begun
+    assert taken.changes == 6, "what a snapshot reads has no time of a commit"
+    assert 0 < taken.seconds <= 6 * longest
+    assert [count for limit, count in taken.buckets if limit > longest] == [6] * sum(
+        limit > longest for limit, _ in taken.buckets
+    )
+    assert status.writes == {"upsert": 1}
+    assert status.history.at_us[-1] >= begun * 1e6
 
 
 def test_tables_that_were_dropped_while_nobody_looked(

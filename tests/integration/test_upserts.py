@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import commit
-from headgate.lake import DeltaPath, Lake, Upserts
-from headgate.sinks import BatchWriter
+from headgate.lake import DeltaPath, Lake, Upserts, Way, merge_reason
+from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ class Copy:
         self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",))
         self.writer._upserts = Upserts(self.path / f"keys{self.runs // 2}") if self.upserts else None
 
-    def write(self, batch: FakeBatch) -> None:
-        self.writer.write(batch.frame(self.spark), batch.epoch)
+    def write(self, batch: FakeBatch) -> BatchReport:
+        return self.writer.write(batch.frame(self.spark), batch.epoch)
 
     def fold(self) -> None:
         """Wait until a fold that is being prepared can be committed, and let the next one begin at any time."""
@@ -283,22 +283,21 @@ def test_small_files_are_folded_beside_the_batches(
     assert not list(Path(copy.delta().path, "_delta_log").glob(".*.tmp"))
 
 
-def test_what_is_left_to_a_merge(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Tables that ask more of a writer than rows; the log tells of them once."""
-    caplog.set_level("INFO", "headgate")
+def test_what_is_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
+    """Tables that ask more of a writer than rows; the report says why."""
     table = FakeTable(NAME)
     copy = Copy(spark, tmp_path, upserts=True)
-    copy.write(first_two(table))
+    assert copy.write(first_two(table)).ways == {NAME: {Way.APPEND: ""}}
+    assert copy.write(FakeBatch(2).live(NAME).images(table, [("u", 10, 2, "c")])).ways == {NAME: {Way.UPSERT: ""}}
+    assert copy.write(FakeBatch(3).live(NAME)).ways == {}, "nothing came into a table"
     spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
-    for epoch in (2, 3):
-        copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch + 1, "d")]))
-        assert copy.operations()[0] == "MERGE"
+    reason = "the table has no deletion vectors (delta.enableDeletionVectors)"
+    for epoch in (4, 5):
+        report = copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch - 1, "d")]))
+        assert (copy.operations()[0], report.ways) == ("MERGE", {NAME: {Way.MERGE: reason}})
     spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
-    copy.write(FakeBatch(4).live(NAME).images(table, [("c", 10, 5, "e")]))
-    assert copy.operations()[0] == "MERGE"
+    report = copy.write(FakeBatch(6).live(NAME).images(table, [("c", 10, 5, "e")]))
+    reason = "the table asks more of its writers than rows (delta.enableChangeDataFeed, changeDataFeed)"
+    assert (copy.operations()[0], report.ways) == ("MERGE", {NAME: {Way.MERGE: reason}})
+    assert merge_reason(copy.lake, NAME, spark.conf.get) == reason, "a dry run says the same"
     assert [row["id"] for row in copy.delta().read().orderBy("id").collect()] == [1, 2, 3, 4, 5]
-    told = [record.getMessage() for record in caplog.records if "written by MERGE" in record.getMessage()]
-    assert [text.partition(" a batch: ")[2] for text in told] == [
-        "the table has no deletion vectors (delta.enableDeletionVectors)",
-        "the table asks more of its writers than rows (delta.enableChangeDataFeed, changeDataFeed)",
-    ]

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 from headgate.lake import (
     Activity,
+    FreshnessStatus,
+    IndexStatus,
     LagStatus,
     TableReading,
     TableStatus,
     activity_text,
     counted,
     duration,
+    freshness_text,
+    index_text,
     lag_text,
     percent,
     progress_text,
@@ -62,6 +66,17 @@ def test_lag() -> None:
     assert lag_text(LagStatus(seconds=0.0, transactions=0)) == "lag 0.0 s"
 
 
+def test_freshness() -> None:
+    assert freshness_text(FreshnessStatus(changes=9)) == ""
+    assert freshness_text(FreshnessStatus(p50=0.84, p99=61.0)) == "freshness p50 0.8 s, p99 1 min 1 s"
+
+
+def test_indexes_are_told_while_they_are_built() -> None:
+    assert index_text(None) == index_text(IndexStatus(bytes_on_disk=10**9)) == ""
+    built = IndexStatus(tables_building=2, bytes_on_disk=1_234_500_000)
+    assert index_text(built) == "building key indexes of 2 tables, 1,234 MB on disk"
+
+
 @pytest.mark.parametrize(
     ("table", "text"),
     [
@@ -79,6 +94,12 @@ def test_lag() -> None:
         ),
         ({"state": "snapshotting", "reason": "not exact yet"}, "waits to be read; not exact yet"),
         ({"state": "stale", "reason": "ALTER"}, "ALTER"),
+        ({"state": "live", "merged": "no key"}, "0 changes, 0 rows read; written by MERGE: no key"),
+        (
+            {"state": "inexact", "merged": "no key", "reason": "cascades"},
+            "0 changes, 0 rows read; written by MERGE: no key; cascades",
+        ),
+        ({"state": "stopped", "merged": "no key", "reason": "ALTER"}, "ALTER"),
         ({"state": "stopped"}, ""),
     ],
 )

@@ -22,8 +22,13 @@ def put(inbox: ControlFolder, name: str = "shop", **more: Any) -> Status:
         "batch": {"batch_id": 11, "epoch": 9, "gtid": f"{UUID}:1-90211", "committed_us": now, "rows": 5000,
                   "changes": 7, "seconds": 2.5},
         "lag": {"seconds": 1.5, "transactions": 312}, "changes_per_second": 41.2, "rows_per_second": 25000.0,
+        "freshness": {"p50": 0.84, "p99": 2.1, "changes": 4321, "seconds": 3900.5,
+                      "buckets": [[0.5, 400], [1.0, 3000], [5.0, 4300]]},
+        "writes": {"append": 8, "merge": 1, "upsert": 40},
+        "history": history(now),
         "tables": {
             "shop.orders": {"state": "live", "version": 4, "changes": 4321, "rows": 1000},
+            "shop.notes": {"state": "live", "version": 2, "changes": 1, "merged": "the table has no key"},
             "shop.items": {
                 "state": "snapshotting", "rows_read": 750000, "chunks_done": 3, "chunks_estimate": 8,
                 "rows_estimate": 2000000,
@@ -40,6 +45,16 @@ def put(inbox: ControlFolder, name: str = "shop", **more: Any) -> Status:
     status = Status.model_validate({**value, **more})
     inbox.write("status.json", status.to_dict())
     return status
+
+
+def history(now_us: int, points: int = 120) -> dict[str, Any]:
+    """Lag and rate until now, with a gap in the middle, where the pipeline did not run."""
+    at = [number for number in range(points) if not 50 <= number < 60]
+    return {
+        "at_us": [now_us - 5_000_000 * (points - 1 - number) for number in at],
+        "lag_seconds": [1.5 + number % 7 * 0.4 + (9.0 if number in (80, 81) else 0.0) for number in at],
+        "changes_per_second": [41.2 * (1 + number % 30 / 20) for number in at],
+    }
 
 
 def reading(rows: int = 131072) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, ConnectError, HeadgateError
 from headgate.ui import Token, Watched, create_app
 from headgate.ui._pipelines import WatchedFile
-from tests.ui.status import put
+from tests.ui.status import put, reading
 
 SECRET = "correct-horse-battery"
 BEARER = {"authorization": f"Bearer {SECRET}"}
@@ -110,6 +110,8 @@ def test_the_page(app: ASGIApp) -> None:
     assert (page.code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     text = " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
     for shown in ("shop running", "lag 1.5 s", "transactions behind ≥ 312", "changes per second 41.2", "25,000",
+                  "freshness p50, p99 0.8 s, 2.1 s",
+                  "lag 1.5 s at most 12 s in ten minutes", "shop.notes live written by MERGE: the table has no key",
                   "750,000 of about 2,000,000 rows (37 %), 3 of 8 chunks", "shop.old stopped DROP TABLE old",
                   "shop.orders live 4,321",
                   "warning", "the last 3 batches"):  # fmt: skip
@@ -176,6 +178,14 @@ def test_what_others_wrote_is_escaped(inbox: ControlFolder, app: ASGIApp) -> Non
     assert 'table="shop.<script>alert(1)</script>\\"\'&"' in metrics
 
 
+def test_plots_are_there_if_the_pipeline_ran_lately(inbox: ControlFolder, app: ASGIApp) -> None:
+    page = ask(app, "/").text
+    assert page.count("<svg") == page.count('role="img"') == page.count("<title id=") == page.count("<desc id=") == 2
+    for old in ({}, {"at_us": [1, 2], "lag_seconds": [1.0, 2.0], "changes_per_second": [0.0, 0.0]}):
+        put(inbox, history=old)
+        assert "<svg" not in ask(app, "/").text
+
+
 @pytest.mark.parametrize(
     ("more", "shown"),
     [
@@ -183,6 +193,12 @@ def test_what_others_wrote_is_escaped(inbox: ControlFolder, app: ASGIApp) -> Non
         ({"state": "running", "error": "the connection ended"}, "Trying again after: the connection ended"),
         ({"updated_us": 1}, "shop not running"),
         ({"state": "stopped"}, "shop stopped"),
+        ({"state": "stopped"}, "lag at most 12 s in ten minutes"),
+        (
+            {"activity": reading(), "index": {"tables_building": 1, "bytes_on_disk": 240_000_000}},
+            "building key indexes of 1 table, 240 MB on disk",
+        ),
+        ({"freshness": {}}, "freshness p50, p99 no changes lately"),
         ({"tables": {"shop.a": {"state": "snapshotting"}}}, "shop.a snapshotting waits to be read"),
         ({"batch": None, "recent": [], "warnings": [], "tables": {}}, "newest batch none"),
     ],

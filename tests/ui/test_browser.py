@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from headgate.carrier import ControlFolder
 from headgate.ui import Serving, Token, Watched, create_app
 from tests.browser import Browser
-from tests.ui.status import put, reading
+from tests.ui.status import history, put, reading
 
 SECRET = "correct-horse-battery"
 
@@ -50,6 +51,12 @@ TOUCHING = """(() => {
   return touching;
 })()"""
 """What reaches into the padding of its frame or cell, or beyond it."""
+OUTSIDE = """[...document.querySelectorAll("#plots-shop .line")].filter((line) => {
+  const [inner, outer] = [line.getBoundingClientRect(), line.closest("svg").getBoundingClientRect()];
+  return !(inner.width > 20 && inner.height > 1 && inner.left >= outer.left - 2 && inner.right <= outer.right + 2
+    && inner.top >= outer.top - 2 && inner.bottom <= outer.bottom + 2);
+}).map((line) => line.outerHTML)"""
+"""Lines of plots that are not seen whole."""
 ANSWERED = """new Promise((resolve) => {
   const answer = document.getElementById("answer");
   const look = () => answer.textContent && resolve(answer.textContent);
@@ -69,6 +76,7 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, monkeypatch: py
         assert browser.run("document.querySelector('h1').innerText") == "shop running"
         assert browser.run("document.querySelector('progress').position") == 3 / 8
         assert browser.run("[...document.querySelectorAll('table caption')].length") == 2
+        sees_plots(browser)
         light = browser.run(GROUND)
         assert browser.run(FAINT) == []
         browser.picture(tmp_path / "light.png")
@@ -149,12 +157,25 @@ def by_keyboard(browser: Browser) -> None:
     assert {"SUMMARY", "tables-shop", "batches-shop", "tables", "condition", "token"} <= set(reached)
 
 
+def sees_plots(browser: Browser) -> None:
+    """Each has a name and words for who does not see it, and its line is inside and of a colour that stands out."""
+    nodes = browser.send("Accessibility.getFullAXTree")["nodes"]
+    told = [node["name"]["value"] for node in nodes if node["role"]["value"] in ("image", "img")]
+    assert [text.partition(" The upper edge")[0] for text in told] == [
+        "lag, the last ten minutes Now 1.5 s; at most 12 s.",
+        "changes per second, the last ten minutes Now 41; at most 101.",
+    ]
+    assert browser.run(OUTSIDE) == []
+    assert browser.run("document.querySelectorAll('#plots-shop .line').length") == 4, "two lines, each with a gap"
+
+
 def refreshes_in_place(browser: Browser, inbox: ControlFolder) -> None:
     """New figures come without a reload; the focus and what was opened stay, and so does what was typed."""
     browser.run("document.querySelector('details').open = true")
     browser.run("document.querySelector('summary').focus()")
     browser.run("window.before = [document.activeElement, document.querySelector('h1')]")
     browser.run("document.getElementById('tables').value = 'half a regular'")
+    browser.run("window.plot = document.querySelector('#plots-shop figure')")
     put(inbox, activity=reading(), lag={})
     browser.run("refresh()")
     now = browser.run("document.querySelector('.now').innerText")
@@ -163,9 +184,13 @@ def refreshes_in_place(browser: Browser, inbox: ControlFolder) -> None:
     assert browser.run("document.getElementById('reading-shop').position") == 131072 / 500000
     assert browser.run("document.querySelector('.figures dd').innerText") == "not known yet"
     assert "881,072 of about 2,000,000 rows (44 %), 3 of 8 chunks" in browser.run("document.body.innerText")
-    status = put(inbox, state="idle", warnings=[], tables={"shop.new": {"state": "stale", "reason": "<i>ALTER</i>"}})
+    longer = history(time.time_ns() // 1000)
+    longer["lag_seconds"][7] = 31.0
+    tables = {"shop.new": {"state": "stale", "reason": "<i>ALTER</i>"}}
+    status = put(inbox, state="idle", history=longer, warnings=[], tables=tables)
     browser.run("refresh()")
     assert browser.run("document.querySelector('.now')") is None
+    assert browser.run("window.plot.isConnected && window.plot.innerText").startswith("lag\n1.5 s\nat most 31 s")
     assert browser.run("document.querySelector('h1').innerText") == "shop idle"
     assert browser.run("document.querySelector('tbody').innerText").split("\t")[:3] == [
         "shop.new", "stale", "<i>ALTER</i>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,6 +33,14 @@ def test_values(tmp_path: Path) -> None:
         ("headgate_up", "shop"): 1, ("headgate_failed", "shop"): 0, ("headgate_trying_again", "shop"): 0,
         ("headgate_lag_seconds", "shop"): 1.5, ("headgate_lag_transactions", "shop"): 312,
         ("headgate_changes_per_second", "shop"): 41.2, ("headgate_rows_per_second", "shop"): 25000,
+        ("headgate_freshness_seconds_bucket", "0.5", "shop"): 400,
+        ("headgate_freshness_seconds_bucket", "1.0", "shop"): 3000,
+        ("headgate_freshness_seconds_bucket", "+Inf", "shop"): 4321,
+        ("headgate_freshness_seconds_count", "shop"): 4321, ("headgate_freshness_seconds_sum", "shop"): 3900.5,
+        ("headgate_freshness_recent_seconds", "shop", "0.5"): 0.84,
+        ("headgate_freshness_recent_seconds", "shop", "0.99"): 2.1,
+        ("headgate_writes_total", "shop", "upsert"): 40, ("headgate_writes_total", "shop", "append"): 8,
+        ("headgate_writes_total", "shop", "merge"): 1, ("headgate_writes_total", "shop", "overwrite"): 0,
         ("headgate_batches_total", "shop"): 12, ("headgate_last_batch_seconds", "shop"): 2.5,
         ("headgate_last_batch_timestamp_seconds", "shop"): status.batch.committed_us / 1e6,
         ("headgate_table_state", "shop", "live", "shop.orders"): 1,
@@ -44,25 +53,30 @@ def test_values(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
     assert ("headgate_table_chunks_done", "shop", "shop.orders") not in found
-    put(watched.inbox, activity=reading())
+    put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000})
     now = samples(watched.look())
     doing = {
         ("headgate_phase", "reading", "shop"): 1, ("headgate_phase", "waiting", "shop"): 0,
+        ("headgate_key_index_bytes", "shop"): 240_000_000, ("headgate_key_index_tables_building", "shop"): 1,
         ("headgate_batch_rows", "shop"): 131072, ("headgate_batch_rows_estimate", "shop"): 500000,
         ("headgate_table_snapshot_rows", "shop", "shop.items"): 750000,
         ("headgate_table_snapshot_rows_estimate", "shop", "shop.items"): 2000000,
     }  # fmt: skip
     assert {key: now.get(key) for key in doing} == doing
     assert 3.9 <= now["headgate_phase_seconds", "shop"] <= 60
-    assert {name for name, *_ in now} == set(METRICS)
+    histogram = re.compile(r"(?<=freshness_seconds)_(bucket|sum|count)$")
+    assert {histogram.sub("", name) for name, *_ in now} == set(METRICS)
 
 
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
-    put(watched.inbox, lag={})
+    put(watched.inbox, lag={}, freshness={})
     found = samples(watched.look())
-    unknown = ("headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds")
-    assert [name for name in unknown if (name, "shop") in found] == []
+    unknown = {
+        "headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds",
+        "headgate_freshness_seconds_count", "headgate_freshness_recent_seconds", "headgate_key_index_bytes",
+    }  # fmt: skip
+    assert unknown & {name for name, *_ in found} == set()
 
 
 def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
@@ -72,6 +86,8 @@ def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
     assert (found["headgate_up", "shop"], found["headgate_failed", "shop"]) == (0, 1)
     assert (found["headgate_up", "new"], found["headgate_failed", "new"]) == (0, 0)
     assert ("headgate_lag_seconds", "shop") not in found
+    assert ("headgate_freshness_recent_seconds", "shop", "0.5") not in found
+    assert found["headgate_freshness_seconds_count", "shop"] == 4321, "a total stays"
     put(watched.inbox, error="the connection ended")
     assert samples(watched.look())["headgate_trying_again", "shop"] == 1
 

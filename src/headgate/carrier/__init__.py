@@ -12,7 +12,7 @@ Everything that one side writes and the other reads is spelled here and nowhere 
 
 from __future__ import annotations
 
-from headgate.carrier._batch import Batch, Part, sortable
+from headgate.carrier._batch import Batch, Commits, Part, sortable
 from headgate.carrier._folder import (
     SINK_SIGNALS,
     ControlFile,
@@ -64,6 +64,7 @@ __all__ = [
     "TABLE_COLUMN",
     "Batch",
     "CarriedColumn",
+    "Commits",
     "ControlFile",
     "ControlFolder",
     "DdlRow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,7 +15,15 @@ from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 
-__all__ = ["Batch", "Part", "sortable"]
+__all__ = ["Batch", "Commits", "Part", "sortable"]
+
+
+class Commits(NamedTuple):
+    """So many changes were committed between two moments, in µs since 1970 UTC."""
+
+    oldest_us: int
+    newest_us: int
+    changes: int
 
 
 @dataclass
@@ -31,7 +40,7 @@ class Part:
     high: str | None = None
     unbounded: int = 0  # … and unknown for so many record batches that hold images
     bounds: list[tuple[str, str]] = field(default_factory=list)  # chunks: the range of each record batch
-    newest_us: int | None = None
+    commits: list[Commits] = field(default_factory=list)  # of the changes in each record batch
     newest_seq: Seq | None = None
     truncates: bool = False
     partial: bool = False  # some image leaves columns out
@@ -61,8 +70,8 @@ class Part:
                 self.bounds.append((about.low, about.high))
         elif images.count:
             self.unbounded += 1
-        if about.newest_us is not None:
-            self.newest_us = max(about.newest_us, self.newest_us or 0)
+        if about.oldest_us is not None and about.newest_us is not None:
+            self.commits.append(Commits(about.oldest_us, about.newest_us, about.changes))
         if about.newest_seq is not None:
             self.newest_seq = max(about.newest_seq, self.newest_seq or about.newest_seq)
         self.truncates |= about.truncates

@@ -67,6 +67,8 @@ class Summary:
     """There is a ``t`` image."""
     partial: bool = False
     """Some image leaves columns out."""
+    oldest_us: int | None = None
+    """As ``newest_us``."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, key: str | None) -> Summary:
@@ -77,13 +79,15 @@ class Summary:
         if not batch.num_rows:
             return cls()
         absent, ops = batch.schema.get_field_index(ABSENT), _ops(batch)
+        commits = pc.min_max(batch["_ts"].cast(pa.int64()))
         return cls(
             *(_bounds(batch.column(batch.schema.get_field_index(key))) if key is not None else (None, None)),
-            newest_us=pc.max(batch["_ts"].cast(pa.int64())).as_py(),
+            newest_us=commits["max"].as_py(),
             newest_seq=_greatest(batch["_seq"]),
             changes=batch.num_rows - ops.count(b"b"),
             truncates=b"t" in ops,
             partial=absent >= 0 and batch.column(absent).null_count < batch.num_rows,
+            oldest_us=commits["min"].as_py(),
         )
 
     def to_json(self) -> str:

@@ -26,6 +26,8 @@ from headgate.lake import (
     activity_text,
     counted,
     duration,
+    freshness_text,
+    index_text,
     lag_text,
     rates_text,
     snapshot_text,
@@ -228,9 +230,11 @@ class LiveView(_View):
         elif self._ending:
             doing = ["stopping; Ctrl-C again ends at once"]
         snapshot = [snapshot_text(status.snapshot)] if status.snapshot is not None else []
+        index = [index_text(status.index)] if index_text(status.index) else []
         known = status.lag.seconds is not None  # not before the first batch; its rates are in what it does
-        figures = [f"{lag_text(status.lag)}, {rates_text(status)}"] if known else []
-        return [*doing, *snapshot, *figures, *upto]
+        told = lag_text(status.lag), freshness_text(status.freshness), rates_text(status)
+        figures = [", ".join(filter(None, told))] if known else []
+        return [*doing, *snapshot, *index, *figures, *upto]
 
 
 def _line(text: str, style: str = "dim") -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -10,7 +12,7 @@ from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_s
 from headgate.columns import codec_for
 from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
-from headgate.lake import Lake
+from headgate.lake import NO_KEY, Lake, merge_reason, merge_text
 from headgate.mysql import Connection
 from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings, followed
 
@@ -31,14 +33,14 @@ def print_plan(config: PipelineConfig) -> None:
     console = Console(highlight=False)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     console.print(escape(", ".join(config.target.mode)))
-    console.print(_overview(config, tables, stats))
+    console.print(_overview(config, lake, tables, stats))
     for table in tables:
         console.print(_columns(config, table))
     check_signal_topic(config)
     check_config(config)
 
 
-def _overview(config: PipelineConfig, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
+def _overview(config: PipelineConfig, lake: Lake, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:
     view = Table(title="tables", title_justify="left")
     for title in ("table", "key"):
         view.add_column(title, overflow="fold")
@@ -50,19 +52,22 @@ def _overview(config: PipelineConfig, tables: list[TableDef], stats: dict[str, T
         rows = known.rows if known else 0
         chunks = max(1, -(-rows // config.source.chunk_rows)) if table.key else 1
         key = ", ".join(table.columns[index].name for index in table.key)
-        view.add_row(
-            escape(table.full_name), escape(key) or "-", f"{rows:,}", str(chunks), escape(_remark(config, table))
-        )
+        remarks = escape("; ".join(_remarks(config, lake, table)))
+        view.add_row(escape(table.full_name), escape(key) or "-", f"{rows:,}", str(chunks), remarks)
     return view
 
 
-def _remark(config: PipelineConfig, table: TableDef) -> str:
+def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[str]:
     condition = config.conditions().get(table.full_name)
     if condition is not None:
-        return f"only rows with {condition} are read"
-    if not table.key and "current" in config.target.mode:
-        return "no primary key and no unique key of NOT NULL columns: equal rows are counted"
-    return ""
+        yield f"only rows with {condition} are read"
+    if "current" not in config.target.mode:
+        return
+    if not table.key:
+        yield "no primary key and no unique key of NOT NULL columns"
+    reason = merge_reason(lake, table.full_name, config.spark.get) if table.key else NO_KEY
+    if reason is not None:
+        yield merge_text(reason)
 
 
 def _columns(config: PipelineConfig, table: TableDef) -> Table:

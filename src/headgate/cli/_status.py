@@ -90,22 +90,25 @@ def _json(status: Status | None, name: str) -> str:
 
 
 def _head(status: Status) -> str:
-    from headgate.lake import lag_text, rates_text
+    from headgate.lake import freshness_text, lag_text, rates_text
 
     written = f"written {_ago(status.updated_us)}"
     if status.condition() not in ("running", "idle"):
         return written
-    return ", ".join([lag_text(status.lag), rates_text(status), written])
+    figures = lag_text(status.lag), freshness_text(status.freshness), rates_text(status), written
+    return ", ".join(filter(None, figures))
 
 
 def _now(status: Status) -> Iterator[str]:
     """What the run does now."""
-    from headgate.lake import activity_lines, snapshot_text
+    from headgate.lake import activity_lines, index_text, snapshot_text
 
     if status.activity is not None:
         yield from activity_lines(status.activity, status.updated_us)
         if status.snapshot is not None:
             yield snapshot_text(status.snapshot)
+        if index_text(status.index):
+            yield index_text(status.index)
 
 
 def _batch(batch: RecentBatch) -> str:

@@ -31,7 +31,8 @@ import hashlib
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -263,6 +264,21 @@ class IndexCache:
     most: int
     _open: dict[str, KeyIndex] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+    _building: Counter[str] = field(default_factory=Counter)  # by table: indexes that are being made
+    _bytes: int | None = None  # as of the last one that was written
+
+    @property
+    def tables_building(self) -> int:
+        """For how many tables an index is being made."""
+        with self._lock:
+            return len(self._building)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """What the indexes take on disk: as of the last one that this object wrote, else as of its first look."""
+        if self._bytes is None:
+            self._bytes = sum(size for _, size, _ in self._files())
+        return self._bytes
 
     def get(self, table: str, file: str, key: Sequence[str], keys: Callable[[], Iterable[Keys]]) -> KeyIndex:
         """The index of a data file; made if it is not there.
@@ -280,7 +296,8 @@ class IndexCache:
         path = self._path(mark)
         found = read_index(path)
         if found is None:
-            found = self._make(path, list(keys()))
+            with self._marked(table):
+                found = self._make(path, list(keys()))
         else:
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -311,11 +328,7 @@ class IndexCache:
 
     def _trim(self, kept: Path) -> None:
         """Remove the least used files until the rest fits; that one stays."""
-        files = []
-        for path in self.folder.glob("*/*.keys"):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path))
+        files = self._files()
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
             if total <= self.most:
@@ -325,6 +338,27 @@ class IndexCache:
                 total -= size
                 with self._lock:
                     self._open.pop(path.name.removesuffix(".keys"), None)
+        self._bytes = total
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        """When each was last used (ns), its bytes and its path."""
+        files = []
+        for path in self.folder.glob("*/*.keys"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                files.append((status.st_mtime_ns, status.st_size, path))
+        return files
+
+    @contextlib.contextmanager
+    def _marked(self, table: str) -> Iterator[None]:
+        """An index of this table is being made."""
+        with self._lock:
+            self._building[table] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._building -= Counter({table: 1})  # leaves out what comes to 0
 
     @staticmethod
     def mark(table: str, file: str, key: Sequence[str]) -> str:

@@ -26,6 +26,9 @@ from headgate.lake._restart import forget_position
 from headgate.lake._status import (
     Activity,
     BatchStatus,
+    FreshnessStatus,
+    HistoryStatus,
+    IndexStatus,
     LagStatus,
     Phase,
     RecentBatch,
@@ -42,17 +45,22 @@ from headgate.lake._status_text import (
     activity_text,
     counted,
     duration,
+    freshness_text,
+    index_text,
     lag_text,
+    merge_text,
     percent,
     progress_text,
     rates_text,
     snapshot_text,
+    table_remarks,
     table_text,
 )
 from headgate.lake._supplier import LakeSupplier
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
+from headgate.lake._ways import NO_KEY, PARTIAL_IMAGES, Way, merge_reason
 from headgate.lake._workers import StoppedError, Workers
 
 if TYPE_CHECKING:
@@ -61,6 +69,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY",
+    "NO_KEY",
+    "PARTIAL_IMAGES",
     "PIPELINE",
     "TABLE",
     "TABLE_STATES",
@@ -74,6 +84,9 @@ __all__ = [
     "DeltaPath",
     "Difference",
     "Fill",
+    "FreshnessStatus",
+    "HistoryStatus",
+    "IndexStatus",
     "LagStatus",
     "Lake",
     "LakeSupplier",
@@ -99,6 +112,7 @@ __all__ = [
     "Upkeep",
     "Upserts",
     "WarningStatus",
+    "Way",
     "Workers",
     "activity_lines",
     "activity_text",
@@ -113,9 +127,13 @@ __all__ = [
     "encode_name",
     "find_row",
     "forget_position",
+    "freshness_text",
+    "index_text",
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
+    "merge_reason",
+    "merge_text",
     "newest_row",
     "percent",
     "pid_namespace",
@@ -127,6 +145,7 @@ __all__ = [
     "snapshot_text",
     "spark_schema",
     "split_table",
+    "table_remarks",
     "table_text",
     "verify_table",
 ]

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.delta import CODECS, Snapshot, commit, demands, is_plain, write_files
+from headgate.delta import Snapshot, commit, is_plain, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
+from headgate.lake._ways import OTHER_TYPES, codec_of, spark_writes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +45,6 @@ __all__ = [
 ]
 
 _TRIES = 100
-_SESSION = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -168,18 +168,12 @@ def look(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | str:
     reason, snapshot = delta.obstacle(), delta.followed()
     if snapshot is None:
         return str(reason)
-    asked = demands(snapshot)
-    if asked:
-        return f"the table asks more of its writers than rows ({', '.join(asked)})"
-    conf = delta.spark.conf
-    codec = (conf.get("spark.sql.parquet.compression.codec") or "").lower()
-    if codec not in CODECS:
-        return f"spark.sql.parquet.compression.codec is {codec}"
-    for name in _SESSION:
-        if (conf.get(name, "false") or "").lower() != "false":
-            return f"{name} is on"
+    setting = delta.spark.conf.get
+    refused = spark_writes(snapshot, setting)
+    if refused is not None:
+        return refused
     schema = _schema(snapshot.schema_json, ddl, tuple(columns))
-    return "the table has a column of another type" if schema is None else Begun(snapshot, schema, codec)
+    return OTHER_TYPES if schema is None else Begun(snapshot, schema, codec_of(setting))
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,9 @@ from headgate.errors import TargetError
 __all__ = [
     "Activity",
     "BatchStatus",
+    "FreshnessStatus",
+    "HistoryStatus",
+    "IndexStatus",
     "LagStatus",
     "Phase",
     "RecentBatch",
@@ -56,6 +59,8 @@ _CARE = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 
 class TableStatus(_Model):
     """One table as of the newest ledger row; ``changes`` and ``rows`` (of snapshots) count since the run began.
 
+    ``merged``: why the newest changes came into it by MERGE, which takes seconds; None: they did not.
+
     While it is snapshotting: ``rows_read`` of about ``rows_estimate`` rows are applied, also by earlier runs, in
     ``chunks_done`` of about ``chunks_estimate`` chunks; ``since_epoch`` tells one snapshot of the table from the next.
     """
@@ -68,6 +73,7 @@ class TableStatus(_Model):
     chunks_done: int | None = None
     chunks_estimate: int | None = None
     reason: str | None = None
+    merged: str | None = None
     changes: int = _CHANGES
     rows: int = 0
     changes_per_second: float = 0.0
@@ -109,6 +115,36 @@ class LagStatus(_Model):
 
     seconds: float | None = None
     transactions: int | None = None
+
+
+class FreshnessStatus(_Model):
+    """How many seconds after their commit at the source changes were in the ledger.
+
+    ``p50`` and ``p99`` are those of the last five minutes' changes; None: there were none. The others are of all
+    ``changes`` since the run began: ``seconds`` is their sum, ``buckets`` has ascending limits in seconds, and how many
+    changes took at most so long.
+    """
+
+    p50: float | None = None
+    p99: float | None = None
+    changes: int = 0
+    seconds: float = 0.0
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
+class HistoryStatus(_Model):
+    """The last ten minutes, also of the run before: a point for each five seconds, with the greatest lag in these."""
+
+    at_us: tuple[int, ...] = ()
+    lag_seconds: tuple[float | None, ...] = ()
+    changes_per_second: tuple[float, ...] = ()
+
+
+class IndexStatus(_Model):
+    """The key indexes on this machine: for how many tables one is being built, and their bytes on disk."""
+
+    tables_building: int = 0
+    bytes_on_disk: int = 0
 
 
 class TableReading(_Model):
@@ -173,6 +209,7 @@ class Status(_Model):
     """The whole file. ``error``: what ended the run, or what it is trying again after.
 
     ``as_of_us``: the lake has everything that the server had committed then; None: no run has found out yet.
+    ``writes``: by :class:`~headgate.lake.Way`, how often a batch of this run came into a current table that way.
     """
 
     v: Literal[1, 2] = 2
@@ -189,8 +226,12 @@ class Status(_Model):
     batches: int = 0
     batch: BatchStatus | None = None
     lag: LagStatus = LagStatus()
+    freshness: FreshnessStatus = FreshnessStatus()
     changes_per_second: float = 0.0
     rows_per_second: float = 0.0
+    history: HistoryStatus = HistoryStatus()
+    writes: dict[str, int] = Field(default_factory=dict)
+    index: IndexStatus | None = None
     snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
     recent: tuple[RecentBatch, ...] = ()
@@ -226,8 +267,9 @@ class Status(_Model):
         """The same of a run that is over: it does nothing, at no rate."""
         tables = {name: table.model_copy(update={"changes_per_second": 0.0}) for name, table in self.tables.items()}
         snapshot = None if self.snapshot is None else self.snapshot.model_copy(update={"seconds_left": None})
-        update = {"activity": None, "changes_per_second": 0.0, "rows_per_second": 0.0}
-        return self.model_copy(update={**update, "tables": tables, "snapshot": snapshot})
+        freshness = self.freshness.model_copy(update={"p50": None, "p99": None})
+        update = {"activity": None, "changes_per_second": 0.0, "rows_per_second": 0.0, "index": None}
+        return self.model_copy(update={**update, "tables": tables, "snapshot": snapshot, "freshness": freshness})
 
     def needs_care(self, now_us: int | None = None) -> bool:
         """Whether somebody should look: the run failed or is gone, or a table takes no changes."""

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from headgate.lake._status import Activity, LagStatus, SnapshotStatus, Status, TableReading, TableStatus
+from headgate.lake._status import (
+    Activity,
+    FreshnessStatus,
+    IndexStatus,
+    LagStatus,
+    SnapshotStatus,
+    Status,
+    TableReading,
+    TableStatus,
+)
 
 __all__ = [
     "activity_lines",
     "activity_text",
     "counted",
     "duration",
+    "freshness_text",
+    "index_text",
     "lag_text",
+    "merge_text",
     "percent",
     "progress_text",
     "rates_text",
     "snapshot_text",
+    "table_remarks",
     "table_text",
 ]
 
+_HELD = ("stale", "stopped")
 _NAMED = 2
 """Tables of a batch that are named; the others are counted."""
 _PHASES = {
@@ -59,6 +73,21 @@ def lag_text(lag: LagStatus) -> str:
     return f"{text}, at least {counted(lag.transactions, 'transaction')} behind" if lag.transactions else text
 
 
+def freshness_text(freshness: FreshnessStatus) -> str:
+    """``freshness p50 0.8 s, p99 2.1 s``; nothing without changes lately."""
+    if freshness.p50 is None or freshness.p99 is None:
+        return ""
+    return f"freshness p50 {duration(freshness.p50)}, p99 {duration(freshness.p99)}"
+
+
+def index_text(index: IndexStatus | None) -> str:
+    """``building key indexes of 1 table, 240 MB on disk``; nothing while none is being built."""
+    if index is None or not index.tables_building:
+        return ""
+    megabytes = index.bytes_on_disk / 1e6
+    return f"building key indexes of {counted(index.tables_building, 'table')}, {megabytes:,.0f} MB on disk"
+
+
 def rates_text(status: Status) -> str:
     """``41.2 changes/s, 25,000 rows/s read``; rows only if there were some and the activity does not say it."""
     changes = f"{status.changes_per_second:,.1f} changes/s"
@@ -87,11 +116,21 @@ def table_text(table: TableStatus, reading: TableReading | None = None) -> str:
 
     :param reading: what the batch that is being read has of it.
     """
-    reason = table.reason or ""
-    if table.state in ("stale", "stopped"):
-        return reason
+    if table.state in _HELD:
+        return table_remarks(table)
     text = _snapshot_progress(table, reading) if table.state == "snapshotting" else _followed(table)
-    return f"{text}; {reason}" if reason else text
+    return "; ".join(filter(None, [text, table_remarks(table)]))
+
+
+def merge_text(reason: str) -> str:
+    """That a table is written by MERGE, which takes seconds a batch, and why."""
+    return f"written by MERGE: {reason}"
+
+
+def table_remarks(table: TableStatus) -> str:
+    """Why it is written by MERGE, and why it is in its state, if there is such a reason."""
+    merged = merge_text(table.merged) if table.merged and table.state not in _HELD else ""
+    return "; ".join(filter(None, [merged, table.reason]))
 
 
 def _snapshot_progress(table: TableStatus, reading: TableReading | None) -> str:

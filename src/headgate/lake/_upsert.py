@@ -19,7 +19,6 @@ another program has made that one, the keys are looked up again.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Sequence
@@ -36,14 +35,14 @@ from headgate.lake._append import Begun, look
 from headgate.lake._delta import tried
 from headgate.lake._fill import Fill, fill_files
 from headgate.lake._folds import Folds
+from headgate.lake._status import IndexStatus
+from headgate.lake._ways import NO_VECTORS, has_vectors
 from headgate.lake._written import Changes, Written, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
 
 __all__ = ["Changes", "Fill", "Upserts"]
-
-log = logging.getLogger("headgate")
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
@@ -69,8 +68,16 @@ class Upserts:
         self._indexes = IndexCache(cache or _cache_folder(), _INDEX_BYTES)
         self._folds = folds or Folds()
         self._tables: dict[str, _Known] = {}
-        self._told: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
         self._lock = Lock()
+
+    def refusal(self, delta: DeltaPath) -> str:
+        """Why a table is not one for upserts, as of the last look at it; "": it is one."""
+        return self._refused.get(delta.path, "")
+
+    def indexes(self) -> IndexStatus:
+        """The key indexes on this machine."""
+        return IndexStatus(tables_building=self._indexes.tables_building, bytes_on_disk=self._indexes.bytes_on_disk)
 
     def takes(self, delta: DeltaPath) -> bool:
         """Whether the table is one for upserts, as far as is known without the changes."""
@@ -157,16 +164,10 @@ class Upserts:
     def _begin(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
         """As for an append; None also for tables without deletion vectors."""
         found = look(delta, ddl, columns)
-        if isinstance(found, Begun):
-            if found.snapshot.properties.get("delta.enableDeletionVectors", "").lower() == "true":
-                return found
-            found = "the table has no deletion vectors (delta.enableDeletionVectors)"
-        with self._lock:
-            told = self._told.get(delta.path) == found
-            self._told[delta.path] = found
-        if not told:
-            log.info("%s is written by MERGE, which takes seconds a batch: %s", delta.path, found)
-        return None
+        if isinstance(found, Begun) and not has_vectors(found.snapshot):
+            found = NO_VECTORS
+        self._refused[delta.path] = "" if isinstance(found, Begun) else found
+        return found if isinstance(found, Begun) else None
 
     def _upsert(self, known: _Known, begun: Begun, written: Written) -> bool:
         """Whether there was something to commit.

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
 from headgate.carrier import ABSENT, Part, Seq
 from headgate.delta import NewColumn
-from headgate.lake import KEY, PIPELINE, TABLE, DeltaPath, Marker, schema_of, spark_schema
+from headgate.lake import (
+    KEY,
+    NO_KEY,
+    PARTIAL_IMAGES,
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Marker,
+    Way,
+    schema_of,
+    spark_schema,
+)
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, Holds
 from headgate.sinks._complete import complete
@@ -60,6 +71,7 @@ class Applied:
 
     version: int | None  # the one that the table then has; None: there is no table
     lost: str | None = None  # why the table does not hold all it should, if so, and must be read again
+    ways: Mapping[Way, str] = field(default_factory=dict)  # how rows came into the table; of a MERGE also why
 
 
 class CurrentTable:
@@ -82,6 +94,7 @@ class CurrentTable:
         self.span = span or KeySpan()
         self._upserts = upserts
         self._lost: str | None = None
+        self._ways: dict[Way, str] = {}
 
     def describe(self) -> Target | None:
         """The table's columns and key; None when there is none yet. ``TargetError`` when it is not ours."""
@@ -109,7 +122,7 @@ class CurrentTable:
             else:
                 parts = action.parts if isinstance(action, do.Rows) else ()
                 self.span.grow(before, version if version - before <= commits else -1, parts)
-        return Applied(version if version >= 0 else None, self._lost)
+        return Applied(version if version >= 0 else None, self._lost, self._ways)
 
     def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
         """Carry out one action. If it commits more often than this returns, the span is forgotten."""
@@ -193,6 +206,7 @@ class CurrentTable:
             return 0
         columns = [*definition.types, *OWN]
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
+        self._ways[Way.APPEND] = ""
         append_once(self.delta, images_of(frame, parts), image_rows(definition), definition, columns, marker)
         return 1
 
@@ -227,12 +241,19 @@ class CurrentTable:
             changes = changed_rows(data, definition, columns, parts, action.bound, action.fills)
             done = self._upserts.apply(self.delta, changes)
             if done is not None:
+                self._ways[Way.UPSERT] = ""
                 return done
+        self._ways[Way.MERGE] = self._refusal()
         rows = last_images(data, definition, count, action.bound, action.fills)
         return merge_images(self.delta, rows, action)
 
+    def _refusal(self) -> str:
+        """Why upserts are not for this table."""
+        return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
+
     def _merge_partial(self, action: do.MergePartial, frame: DataFrame) -> int:
         definition, parts = action.definition, action.parts
+        self._ways[Way.MERGE] = PARTIAL_IMAGES
         base = None if action.base is None else in_range(self.delta.read(action.base), action)
         folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills)
         rows = complete(folded, base, definition, action.fills, small=_is_small(parts)).persist()
@@ -257,8 +278,10 @@ class CurrentTable:
         definition, columns = action.definition, list(action.definition.types)
         rows = image_rows(definition).frame(images_of(frame, action.parts), definition)
         if isinstance(action, do.Overwrite):
+            self._ways[Way.OVERWRITE] = ""
             overwrite(self.delta, rows, columns)
             return
+        self._ways[Way.MERGE] = NO_KEY
         rows = rows.where("_op <> 't'")
         if action.bound is not None:
             rows = rows.where(f"_seq > {seq_literal(action.bound)}")

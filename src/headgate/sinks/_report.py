@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headgate.carrier import SINK_SIGNALS, Batch
+from headgate.carrier import SINK_SIGNALS, Batch, Commits
 from headgate.control import Notification
-from headgate.lake import TableState
+from headgate.lake import TableState, Way
 
 __all__ = ["BatchReport", "Progress", "log_signals"]
 
@@ -38,7 +38,8 @@ class BatchReport:
     tables: dict[str, TableState]
     images: dict[str, int] = field(default_factory=dict)  # log images of this batch
     rows: dict[str, int] = field(default_factory=dict)  # snapshot rows of this batch
-    newest_us: dict[str, int] = field(default_factory=dict)  # newest commit time in this batch, µs since 1970 UTC
+    commits: dict[str, list[Commits]] = field(default_factory=dict)  # when the changes were made at the source
+    committed_us: int | None = None  # when the ledger had the batch, µs since 1970 UTC; None: before this run
     planned_us: int = 0
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
@@ -47,6 +48,8 @@ class BatchReport:
     behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
     notifications: tuple[Notification, ...] = ()  # of a batch that is handed back, too
     changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
+    ways: Mapping[str, Mapping[Way, str]] = field(default_factory=dict)
+    """How the batch came into each current table that it brought rows to; for a MERGE also why."""
 
     @classmethod
     def of(
@@ -71,8 +74,7 @@ class BatchReport:
                 counts[table] = counts.get(table, 0) + part.images
                 if part.kind == "rows":
                     report.changes[table] = report.changes.get(table, 0) + part.changes
-                if part.kind == "rows" and part.newest_us is not None:
-                    report.newest_us[table] = max(part.newest_us, report.newest_us.get(table, 0))
+                    report.commits.setdefault(table, []).extend(part.commits)
         return report
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
 from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
-from headgate.lake import DeltaPath, Lake, Ledger, LedgerRow, TableState, Upkeep, split_table
+from headgate.lake import DeltaPath, Lake, Ledger, LedgerRow, TableState, Upkeep, Way, split_table
 from headgate.sinks._answers import Answers
 from headgate.sinks._carrier import read_batch
 from headgate.sinks._case import Arrival, Known, Policy
@@ -41,7 +41,7 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.lake import Upserts
+    from headgate.lake import IndexStatus, Upserts
 
 __all__ = ["BatchWriter"]
 
@@ -108,6 +108,10 @@ class BatchWriter:
         if self.upkeep is not None:
             self.upkeep.start()
 
+    def indexes(self) -> IndexStatus | None:
+        """The key indexes on this machine; None: none is used."""
+        return self._upserts.indexes() if self._upserts is not None else None
+
     def close(self) -> None:
         """End what goes on beside the batches."""
         if self.upkeep is not None:
@@ -139,7 +143,7 @@ class BatchWriter:
             return BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
         self.ledger.fence()
         batch.name_dropped_tables(before)
-        decisions = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
+        decisions, ways = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
         states = {**before, **{decision.table: decision.state for decision in decisions}}
         self._history.write(batch, decisions)
         self._answers.ask(batch, decisions, before)
@@ -152,11 +156,13 @@ class BatchWriter:
             states = self.upkeep.settle(states, {decision.table for decision in decisions})
         row = self._row(batch, batch_id, states)
         self.ledger.append(row)
+        committed_us = time.time_ns() // 1000
         self._answers.hand_back(batch, states)
         if self.upkeep is not None:
             self.upkeep.note(row, self.ledger.version)
             self.upkeep.settle_own(self.ledger)
-        return BatchReport.of(batch, batch_id, states, warnings, self._notifications())
+        report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())
+        return replace(report, committed_us=committed_us, ways=ways)
 
     def _row(self, batch: Batch, batch_id: int, states: dict[str, TableState]) -> LedgerRow:
         now = datetime.now(UTC)
@@ -220,23 +226,30 @@ class BatchWriter:
             logged = self._changelog(spark, table).types()
         return Known(row, target, logged, reread_asked)
 
-    def _write_tables(self, frame: DataFrame, batch: Batch, decisions: list[Decision]) -> list[Decision]:
-        """Carry out the decisions, several tables at once; what came of each is in its state then."""
+    def _write_tables(
+        self, frame: DataFrame, batch: Batch, decisions: list[Decision]
+    ) -> tuple[list[Decision], dict[str, Mapping[Way, str]]]:
+        """Carry out the decisions, several tables at once.
+
+        :returns: the decisions, with what came of each in its state; how rows came into current tables.
+        """
         kept = [one for one in decisions if not one.passing]
         busy, idle = [one for one in kept if one.writes], [one for one in kept if not one.writes]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
-            return idle + list(pool.map(lambda one: self._write_table(frame, batch, one), busy))
+            done = [*pool.map(lambda one: self._write_table(frame, batch, one), busy)]
+        return idle + [one for one, _ in done], {one.table: ways for one, ways in done if ways}
 
-    def _write_table(self, frame: DataFrame, batch: Batch, decision: Decision) -> Decision:
+    def _write_table(self, frame: DataFrame, batch: Batch, decision: Decision) -> tuple[Decision, Mapping[Way, str]]:
         spark, epoch = frame.sparkSession, batch.header.epoch
+        ways: Mapping[Way, str] = {}
         if "current" in self.modes and not decision.state.held:
             done = self._current(spark, decision.table).apply(decision.actions, frame, epoch)
-            decision = replace(decision, state=replace(decision.state, version=done.version))
+            decision, ways = replace(decision, state=replace(decision.state, version=done.version)), done.ways
             if done.lost is not None:
                 decision = hold(decision, done.lost, epoch, strict=decision.table in self._strict)
         if "changelog" in self.modes:
             logged = self._changelog(spark, decision.table).apply(decision.log_actions, frame, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)
-        return decision
+        return decision, ways

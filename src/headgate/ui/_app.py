@@ -25,10 +25,11 @@ from starlette.types import ASGIApp
 from headgate._tokens import Token, is_loopback
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
-from headgate.lake import activity_text, duration, snapshot_text, table_text
+from headgate.lake import activity_text, duration, index_text, snapshot_text, table_remarks, table_text
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import View, Watched, watch
+from headgate.ui._plots import HEIGHT, WIDTH, plots
 
 __all__ = ["create_app"]
 
@@ -67,9 +68,10 @@ class _Pages:
             lstrip_blocks=True,
         )  # fmt: skip
         self._templates.filters.update(
-            activity=activity_text, ago=_ago, clock=_clock, count=_count, duration=duration, progress=table_text,
-            snapshot=snapshot_text,
+            activity=activity_text, ago=_ago, clock=_clock, count=_count, duration=duration, index=index_text,
+            plots=plots, progress=table_text, remarks=table_remarks, snapshot=snapshot_text,
         )  # fmt: skip
+        self._templates.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
 
     # --- looking; these are plain functions, so they run in threads and may read files
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.lake import TABLE_STATES, Phase, Status
+from headgate.lake import TABLE_STATES, Phase, Status, Way
 from headgate.ui._pipelines import View
 
 __all__ = ["CONTENT_TYPE", "METRICS", "exposition"]
@@ -28,11 +28,16 @@ METRICS: Final[dict[str, str]] = {
     "headgate_phase_seconds": "how long it has been doing that",
     "headgate_lag_seconds": "how old the state is that the lake has, while the pipeline runs",
     "headgate_lag_transactions": "transactions that the lake lacks, at least, where that is known",
+    "headgate_freshness_seconds": "how long the changes that this run has applied took from their commit at the source",
+    "headgate_freshness_recent_seconds": "the quantiles of that over the last five minutes, while the pipeline runs",
     "headgate_changes_per_second": "changes read and applied per second, over the last minute",
     "headgate_rows_per_second": "snapshot rows read and applied per second, over the last minute",
     "headgate_batch_rows": "snapshot rows of the batch under way that are read so far, or being applied",
     "headgate_batch_rows_estimate": "snapshot rows that the batch under way will have, about, while it is read",
     "headgate_batches_total": "batches that this run has committed",
+    "headgate_writes_total": "how often a batch of this run came into a current table in that way",
+    "headgate_key_index_bytes": "bytes of key indexes on the pipeline's disk, while it runs",
+    "headgate_key_index_tables_building": "tables for which a key index is being built",
     "headgate_last_batch_timestamp_seconds": "when the newest batch was committed, seconds since 1970 UTC",
     "headgate_last_batch_seconds": "how long the newest batch took",
     "headgate_table_state": "1 for the state that the table is in, 0 for the others",
@@ -43,7 +48,16 @@ METRICS: Final[dict[str, str]] = {
     "headgate_table_snapshot_rows": "rows of the table's snapshot that are applied, while it is read",
     "headgate_table_snapshot_rows_estimate": "rows that the table's snapshot will have, about, while it is read",
 }
-"""Name → what it says. Labels: ``pipeline``; those of tables also ``table``, and ``state``; ``phase``."""
+"""Name → what it says. All have the label ``pipeline``."""
+
+_LABELS: Final[dict[str, tuple[str, ...]]] = {
+    "headgate_phase": ("phase",),
+    "headgate_freshness_recent_seconds": ("quantile",),
+    "headgate_writes_total": ("way",),
+    "headgate_table_state": ("table", "state"),
+}
+"""Further labels, also those of tables: ``table``."""
+_FRESHNESS: Final = "headgate_freshness_seconds"
 
 
 def exposition(views: Iterable[View]) -> bytes:
@@ -58,24 +72,31 @@ class _Collector(Collector):
         self._views = views
 
     def collect(self) -> Iterator[Metric]:
-        families = {name: _family(name) for name in METRICS}
+        families = {name: _family(name) for name in METRICS if name != _FRESHNESS}
         for view in self._views:
             for name, labels, value in _of_pipeline(view):
                 families[name].add_metric([view.name, *labels], value)
             if view.status is not None:
                 for name, labels, value in _of_tables(view.status):
                     families[name].add_metric([view.name, *labels], value)
+        yield _freshness(self._views)
         yield from families.values()
 
 
 def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
-    labels = ["pipeline"]
-    if name == "headgate_phase":
-        labels += ["phase"]
-    if name.startswith("headgate_table_"):
-        labels += ["table", "state"] if name == "headgate_table_state" else ["table"]
+    labels = _LABELS.get(name, ("table",) if name.startswith("headgate_table_") else ())
     kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    return kind(name, METRICS[name], labels=labels)
+    return kind(name, METRICS[name], labels=["pipeline", *labels])
+
+
+def _freshness(views: Iterable[View]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(_FRESHNESS, METRICS[_FRESHNESS], labels=["pipeline"])
+    for view in views:
+        found = view.status.freshness if view.status is not None else None
+        if found is not None and found.buckets:
+            buckets = [(str(limit), float(count)) for limit, count in found.buckets]
+            family.add_metric([view.name], [*buckets, ("+Inf", float(found.changes))], found.seconds)
+    return family
 
 
 def _of_pipeline(view: View) -> Iterator[tuple[str, list[str], float]]:
@@ -89,6 +110,8 @@ def _of_pipeline(view: View) -> Iterator[tuple[str, list[str], float]]:
     if view.up:
         yield from _of_run(status)
     yield "headgate_batches_total", [], float(status.batches)
+    for way in Way:
+        yield "headgate_writes_total", [way], float(status.writes.get(way, 0))
     if status.batch is not None:
         yield "headgate_last_batch_timestamp_seconds", [], status.batch.committed_us / 1e6
         yield "headgate_last_batch_seconds", [], status.batch.seconds
@@ -101,6 +124,12 @@ def _of_run(status: Status) -> Iterator[tuple[str, list[str], float]]:
     known: dict[str, float | None] = {
         "headgate_lag_seconds": status.lag.seconds, "headgate_lag_transactions": status.lag.transactions
     }  # fmt: skip
+    for quantile, seconds in (("0.5", status.freshness.p50), ("0.99", status.freshness.p99)):
+        if seconds is not None:
+            yield "headgate_freshness_recent_seconds", [quantile], seconds
+    if status.index is not None:
+        known["headgate_key_index_bytes"] = status.index.bytes_on_disk
+        known["headgate_key_index_tables_building"] = status.index.tables_building
     activity = status.activity
     if activity is not None:
         for phase in _PHASES:

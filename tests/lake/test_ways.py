@@ -1,0 +1,70 @@
+"""What keeps a table from upserts, as its log tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.lake import Lake, Way, merge_reason
+from headgate.lake._ways import NO_VECTORS
+from tests.lake.tables import make_table
+
+NAME = "shop.orders"
+SCHEMA = pa.schema({"id": pa.int64()})
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+def reason(
+    tmp_path: Path, properties: dict[str, str], settings: dict[str, str] | None = None, **more: Any
+) -> str | None:
+    lake = Lake.at(tmp_path / "lake")
+    make_table(lake.current(NAME), [], SCHEMA, properties, **more)
+    return merge_reason(lake, NAME, (settings or {}).get)
+
+
+@pytest.mark.parametrize(
+    ("properties", "settings", "protocol", "said"),
+    [
+        (VECTORS, {}, {}, None),
+        ({**VECTORS, "headgate.key": '["id"]', "delta.checkpointInterval": "50"}, {}, {}, None),
+        ({}, {}, {}, NO_VECTORS),
+        ({"delta.enableDeletionVectors": "false"}, {}, {}, NO_VECTORS),
+        (
+            {**VECTORS, "delta.enableChangeDataFeed": "true"}, {}, {},
+            "the table asks more of its writers than rows (delta.enableChangeDataFeed)",
+        ),
+        (
+            VECTORS, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
+            "the table asks more of its writers than rows (columnMapping)",
+        ),
+        (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
+        (
+            VECTORS, {"spark.sql.parquet.compression.codec": "brotli"}, {},
+            "spark.sql.parquet.compression.codec is brotli",
+        ),
+        (
+            VECTORS, {"spark.databricks.delta.autoCompact.enabled": "true"}, {},
+            "spark.databricks.delta.autoCompact.enabled is on",
+        ),
+    ],
+)  # fmt: skip
+def test_reasons(
+    tmp_path: Path, properties: dict[str, str], settings: dict[str, str], protocol: dict[str, Any], said: str | None
+) -> None:
+    assert reason(tmp_path, properties, settings, **protocol) == said
+
+
+def test_a_table_that_is_not_there_yet(tmp_path: Path) -> None:
+    settings: dict[str, str] = {}
+    assert merge_reason(Lake.at(tmp_path), NAME, settings.get) is None
+    assert (
+        merge_reason(Lake.at("gs://bucket/lake"), NAME, settings.get)
+        == "the lake is neither in a local folder nor on S3"
+    )
+
+
+def test_the_names_of_the_ways_are_those_of_monitors() -> None:
+    assert [*Way] == ["append", "upsert", "merge", "overwrite"]
