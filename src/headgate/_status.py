@@ -144,6 +144,7 @@ class StatusWriter(Progress):
         with self._lock:
             self._under_way = None
             self._enter(phase)
+        self._tell()
 
     def starts(self) -> None:
         """A query is about to start: the first one, or another after a failure."""
@@ -151,12 +152,14 @@ class StatusWriter(Progress):
         with self._lock:
             self._epoch, self._under_way = 0, None
             self._enter("planning")
+        self._tell()
 
     def reads(self, batch_id: int) -> None:
         """A batch was planned, and is being read."""
         with self._lock:
             self._under_way = BatchUnderWay(batch_id, self._clock(), self._progress)
             self._enter("reading")
+        self._tell()
 
     def counts_tasks(self, done: int, number: int) -> None:
         """So many of the tasks that read a batch are done."""
@@ -175,6 +178,7 @@ class StatusWriter(Progress):
             if self._under_way is not None:
                 self._under_way.applies(batch)
                 self._enter("applying")
+        self._tell()
 
     def writes(self, tables: int) -> None:
         """So many tables are written from now on."""
@@ -341,7 +345,12 @@ class StatusWriter(Progress):
             self._look()
         if due:
             self._write()
-        elif self._on_status is not None:
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell the status to who wants to know: at each look and, so that short phases are seen, when one begins."""
+        if self._on_status is not None:
             with self._lock:
                 self._status = self._now()
                 status = self._status
@@ -352,8 +361,8 @@ class StatusWriter(Progress):
         under_way = self._under_way
         if under_way is not None:
             under_way.look(self._clock())
-        trouble, waiting = self._inbox.trouble(), self._inbox.waiting()
-        with self._lock:
+        with self._lock:  # also around the reading: a start of the query in between would make it old
+            trouble, waiting = self._inbox.trouble(), self._inbox.waiting()
             self._take_trouble(trouble)
             rests = waiting is not None and waiting.epoch >= self._epoch
             if self._phase in ("planning", "waiting") and self._under_way is None:
