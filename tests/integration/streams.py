@@ -17,7 +17,7 @@ from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Cont
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
 from headgate.offsets import SourceOffset
-from headgate.sinks._actions import AddColumns, Create, Fill, MergePartial, Sweep, Truncate, Upsert
+from headgate.sinks._actions import Action, AddColumns, Append, Create, Fill, Rows, Sweep, Truncate, Upsert
 from headgate.sinks._case import Arrival, Known, Policy
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._shape import Target
@@ -29,6 +29,11 @@ from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
 
 ROWS = 12
+
+
+def brought(action: Action) -> set[str]:
+    """Of which kind the images are that an action writes."""
+    return {part.kind for part in action.parts} if isinstance(action, Rows) else set()
 
 
 class Copy:
@@ -46,26 +51,30 @@ class Copy:
                     self.target, self.rows = Target(definition.types, definition.key), {}
                 case AddColumns(definition=definition):
                     self.target = Target(definition.types, definition.key)
-                    for _, row in self.rows.values():
-                        row.update({name: row.get(name) for name in definition.types})
+                    for key, (since, row) in self.rows.items():
+                        self.rows[key] = (since, {name: row.get(name) for name in definition.types})
                 case Fill(values=values):
                     filled = {name: int(text) for name, text in values.items()}
                     for since, row in self.rows.values():
                         row.update(filled if since < epoch else {})
                 case Truncate():
                     self.rows = {}
-                case Upsert() | MergePartial():
+                case Append() | Upsert():
                     self._upsert(action, images, epoch)
                 case Sweep(epoch=first):
                     self.rows = {key: held for key, held in self.rows.items() if held[0] >= first}
 
-    def _upsert(self, action: Upsert | MergePartial, images: list[dict[str, Any]], epoch: int) -> None:
-        types, key_names = action.definition.types, action.definition.key
-        filled = {name: int(text) for name, text in action.fills.items()}
-        place = [(tuple(image["_seq"].values()), image["_op"] != "b", image) for image in images]
-        if action.bound is not None:
-            last = tuple(action.bound)
-            place = [found for found in place if found[0] > last]
+    def _upsert(self, action: Append | Upsert, images: list[dict[str, Any]], epoch: int) -> None:
+        types, key_names, kinds = action.definition.types, action.definition.key, brought(action)
+        place = [
+            (tuple(image["_seq"].values()), image["_op"] != "b", image)
+            for image in images
+            if ("chunk" if image["_op"] == "r" else "rows") in kinds
+        ]
+        filled: dict[str, int] = {}
+        if isinstance(action, Upsert):
+            filled = {name: int(text) for name, text in action.fills.items()}
+            place = [found for found in place if action.bound is None or found[0] > tuple(action.bound)]
         for _, _, image in sorted(place, key=lambda found: found[:2]):
             key = tuple(image[name] for name in key_names)
             self.rows.pop(key, None)
@@ -141,7 +150,7 @@ class Stream:
         copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
         known = Known(self.states.get(name), copy.target)
         work = decide(Arrival(name, batch), known, Policy(changelog=False, strict=name in self.strict))
-        kinds = {part.kind for action in work.actions for part in getattr(action, "parts", ())}
+        kinds = {kind for action in work.actions for kind in brought(action)}
         blobs = [
             row[DATA_COLUMN][0]
             for row in rows
@@ -163,12 +172,11 @@ class Stream:
                 break
         assert {state.state for state in self.states.values()} == {"live"}
         for name, copy in self.copies.items():
-            table = name.partition(".")[2]
+            table, columns = name.partition(".")[2], list(copy.target.types if copy.target else ())
             with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-                cursor.execute(f"SELECT {', '.join(copy.target.types if copy.target else ())} FROM {table}")
-                assert sorted(map(repr, cursor.fetchall())) == sorted(
-                    repr(tuple(row.values())) for _, row in copy.rows.values()
-                )
+                cursor.execute(f"SELECT {', '.join(columns)} FROM {table}")
+                held = [tuple(row[column] for column in columns) for _, row in copy.rows.values()]
+                assert sorted(map(repr, cursor.fetchall())) == sorted(map(repr, held))
 
     def since(self, table: str) -> int:
         return self.offset.snapshot.active[f"{self.db}.{table}"].since_epoch
