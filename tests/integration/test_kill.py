@@ -16,27 +16,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pymysql
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.config import load_config
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.pipeline import Pipeline
-from headgate.replication import LogBlock, read_range
 from headgate.testing import MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
+from tests.integration.changelogs import changes_in_lake, changes_in_log
 from tests.integration.verifying import newest, verify
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+TABLES = ("k.numbers", "k.names")
 CONFIG = """\
 name = "killed"
 [source]
@@ -132,28 +127,6 @@ def assert_runs(process: subprocess.Popen[bytes], log: Path, seconds: float) -> 
         raise AssertionError(log.read_text()[-4000:])
 
 
-def changes_in_log(server: MySQLServer, wanted: GtidSet, end: GtidSet) -> Counter[tuple[Any, ...]]:
-    """(table, op, gtid, ordinal) of every change, from an independent reading."""
-    settings = ConnectionSettings.from_url(server.url)
-    found: Counter[tuple[Any, ...]] = Counter()
-    for item in read_range(settings, wanted, executed=end, server_uuid=None, tables=TablePatterns(["k.*"]), epoch=0):
-        if isinstance(item, LogBlock):
-            for image in item.images:
-                for row in image.batch.select(["_op", "_seq", "_gtid"]).to_pylist():
-                    if row["_op"] != "b":
-                        found[image.table.full_name, row["_op"], row["_gtid"], row["_seq"]["ordinal"]] += 1
-    return found
-
-
-def changes_in_lake(spark: SparkSession, lake: Path) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
-    for table in ("numbers", "names"):
-        frame = spark.read.format("delta").load(str(lake / "_changelog" / "k" / table)).where("_op <> 'r'")
-        for row in frame.select("_op", "_gtid", "_seq.ordinal").collect():
-            found[f"k.{table}", row._op, row._gtid, row.ordinal] += 1
-    return found
-
-
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
@@ -180,16 +153,16 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
         copy = load_config(config)
         Pipeline(copy, spark).run(once=True)
         row = newest(spark, Lake.at(lake))
-        for table in ("k.numbers", "k.names"):
+        for table in TABLES:
             result = verify(spark, copy, row, table)
             assert (result.state, result.differences) == ("live", 0), result
         with Connection.open(settings) as connection:
             end = gtid_executed(connection)
-        found = changes_in_lake(spark, lake)
+        found = changes_in_lake(Lake.at(lake), TABLES)
         assert found, "the pipeline never got as far as the stream"
         assert max(found.values()) == 1
         # The stream began at some GTID set while the writers ran: from its first change on, all must be there.
         began = GtidSet.parse(",".join({gtid for _, _, gtid, _ in found}))
         numbers = {gtid.number for gtid in began}
         wanted = GtidSet({(uuid, tag): [(min(numbers), high)] for uuid, tag, _, high in end.intervals()})
-        assert found == changes_in_log(server, wanted, end)
+        assert found == changes_in_log(server, TABLES, wanted, end)
