@@ -111,7 +111,7 @@ def operations(folder: str) -> set[str]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("seed", "count", "batches"),
-    [(20, 12, 3), *(pytest.param(seed, 100, 5, marks=pytest.mark.slow) for seed in range(20))],
+    [(20, 12, 3), *(pytest.param(seed, 200, 5, marks=pytest.mark.slow) for seed in range(10))],
 )
 def test_many_histories(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, count: int, batches: int

@@ -8,17 +8,10 @@ of the whole log.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
-import pymysql
 import pytest
 
 from headgate.config import load_config
@@ -27,76 +20,9 @@ from headgate.lake import Lake
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
-from tests.fix_spark import JAVA_OPTIONS
 from tests.integration.changelogs import changes_in_lake, changes_in_log
+from tests.integration.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load
 from tests.integration.verifying import newest, verify
-
-TABLES = ("k.numbers", "k.names")
-CONFIG = """\
-name = "killed"
-[source]
-url = "{url}"
-tables = ["k.*"]
-chunk_rows = 3000
-[target]
-path = "{lake}"
-mode = ["current", "changelog"]
-[spark]
-"spark.master" = "local[2]"
-"spark.sql.shuffle.partitions" = 2
-"spark.driver.extraJavaOptions" = "{java}"
-"""
-
-
-def load(server: MySQLServer, rows: int) -> None:
-    """Two tables of so many rows; a batch reads two chunks of 3,000."""
-    server.execute(
-        "CREATE DATABASE k",
-        "CREATE TABLE k.numbers (id INT PRIMARY KEY, v INT, t VARCHAR(40))",
-        "CREATE TABLE k.names (name VARCHAR(40) PRIMARY KEY, v INT)",
-    )
-    for first in range(0, rows, 2000):
-        numbers = ",".join(f"({i}, 0, 'row {i}')" for i in range(first, first + 2000))
-        names = ",".join(f"('name {i}', 0)" for i in range(first, first + 2000))
-        server.execute(f"INSERT INTO k.numbers VALUES {numbers}", f"INSERT INTO k.names VALUES {names}")
-
-
-class Writer(threading.Thread):
-    """Transactions over both tables: updates, inserts, deletes, changed keys."""
-
-    def __init__(self, server: MySQLServer, seed: int, rows: int) -> None:
-        super().__init__(daemon=True)
-        self._server, self._choice, self.ended = server, random.Random(seed), threading.Event()
-        self._rows = rows
-
-    def run(self) -> None:
-        choice, rows, n = self._choice, self._rows, 0
-        with self._server.connect(database="k") as connection, connection.cursor() as cursor:
-            while not self.ended.wait(0.05):
-                n += 1
-                key = choice.randrange(rows)
-                with contextlib.suppress(pymysql.err.IntegrityError, pymysql.err.OperationalError):
-                    cursor.execute("UPDATE numbers SET v = v + 1 WHERE id BETWEEN %s AND %s", (key, key + 5))
-                    cursor.execute("UPDATE names SET v = v + 1 WHERE name = %s", (f"name {key}",))
-                    if n % 3 == 0:
-                        cursor.execute("DELETE FROM numbers WHERE id = %s", (choice.randrange(rows),))
-                    if n % 4 == 0:
-                        cursor.execute(
-                            "UPDATE names SET name = CONCAT(name, 'x') WHERE name = %s",
-                            (f"name {choice.randrange(rows)}",),
-                        )
-                    if n % 5 == 0:
-                        cursor.execute(
-                            "INSERT INTO numbers VALUES (%s, 1, 'new')", (rows + choice.randrange(10 * rows),)
-                        )
-                    connection.commit()
-                connection.rollback()
-
-
-def headgate(*arguments: str, config: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headgate.cli", *arguments, str(config)]
-    with (config.parent / "log.txt").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def batches_in(log: Path) -> int:
@@ -114,17 +40,8 @@ def kill_at_random(config: Path, choice: random.Random, *, last: bool) -> None:
             assert_runs(process, log, 0.1)
             assert time.monotonic() < deadline, log.read_text()[-4000:]
         assert_runs(process, log, choice.uniform(0, 12))
-    finally:  # also if it ended by itself, or got stuck: what it started would go on for ever
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def assert_runs(process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
-    """For so long the process must not end by itself."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=seconds)
-        raise AssertionError(log.read_text()[-4000:])
+    finally:  # also if it ended by itself, or got stuck
+        kill(process)
 
 
 @pytest.mark.needs_own_server
@@ -140,7 +57,7 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
         load(server, rows)
         settings = ConnectionSettings.from_url(server.url)
         config, lake = tmp_path / "pipeline.toml", tmp_path / "lake"
-        config.write_text(CONFIG.format(url=server.url, lake=lake, java=JAVA_OPTIONS))
+        config.write_text(CONFIG.format(url=server.url, lake=lake))
         writers = [Writer(server, seed + n, rows) for n in range(2)]
         for writer in writers:
             writer.start()
