@@ -8,100 +8,21 @@ of the whole log.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import pymysql
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.config import load_config
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.pipeline import Pipeline
-from headgate.replication import LogBlock, read_range
 from headgate.testing import MySQLServer
-from tests.fix_spark import JAVA_OPTIONS
+from tests.integration.changelogs import changes_in_lake, changes_in_log
+from tests.integration.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load
 from tests.integration.verifying import newest, verify
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-CONFIG = """\
-name = "killed"
-[source]
-url = "{url}"
-tables = ["k.*"]
-chunk_rows = 3000
-[target]
-path = "{lake}"
-mode = ["current", "changelog"]
-[spark]
-"spark.master" = "local[2]"
-"spark.sql.shuffle.partitions" = 2
-"spark.driver.extraJavaOptions" = "{java}"
-"""
-
-
-def load(server: MySQLServer, rows: int) -> None:
-    """Two tables of so many rows; a batch reads two chunks of 3,000."""
-    server.execute(
-        "CREATE DATABASE k",
-        "CREATE TABLE k.numbers (id INT PRIMARY KEY, v INT, t VARCHAR(40))",
-        "CREATE TABLE k.names (name VARCHAR(40) PRIMARY KEY, v INT)",
-    )
-    for first in range(0, rows, 2000):
-        numbers = ",".join(f"({i}, 0, 'row {i}')" for i in range(first, first + 2000))
-        names = ",".join(f"('name {i}', 0)" for i in range(first, first + 2000))
-        server.execute(f"INSERT INTO k.numbers VALUES {numbers}", f"INSERT INTO k.names VALUES {names}")
-
-
-class Writer(threading.Thread):
-    """Transactions over both tables: updates, inserts, deletes, changed keys."""
-
-    def __init__(self, server: MySQLServer, seed: int, rows: int) -> None:
-        super().__init__(daemon=True)
-        self._server, self._choice, self.ended = server, random.Random(seed), threading.Event()
-        self._rows = rows
-
-    def run(self) -> None:
-        choice, rows, n = self._choice, self._rows, 0
-        with self._server.connect(database="k") as connection, connection.cursor() as cursor:
-            while not self.ended.wait(0.05):
-                n += 1
-                key = choice.randrange(rows)
-                with contextlib.suppress(pymysql.err.IntegrityError, pymysql.err.OperationalError):
-                    cursor.execute("UPDATE numbers SET v = v + 1 WHERE id BETWEEN %s AND %s", (key, key + 5))
-                    cursor.execute("UPDATE names SET v = v + 1 WHERE name = %s", (f"name {key}",))
-                    if n % 3 == 0:
-                        cursor.execute("DELETE FROM numbers WHERE id = %s", (choice.randrange(rows),))
-                    if n % 4 == 0:
-                        cursor.execute(
-                            "UPDATE names SET name = CONCAT(name, 'x') WHERE name = %s",
-                            (f"name {choice.randrange(rows)}",),
-                        )
-                    if n % 5 == 0:
-                        cursor.execute(
-                            "INSERT INTO numbers VALUES (%s, 1, 'new')", (rows + choice.randrange(10 * rows),)
-                        )
-                    connection.commit()
-                connection.rollback()
-
-
-def headgate(*arguments: str, config: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headgate.cli", *arguments, str(config)]
-    with (config.parent / "log.txt").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def batches_in(log: Path) -> int:
@@ -119,39 +40,8 @@ def kill_at_random(config: Path, choice: random.Random, *, last: bool) -> None:
             assert_runs(process, log, 0.1)
             assert time.monotonic() < deadline, log.read_text()[-4000:]
         assert_runs(process, log, choice.uniform(0, 12))
-    finally:  # also if it ended by itself, or got stuck: what it started would go on for ever
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def assert_runs(process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
-    """For so long the process must not end by itself."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=seconds)
-        raise AssertionError(log.read_text()[-4000:])
-
-
-def changes_in_log(server: MySQLServer, wanted: GtidSet, end: GtidSet) -> Counter[tuple[Any, ...]]:
-    """(table, op, gtid, ordinal) of every change, from an independent reading."""
-    settings = ConnectionSettings.from_url(server.url)
-    found: Counter[tuple[Any, ...]] = Counter()
-    for item in read_range(settings, wanted, executed=end, server_uuid=None, tables=TablePatterns(["k.*"]), epoch=0):
-        if isinstance(item, LogBlock):
-            for image in item.images:
-                for row in image.batch.select(["_op", "_seq", "_gtid"]).to_pylist():
-                    if row["_op"] != "b":
-                        found[image.table.full_name, row["_op"], row["_gtid"], row["_seq"]["ordinal"]] += 1
-    return found
-
-
-def changes_in_lake(spark: SparkSession, lake: Path) -> Counter[tuple[Any, ...]]:
-    found: Counter[tuple[Any, ...]] = Counter()
-    for table in ("numbers", "names"):
-        frame = spark.read.format("delta").load(str(lake / "_changelog" / "k" / table)).where("_op <> 'r'")
-        for row in frame.select("_op", "_gtid", "_seq.ordinal").collect():
-            found[f"k.{table}", row._op, row._gtid, row.ordinal] += 1
-    return found
+    finally:  # also if it ended by itself, or got stuck
+        kill(process)
 
 
 @pytest.mark.needs_own_server
@@ -167,7 +57,7 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
         load(server, rows)
         settings = ConnectionSettings.from_url(server.url)
         config, lake = tmp_path / "pipeline.toml", tmp_path / "lake"
-        config.write_text(CONFIG.format(url=server.url, lake=lake, java=JAVA_OPTIONS))
+        config.write_text(CONFIG.format(url=server.url, lake=lake))
         writers = [Writer(server, seed + n, rows) for n in range(2)]
         for writer in writers:
             writer.start()
@@ -180,16 +70,16 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
         copy = load_config(config)
         Pipeline(copy, spark).run(once=True)
         row = newest(spark, Lake.at(lake))
-        for table in ("k.numbers", "k.names"):
+        for table in TABLES:
             result = verify(spark, copy, row, table)
             assert (result.state, result.differences) == ("live", 0), result
         with Connection.open(settings) as connection:
             end = gtid_executed(connection)
-        found = changes_in_lake(spark, lake)
+        found = changes_in_lake(Lake.at(lake), TABLES)
         assert found, "the pipeline never got as far as the stream"
         assert max(found.values()) == 1
         # The stream began at some GTID set while the writers ran: from its first change on, all must be there.
         began = GtidSet.parse(",".join({gtid for _, _, gtid, _ in found}))
         numbers = {gtid.number for gtid in began}
         wanted = GtidSet({(uuid, tag): [(min(numbers), high)] for uuid, tag, _, high in end.intervals()})
-        assert found == changes_in_log(server, wanted, end)
+        assert found == changes_in_log(server, TABLES, wanted, end)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
-from concurrent.futures import wait
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,150 +12,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import commit
-from headgate.lake import DeltaPath, Lake, Upserts, Way, merge_reason
-from headgate.sinks import BatchReport, BatchWriter
-from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
+from headgate.lake import Way, merge_reason
+from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.histories import KEYS, NAME, Copy, History, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-NAME = "shop.t"
-KEYS: dict[str, tuple[tuple[str, ...], Callable[[int], Any]]] = {
-    "number": (("bigint",), lambda n: (n * 3 - 90,)),
-    "unsigned": (("decimal(20,0)",), lambda n: (Decimal(n if n % 2 else 2**64 - 1 - n),)),
-    "decimal": (("decimal(12,3)",), lambda n: (Decimal(n * 7 - 200) / 1000,)),
-    "text": (("string",), lambda n: ("ключ" * (n % 11) + str(n),)),
-    "binary": (("binary",), lambda n: ((n * 2654435761 % 2**32).to_bytes(16, "big"),)),
-    "day": (("date",), lambda n: (date(1960, 1, 1) + timedelta(days=n * 97),)),
-    "moment": (
-        ("timestamp_ntz",),
-        lambda n: (datetime(1969, 12, 31, 23, 59, 59) + timedelta(microseconds=n * 50_001),),
-    ),
-    "float": (("double",), lambda n: ((n - 30) / 4 if n != 30 else -0.0,)),
-    "composite": (("int", "string", "boolean"), lambda n: (n % 5, f"k{n // 5}", n % 2 == 0)),
-    "texts": (("string", "string"), lambda n: ("a" * (n % 4), "a" * (n // 4))),
-}
-
-
-def table_of(kinds: Sequence[str], *, wide: bool) -> FakeTable:
-    """With its key at the end, so that with many columns Delta's own statistics leave it out."""
-    key = tuple((f"k{i}", kind) for i, kind in enumerate(kinds))
-    more = tuple((f"c{i}", "int") for i in range(40)) if wide else ()
-    return FakeTable(NAME, (("v", "string"), *more, *key), tuple(name for name, _ in key))
-
-
-@dataclass
-class History:
-    """Random batches of one table: each is what the log of one moment to another could hold."""
-
-    choice: random.Random
-    table: FakeTable
-    make: Callable[[int], Any]
-    rows: dict[int, str] = field(default_factory=dict)
-    epoch: int = 1
-    pos: int = 0
-
-    def values(self, n: int, value: str) -> tuple[Any, ...]:
-        middle = [len(value)] * (len(self.table.columns) - 1 - len(self.table.key))
-        return (value, *middle, *self.make(n))
-
-    def images(self, count: int) -> list[tuple[Any, ...]]:
-        """Changes of the rows there are."""
-        found: list[tuple[Any, ...]] = []
-        for _ in range(count):
-            self.pos += 10
-            n, value = self.choice.randrange(60), f"v{self.epoch}.{self.pos}"
-            if n not in self.rows:
-                found.append(("c", self.pos, *self.values(n, value)))
-                self.rows[n] = value
-                continue
-            old = self.values(n, self.rows[n])
-            free = [m for m in range(60) if m not in self.rows]
-            kind = self.choice.choice(["update", "update", "delete", "move"])
-            if kind == "delete" or not free:
-                found.append(("d", self.pos, *old))
-                del self.rows[n]
-                continue
-            to = self.choice.choice(free) if kind == "move" else n
-            found += [("b", self.pos, *old), ("u", self.pos, *self.values(to, value))]
-            del self.rows[n]
-            self.rows[to] = value
-        return found
-
-    def next(self) -> FakeBatch:
-        self.epoch += 1
-        batch = FakeBatch(self.epoch)
-        kind = self.choice.choice(["changes"] * 5 + ["reread", "truncate"])
-        if kind == "reread":
-            batch.snapshot(NAME, self.epoch, append=False, first=True, last=True)
-            self.add(batch, self.choice.randrange(1, 8))
-            return batch.chunk(self.table, [self.values(n, value) for n, value in sorted(self.rows.items())])
-        self.add(batch.live(NAME), self.choice.randrange(1, 25))
-        if kind == "truncate":
-            self.pos += 10
-            self.rows.clear()
-            batch.images(self.table, [("t", self.pos)]).ddl(NAME, "TRUNCATE TABLE t", "truncate", self.pos)
-            self.add(batch, self.choice.randrange(1, 12))
-        return batch
-
-    def add(self, batch: FakeBatch, count: int) -> None:
-        """Changes, in several rows of the carrier, which Spark may give to several tasks."""
-        images = self.images(count)
-        while images:
-            size = self.choice.randrange(1, len(images) + 1)
-            batch.images(self.table, images[:size])
-            images = images[size:]
-
-    def first(self) -> FakeBatch:
-        self.rows = {n: f"first {n}" for n in range(60) if self.choice.random() < 0.6}
-        batch = FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True)
-        return batch.chunk(self.table, [self.values(n, value) for n, value in sorted(self.rows.items())])
-
-
-class Copy:
-    """One lake; ``upserts`` as they are, or MERGE for all batches."""
-
-    def __init__(self, spark: SparkSession, path: Path, *, upserts: bool) -> None:
-        self.spark, self.lake, self.upserts, self.path = spark, Lake.at(path / "lake"), upserts, path
-        self.runs = 0
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin again with the files alone; without key indexes every other time."""
-        self.runs += 1
-        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",))
-        self.writer._upserts = Upserts(self.path / f"keys{self.runs // 2}") if self.upserts else None
-
-    def write(self, batch: FakeBatch) -> BatchReport:
-        return self.writer.write(batch.frame(self.spark), batch.epoch)
-
-    def fold(self) -> None:
-        """Wait until a fold that is being prepared can be committed, and let the next one begin at any time."""
-        if self.writer._upserts is not None:
-            folds = self.writer._upserts._folds
-            folds.background.free_at = 0.0
-            wait([one.fold for one in folds._prepared.values()])
-
-    def crash(self, batch: FakeBatch) -> None:
-        crash_before_ledger(self.writer, lambda: self.write(batch))
-        self.restart()
-
-    def delta(self) -> DeltaPath:
-        return DeltaPath(self.spark, self.lake.current(NAME))
-
-    def log(self) -> list[str]:
-        """The actions of all commits."""
-        return [
-            line
-            for path in sorted(Path(self.delta().path, "_delta_log").glob("*.json"))
-            for line in path.read_text().splitlines()
-        ]
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        return sorted((tuple(row) for row in self.delta().read().collect()), key=repr)
-
-    def operations(self) -> list[str]:
-        return [row["operation"] for row in self.spark.sql(f"DESCRIBE HISTORY {self.delta().sql}").collect()]
 
 
 def first_two(table: FakeTable) -> FakeBatch:
