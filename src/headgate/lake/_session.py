@@ -11,10 +11,12 @@ The user's ``[spark]`` settings win over all of these.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.lake._quiet import quiet_driver, quiet_start
 
@@ -27,6 +29,9 @@ DELTA_VERSION = "4.4.0"
 DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_HADOOP: Final = "spark.hadoop."
+_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""What Spark itself hides in its pages (``spark.redaction.regex``)."""
 _TASK_TRIES = 4  # as on a cluster (spark.task.maxFailures)
 
 _LOG4J = """\
@@ -70,18 +75,29 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     :param settings: ``spark.*`` settings of the user; they win.
     :param quiet: keep Spark's log off the terminal, but for errors that nothing else reports.
     """
-    conf = session_settings(name, settings or {}, quiet=quiet)
+    conf, secrets = without_secrets(session_settings(name, settings or {}, quiet=quiet))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
+    with quiet_start() if quiet else nullcontext():
+        spark = builder.getOrCreate()
     if quiet:
-        with quiet_start():
-            spark = builder.getOrCreate()
         quiet_driver(spark)
-        return spark
-    return builder.getOrCreate()
+    hadoop: Any = spark._jsparkSession.sparkContext().hadoopConfiguration()
+    for key, value in secrets.items():
+        hadoop.set(key, value)
+    return spark
+
+
+def without_secrets(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings but for Hadoop's secrets, and these under Hadoop's names. Spark would put them on the command line
+    of its JVM, where everybody on the machine sees them.
+    """
+    secrets = {key for key in conf if key.startswith(_HADOOP) and _SECRET.search(key)}
+    found = {key.removeprefix(_HADOOP): conf[key] for key in secrets}
+    return {key: value for key, value in conf.items() if key not in secrets}, found
 
 
 def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = False) -> dict[str, str]:
