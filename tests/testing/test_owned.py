@@ -28,7 +28,7 @@ def test_processes_and_folder_go_with_their_owner() -> None:
 
 def test_an_object_store_needs_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_object_store.shutil, "which", lambda *_args, **_more: None)
+    monkeypatch.setattr("shutil.which", lambda *_args, **_more: None)
     with pytest.raises(ConfigError, match="MinIO or Go"):
         _object_store.prepare_object_store()
     assert not list(cache_folder("minio").glob(f"{_object_store.MINIO_VERSION}/*"))
