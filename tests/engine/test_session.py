@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.engine._session import session_settings
+from headgate.engine._session import session_settings, without_secrets
 
 JAVA = "spark.driver.extraJavaOptions"
 
@@ -27,3 +27,13 @@ def test_java_options_stand_beside_those_that_keep_it_quiet() -> None:
     assert quiet[JAVA].startswith("-Dlog4j2.configurationFile=file:")
     assert quiet[JAVA].endswith(" -Xss4m")
     assert session_settings("x", {"spark.log.level": "INFO"}, quiet=True)["spark.log.level"] == "INFO"
+
+
+def test_hadoops_secrets_are_not_for_the_command_line() -> None:
+    plain = {"spark.master": "local[2]", "spark.hadoop.fs.s3a.endpoint": "e", "spark.ssl.keyPassword": "Spark's own"}
+    secrets = {
+        "fs.s3a.access.key": "a", "fs.s3a.bucket.b.secret.key": "s", "fs.s3a.session.token": "t",
+    }  # fmt: skip
+    assert without_secrets({**plain, **{f"spark.hadoop.{key}": value for key, value in secrets.items()}}) == (
+        plain, secrets,
+    )  # fmt: skip

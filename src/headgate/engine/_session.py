@@ -13,12 +13,13 @@ The user's ``[spark]`` settings win over all of these.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine._class_archive import archive_option, await_archive
 from headgate.engine._forked_python import forking_python
@@ -40,6 +41,9 @@ _PRELOAD = "headgate._preload:preload"
 _FEW_CORES = 4
 _COMPILES_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 _COLLECTS_ALONE = "-XX:+UseSerialGC"
+_HADOOP: Final = "spark.hadoop."
+_SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
+"""What Spark itself hides in its pages (``spark.redaction.regex``)."""
 _TASK_TRIES = 4  # as on a cluster (spark.task.maxFailures)
 
 _LOG4J = """\
@@ -88,7 +92,7 @@ def begun_session(settings: Mapping[str, str]) -> Iterator[None]:
     """
     global _begun  # noqa: PLW0603 - a process has one JVM
     quiet = _is_quiet(None, settings)
-    conf = _conf("", settings, quiet=quiet)
+    conf, _ = without_secrets(_conf("", settings, quiet=quiet))
 
     def start() -> None:
         with suppress(Exception), quiet_start() if quiet else nullcontext():
@@ -115,18 +119,19 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     if _begun is not None:
         _begun.join()
     quiet = _is_quiet(quiet, settings or {})
-    conf = _conf(name, settings or {}, quiet=quiet)
+    conf, secrets = without_secrets(_conf(name, settings or {}, quiet=quiet))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
-    if quiet:
-        with quiet_start():
-            spark = builder.getOrCreate()
-        quiet_driver(spark)
-    else:
+    with quiet_start() if quiet else nullcontext():
         spark = builder.getOrCreate()
+    if quiet:
+        quiet_driver(spark)
+    hadoop: Any = spark._jsparkSession.sparkContext().hadoopConfiguration()
+    for key, value in secrets.items():
+        hadoop.set(key, value)
     await_archive(spark, conf.get(_JAVA_OPTIONS, ""))
     return spark
 
@@ -161,6 +166,15 @@ def _start_sooner(conf: dict[str, str], given: Mapping[str, str]) -> None:
     jars = conf.get(_CLASS_PATH, "").split(os.pathsep)
     archive = archive_option(cache_dir() / "classes", jars, (*options, conf[_MEMORY]))
     conf[_JAVA_OPTIONS] = " ".join(filter(None, (*options, archive)))
+
+
+def without_secrets(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings but for Hadoop's secrets, and these under Hadoop's names. Spark would put them on the command line
+    of its JVM, where everybody on the machine sees them.
+    """
+    secrets = {key for key in conf if key.startswith(_HADOOP) and _SECRET.search(key)}
+    found = {key.removeprefix(_HADOOP): conf[key] for key in secrets}
+    return {key: value for key, value in conf.items() if key not in secrets}, found
 
 
 def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = False) -> dict[str, str]:
