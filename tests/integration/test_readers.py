@@ -1,0 +1,139 @@
+"""The same tables by other readers of Delta: the rows that Spark reads, or an error where they are unable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from headgate.delta import write_checkpoint
+from headgate.lake import DeltaPath, Lake
+from headgate.sinks import BatchWriter
+from tests.fix_carrier import FakeBatch, FakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = FakeTable(
+    "shop.kinds",
+    (
+        ("id", "bigint"), ("n", "int"), ("big", "decimal(20,0)"), ("price", "decimal(12,3)"), ("ratio", "double"),
+        ("text", "string"), ("day", "date"), ("at", "timestamp_ntz"), ("data", "binary"), ("flag", "boolean"),
+    ),
+)  # fmt: skip
+NAMES = FakeTable("shop.names", (("name", "string"), ("points", "int")), ("name",))
+NOTES = FakeTable("shop.notes", (("note", "string"),), ())
+BLANKS = FakeTable("shop.blanks", (("the id", "bigint"), ("unit price", "int")), ("the id",))
+DOCS = FakeTable("shop.docs", (("id", "bigint"), ("doc", "variant")))
+
+
+def kinds(number: int) -> tuple[Any, ...]:
+    return (
+        number, -number, Decimal(2**64 - number), Decimal(number) / 1000, number / 3, f"ü{number}",
+        date(1000 + number, 1, 1), datetime(1900, 1, 1, 0, 0, number, 999_999), bytes([number, 0, 255]), number < 20,
+    )  # fmt: skip
+
+
+NOTHING = (None,) * (len(KINDS.columns) - 1)
+FIRST = {
+    KINDS: [kinds(n) for n in range(1, 40)] + [(40, *NOTHING)],
+    NAMES: [(f"name {n}", n) for n in range(600)],
+    NOTES: [("twice",), ("twice",), ("once",), (None,)],
+    BLANKS: [(n, n * n) for n in range(10)],
+    DOCS: [(1, '{"a": [1, null]}'), (2, "null")],
+}
+CHANGES = {
+    KINDS: [("d", 10, *kinds(3)), ("b", 20, 40, *NOTHING), ("u", 20, *kinds(40)), ("c", 30, 41, *NOTHING)],
+    NAMES: [
+        *(("d", 10 * n, f"name {n}", n) for n in range(0, 600, 3)),
+        *(("b", 9000, "name 1", 1), ("u", 9000, "other", 1)),
+    ],
+    NOTES: [("d", 10, "twice"), ("c", 20, "new")],
+    BLANKS: [("d", 10, 4, 16), ("b", 20, 5, 25), ("u", 20, 5, -1)],
+    DOCS: [("d", 10, 1, '{"a": [1, null]}'), ("c", 20, 4, '"text"')],
+}
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A first read, and changes; a checkpoint of the log in between."""
+    lake = Lake.at(tmp_path_factory.mktemp("readers") / "lake")
+    writer = BatchWriter(spark, lake, "shop", ("current", "changelog"))
+    first, changes, more = FakeBatch(1), FakeBatch(2), FakeBatch(3)
+    for table, rows in FIRST.items():
+        first.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, rows)
+        changes.live(table.name).images(table, CHANGES[table])
+    writer.write(first.frame(spark), 1)
+    writer.write(changes.frame(spark), 2)
+    for folder in (lake.current(KINDS.name), lake.changelog(KINDS.name)):
+        write_checkpoint(folder)
+    more.live(KINDS.name).images(KINDS, [("d", 10, *kinds(7)), ("c", 20, *kinds(50))])
+    writer.write(more.frame(spark), 3)
+    writer.close()
+    return lake
+
+
+def by_delta_rs(folder: str) -> pa.Table:
+    return pa.table(QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t").read_all())
+
+
+def by_polars(folder: str) -> pa.Table:
+    polars = pytest.importorskip("polars")
+    return polars.scan_delta(folder).collect().to_arrow()
+
+
+def by_duckdb(folder: str) -> pa.Table:
+    duckdb, package = pytest.importorskip("duckdb"), pytest.importorskip("duckdb_extension_delta")
+    (extension,) = Path(package.__file__).parent.rglob("delta.duckdb_extension")
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD '{extension}'")
+        return connection.execute("SELECT * FROM delta_scan(?)", [folder]).to_arrow_table()
+
+
+READERS: dict[str, Callable[[str], pa.Table]] = {"delta-rs": by_delta_rs, "polars": by_polars, "duckdb": by_duckdb}
+UNABLE = {
+    ("polars", BLANKS.name): "columnMapping|column mapping",
+    ("polars", DOCS.name): "no variant",
+    ("duckdb", DOCS.name): "type VARIANT",
+}
+"""Of docs/compatibility.md; how they say so."""
+
+
+def lines(table: pa.Table) -> Counter[str]:
+    return Counter(repr(sorted(row.items())) for row in map(plain, table.to_pylist()))
+
+
+def plain(value: Any) -> Any:
+    """Times without the name that a reader gives to UTC."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in sorted(value.items())}
+    return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not None else value
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("table", FIRST, ids=lambda table: table.name)
+def test_other_readers_read_what_spark_reads(spark: SparkSession, lake: Lake, table: FakeTable, reader: str) -> None:
+    for folder in (lake.current(table.name), *([] if table is DOCS else [lake.changelog(table.name)])):
+        if (reader, table.name) in UNABLE:
+            with pytest.raises(Exception, match=UNABLE[reader, table.name]):
+                READERS[reader](folder)
+        else:
+            found, expected = READERS[reader](folder), DeltaPath(spark, folder).read().toArrow()
+            assert lines(found) == lines(expected)
+            assert found.num_rows == expected.num_rows > 0
+
+
+def test_the_lake_has_what_readers_may_not_know(lake: Lake) -> None:
+    """Deletion vectors in the log and in files, a checkpoint of the log, names of columns that files do not have."""
+    kinds, names = Path(lake.current(KINDS.name)), Path(lake.current(NAMES.name))
+    assert any('"storageType": "i"' in commit.read_text() for commit in kinds.glob("_delta_log/*.json"))
+    assert list(names.glob("deletion_vector_*.bin"))
+    assert (kinds / "_delta_log" / "_last_checkpoint").exists()
+    assert DeltaTable(lake.current(BLANKS.name)).metadata().configuration["delta.columnMapping.mode"] == "name"
