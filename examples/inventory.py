@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 from headgate.carrier import ControlFolder
 from headgate.config import ConfigFile
 from headgate.control import parse_signal, submit
-from headgate.lake import Lake, build_session
+from headgate.engine import build_session
+from headgate.lake import Lake
 from headgate.pipeline import Pipeline, check_config
 from headgate.sinks import BatchReport
 from headgate.testing import KafkaBroker, MySQLServer

@@ -37,7 +37,8 @@ SNAPSHOT_FILE = 2**31 - 1
 def unpack(name: str, folder: Path, server: MySQLServer) -> PipelineConfig:
     """A stored lake in ``folder``, its pipeline file with today's places in it."""
     with tarfile.open(STORED / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        archive.extractall(folder)
     file = folder / "pipeline.toml"
     file.write_text(file.read_text().format(url=server.url, lake=folder / "lake"))
     return load_config(file)
