@@ -278,15 +278,17 @@ def merges(lake: Path, shape: Shape) -> tuple[int, int]:
 
 
 def memory_mb(process: int) -> tuple[int, int]:
-    """Of a process and all below it: anonymous memory, and pages that are mapped of files; MB."""
+    """Of a process and all below it: anonymous memory, and pages that are mapped of files; MB. Pages that forked
+    processes share count once (``Pss`` in proc(5)).
+    """
     anonymous = mapped = 0
     for one in (psutil.Process(process), *psutil.Process(process).children(recursive=True)):
         with suppress(OSError):
-            status = Path(f"/proc/{one.pid}/status").read_text()
-            values = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            anonymous += int(values.get("RssAnon", "0 kB").split()[0]) >> 10
-            mapped += int(values.get("RssFile", "0 kB").split()[0]) >> 10
-    return anonymous, mapped
+            lines = Path(f"/proc/{one.pid}/smaps_rollup").read_text().splitlines()[1:]
+            values = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+            anonymous += values["Pss_Anon"]
+            mapped += values["Pss_File"]
+    return anonymous >> 10, mapped >> 10
 
 
 def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dict[str, Any]:
