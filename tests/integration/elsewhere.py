@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,7 +28,11 @@ mode = ["current", "changelog"]
 {spark}
 """
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)"
-MERGE = "is written by MERGE"
+
+
+def merged(told: str) -> list[str]:
+    """The tables of which a log says that they go through MERGE, without their database."""
+    return sorted(set(re.findall(r"\.(\w+) is written by MERGE", told)))
 
 
 class Elsewhere:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars
-from tests.integration.elsewhere import MERGE, Elsewhere, with_jars
+from tests.integration.elsewhere import Elsewhere, merged, with_jars
 
 
 def settings_of(cluster: SparkCluster) -> Mapping[str, str]:
@@ -21,7 +21,8 @@ def test_a_lake_in_a_folder_that_all_share(
     mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster
 ) -> None:
     settings = {**settings_of(spark_cluster), **with_jars()}
-    assert MERGE not in Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
+    told = Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
+    assert merged(told) == ["bare"], "only the table without a key"
 
 
 @pytest.mark.slow
@@ -33,5 +34,5 @@ def test_a_lake_on_s3(
     settings = {**settings_of(spark_cluster), **with_jars(*s3_jars()), **object_store.hadoop_settings}
     bucket = object_store.create_bucket("lake-of-cluster")
     told = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/lake", settings).follow()
-    assert MERGE not in told
+    assert merged(told) == ["bare"], "only the table without a key"
     assert object_store.secret_key not in told
