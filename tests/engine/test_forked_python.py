@@ -123,13 +123,15 @@ def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> N
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_the_server_ends_after_the_driver_and_the_last_process(modules: Path, *, waits: bool) -> None:
+def test_the_server_ends_after_the_driver_and_the_last_process(modules: Path, tmp_path: Path, *, waits: bool) -> None:
     """Also if the driver ends at once, without a word."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     with subprocess.Popen(
         [sys.executable, "-m", "drives", *(["wait"] if waits else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), "TMPDIR": str(temporary)},
         text=True,
     ) as driver:
         assert driver.stdin is not None
@@ -141,3 +143,4 @@ def test_the_server_ends_after_the_driver_and_the_last_process(modules: Path, *,
         driver.stdin.close()
         assert driver.stdout.read() == "the end\n"
         server.wait(30)
+    assert list(temporary.iterdir()) == [], "the server removes its folder"

@@ -241,4 +241,4 @@ def test_a_group_takes_no_member_without_the_settings(flags: dict[str, Any], why
         server.execute("SET GLOBAL group_replication_group_name = 'aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa'")
         with pytest.raises(pymysql.OperationalError, match="not configured properly"):
             server.execute("START GROUP_REPLICATION")
-        assert why in (server.folder / "error.log").read_text()
+        assert why in (server.folder / "mysqld.log").read_text()

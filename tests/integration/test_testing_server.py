@@ -69,7 +69,7 @@ def test_a_port_that_somebody_took_meanwhile(mysql_server: MySQLServer, monkeypa
         with socket.create_server(("127.0.0.1", server.port)):
             starting = threading.Thread(target=server.restart)
             starting.start()
-            log = server.folder / "error.log"
+            log = server.folder / "mysqld.log"
             while b"Retrying bind on TCP/IP port" not in log.read_bytes():
                 time.sleep(0.01)
         starting.join()

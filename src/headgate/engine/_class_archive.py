@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,15 +52,13 @@ def archive_option(folder: Path, jars: Sequence[str], options: Sequence[str]) ->
     """The JVM's options that have it use the archive, or write it if there is none; None if there is nothing to do.
 
     :param folder: where archives are kept.
-    :param jars: paths on the class path beside those of PySpark.
+    :param jars: paths on the class path beside those of Spark.
     :param options: what else decides whether an archive fits.
     """
-    java = _java_home()
-    if java is None:
+    java, spark = _java_home(), _spark_home()
+    if java is None or spark is None:
         return None
-    import pyspark
-
-    parts = [java / "lib" / "modules", *Path(pyspark.__file__).parent.glob("jars/*.jar"), *map(Path, jars)]
+    parts = [java / "lib" / "modules", *spark.glob("jars/*.jar"), *map(Path, jars)]
     archive = folder / f"{_digest(parts, options)}.jsa"
     with suppress(OSError):
         with archive.open("rb") as file:
@@ -101,6 +100,15 @@ def _java_home() -> Path | None:
         return Path(home)
     found = shutil.which("java")
     return Path(found).resolve().parent.parent if found else None
+
+
+def _spark_home() -> Path | None:
+    """Of the Spark that PySpark will start, without loading PySpark."""
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home)
+    found = find_spec("pyspark")
+    return Path(found.origin).parent if found is not None and found.origin else None
 
 
 def _digest(files: Iterable[Path], options: Sequence[str]) -> str:

@@ -12,10 +12,12 @@ import os
 import pkgutil
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from headgate.engine._launcher import FORKED
@@ -52,7 +54,9 @@ class _Child(NamedTuple):
 
 
 def main(descriptor: int, load: str) -> None:
-    """Serve until standard input and all processes have ended; in a forked process: run what was asked for.
+    """Serve until standard input and all processes have ended, then remove the socket's folder.
+
+    In a forked process: run what was asked for.
 
     :param descriptor: of a listening socket, which this process was started with.
     :param load: the function that loads what the processes need, as ``module:name``.
@@ -60,10 +64,15 @@ def main(descriptor: int, load: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends in its own time, and the server with it
     listening = socket.socket(fileno=descriptor)
     listening.set_inheritable(False)
-    pkgutil.resolve_name(load)()
-    gc.collect()
-    gc.freeze()  # what is shared stays shared: no process's collector goes over it
-    request = _Server(listening).serve()
+    folder, server = Path(listening.getsockname()).parent, os.getpid()
+    try:
+        pkgutil.resolve_name(load)()
+        gc.collect()
+        gc.freeze()  # what is shared stays shared: no process's collector goes over it
+        request = _Server(listening).serve()
+    finally:
+        if os.getpid() == server:
+            shutil.rmtree(folder, ignore_errors=True)
     if request is not None:
         _become(request)
 
@@ -142,17 +151,24 @@ class _Server:
 
 
 def _read(asker: socket.socket) -> Request:
-    """:raises ValueError: the message is cut."""
+    """:raises ValueError: the message is cut.
+    :raises OSError: the asker does not go on in time.
+    """
     asker.settimeout(_PATIENCE)
     data, streams, _, _ = socket.recv_fds(asker, 65536, 3)
-    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
-        more = asker.recv(65536)
-        if not more:
-            raise ValueError("a cut request")
-        data += more
-    folder, count, *words = os.fsdecode(data[4:]).split("\0")
-    number = int(count)
-    environment = dict(word.split("=", 1) for word in words[number:])
+    try:
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
+            more = asker.recv(65536)
+            if not more:
+                raise ValueError("a cut request")
+            data += more
+        folder, count, *words = os.fsdecode(data[4:]).split("\0")
+        number = int(count)
+        environment = dict(word.split("=", 1) for word in words[number:])
+    except (OSError, ValueError):
+        for stream in streams:
+            os.close(stream)
+        raise
     return Request(folder, words[:number], environment, streams)
 
 

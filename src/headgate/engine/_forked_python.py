@@ -14,14 +14,12 @@ Forking is safe as long as the server has no thread that holds a lock. What is l
 and of OpenBLAS, both of which take care of forks themselves; pyarrow's and numba's own pools are not begun.
 
 If the driver ends, the server's standard input does, and the server goes on until the last forked process has ended:
-those end when Spark's JVM does, as they would without the server.
+those end when Spark's JVM does, as they would without the server. Then it removes its folder.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -36,6 +34,9 @@ __all__ = ["forking_python"]
 
 _LONGEST_LINE: Final = 120
 """Of a script's first line; some kernels cut longer ones."""
+
+_servers: Final[list[subprocess.Popen[bytes]]] = []
+"""Kept until this process ends: the end of a server's standard input ends it."""
 
 
 @cache
@@ -62,22 +63,14 @@ def forking_python(load: str) -> str | None:
         listening.bind(str(folder / _launcher.SOCKET))
         listening.listen(64)
         number = listening.fileno()
-        server = subprocess.Popen(
-            [sys.executable, "-m", "headgate.engine._fork_server", str(number), load],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**as_spark, **os.environ},
-            pass_fds=[number],
-            start_new_session=True,
+        _servers.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "headgate.engine._fork_server", str(number), load],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env={**as_spark, **os.environ},
+                pass_fds=[number],
+                start_new_session=True,
+            )
         )
-    atexit.register(_end, server, folder, os.getpid())
     return str(python)
-
-
-def _end(server: subprocess.Popen[bytes], folder: Path, starter: int) -> None:
-    """Close the server's standard input; if this process is killed, the system does."""
-    if os.getpid() != starter:  # a fork
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    if server.stdin is not None:
-        server.stdin.close()

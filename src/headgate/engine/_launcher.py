@@ -14,6 +14,7 @@ from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 SOCKET = "forks"  # the server's, in the folder of the executable file
 FORKED = b"+"
+GONE = 1 << 8  # the wait status if the server has gone, with the driver: an exit with 1
 
 
 def main() -> None:
@@ -41,11 +42,14 @@ def ask(address: str, arguments: list[str]) -> "int | None":
     if server.recv(1) != FORKED:
         return None
     status = b""
-    while len(status) < 4:
-        more = server.recv(4 - len(status))
-        if not more:
-            return 1 << 8  # the server has gone, with the driver: an exit with 1
-        status += more
+    try:
+        while len(status) < 4:
+            more = server.recv(4 - len(status))
+            if not more:
+                return GONE
+            status += more
+    except OSError:
+        return GONE
     return int.from_bytes(status, "little")
 
 

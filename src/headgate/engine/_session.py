@@ -4,7 +4,7 @@ In local mode (the default, ``local[*]``): the workers' Python is this one (a vi
 whatever ``python3`` is on PATH and not connect back), driver and workers meet on 127.0.0.1 whatever the host's name
 resolves to, no UI, failed tasks are tried again, and Delta's log is replayed in as many partitions as there are cores
 (its default of 50 makes each commit several times slower on a laptop; measured: MERGE 7 s → 4 s, append 5 s → 1.4 s).
-Starts are short: Spark's Python processes are forked from one (``headgate.engine``), Java's classes come from an
+Starts are short: Spark's Python processes are forked from one (``_forked_python``), Java's classes come from an
 archive (``_class_archive``).
 
 The user's ``[spark]`` settings win over all of these.
@@ -158,10 +158,11 @@ def _start_sooner(conf: dict[str, str], given: Mapping[str, str]) -> None:
     if conf[_PYTHON] == sys.executable:
         python = forking_python(_PRELOAD) or sys.executable
         conf[_PYTHON] = os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    options = [conf.get(_JAVA_OPTIONS, "")]
+    named = conf.get(_JAVA_OPTIONS, "")
+    options = [named]
     if (os.cpu_count() or 1) <= _FEW_CORES:
         options.insert(0, _COMPILES_ONCE)
-        if _MEMORY not in given and "GC" not in options[1]:
+        if _MEMORY not in given and "GC" not in named:
             options.insert(0, _COLLECTS_ALONE)
     jars = conf.get(_CLASS_PATH, "").split(os.pathsep)
     archive = archive_option(cache_dir() / "classes", jars, (*options, conf[_MEMORY]))

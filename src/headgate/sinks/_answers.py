@@ -24,7 +24,7 @@ class Answers:
         self._finished: list[str] | None = None
 
     def rereads_asked(self) -> TablePatterns | None:
-        """The tables that somebody has asked to be read again, whose reading has not begun; None: none."""
+        """The tables that a signal asks to read again, whose reading has not begun; None: none."""
         requests = self._inbox.requests().values()
         patterns = [table for request in requests if isinstance(request, Resnapshot) for table in request.tables]
         return TablePatterns(patterns) if patterns else None

@@ -88,7 +88,7 @@ class Reading:
         return self.event is Event.READS and self.since is None
 
     @property
-    def is_anew(self) -> bool:
+    def restarts(self) -> bool:
         """Whether every row of the table is read from this batch on."""
         return self.begins or self.frees
 

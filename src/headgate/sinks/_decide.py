@@ -81,10 +81,10 @@ def decide(arrival: Arrival, known: Known, policy: Policy) -> Decision:
         course.meet(Event.FREES)
     statements = _follow_log(course, case)
     _meet_gaps(course, case)
-    anew = _needs_no_log(course, case)
-    parts = arrival.chunks if anew else arrival.parts
+    restarts = _needs_no_log(course, case)
+    parts = arrival.chunks if restarts else arrival.parts
     shape = _fit(course, case, parts, statements)
-    log_actions = _log_actions(course, case, anew=anew)
+    log_actions = _log_actions(course, case, restarts=restarts)
     if case.reading.waits:
         course.reread = None  # its reading is yet to begin
     course.tell(case.reason_before, statements.adds)
@@ -164,7 +164,7 @@ def _fit(course: Course, case: Case, parts: Sequence[Part], statements: Statemen
     if course.held or not case.policy.current:
         return Shape()
     try:
-        return fit(parts, case.known.target, statements.adds, anew=case.reading.is_anew)
+        return fit(parts, case.known.target, statements.adds, restarts=case.reading.restarts)
     except Misfit as misfit:
         course.read_again(str(misfit))
         if case.known.reread_asked:
@@ -172,16 +172,16 @@ def _fit(course: Course, case: Case, parts: Sequence[Part], statements: Statemen
         return Shape()
 
 
-def _log_actions(course: Course, case: Case, *, anew: bool) -> tuple[AppendChanges, ...]:
+def _log_actions(course: Course, case: Case, *, restarts: bool) -> tuple[AppendChanges, ...]:
     """What goes to the changelog, also of a ``stale`` table. Columns that it cannot hold stop the table.
 
-    :param anew: rows of a reading that begins may go alone, if older images do not fit them.
+    :param restarts: rows of a reading that begins may go alone, if older images do not fit them.
     """
     known, parts, chunks = case.known, case.arrival.parts, case.arrival.chunks
     if not case.policy.changelog or (course.state is State.STOPPED and known.state is State.STOPPED):
         return ()
     misfit = conflict(parts, known.logged)
-    if misfit is not None and anew and chunks:
+    if misfit is not None and restarts and chunks:
         parts, misfit = chunks, conflict(chunks, known.logged)
     definition = union(parts)
     if definition is None:
@@ -221,7 +221,7 @@ def _promise(course: Course, case: Case, state: TableState) -> TableState:
     """What the ledger may promise of a table that is not held."""
     arrival, reading, row = case.arrival, case.reading, case.known.row
     # What was wrong with rows that are all read again no longer counts.
-    counts = None if reading.is_anew else row
+    counts = None if reading.restarts else row
     state = promised(state, arrival.batch, counts, arrival.unseen, begins=reading.begins)
     if state.state == State.INEXACT and case.known.state is not State.INEXACT:
         course.warnings.append(f"{arrival.table} is inexact: {state.reason}")

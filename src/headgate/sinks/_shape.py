@@ -45,12 +45,12 @@ def fit(
     target: Target | None,
     adds: Sequence[DdlRow],
     *,
-    anew: bool,
+    restarts: bool,
 ) -> Shape:
     """Compare the batch with the target.
 
     :param adds: the batch's statements that added columns.
-    :param anew: every row of the table is read from this batch on, so the target may be replaced.
+    :param restarts: every row of the table is read from this batch on, so the target may be replaced.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
     definition = _joined(parts)
@@ -65,11 +65,11 @@ def fit(
     try:
         new = _compare(definition, target)
     except Misfit:
-        if not anew:
+        if not restarts:
             raise
         return Shape(definition, replace=True, fills=fills)
     unexplained = [name for name in new if name not in added]
-    if unexplained and not anew:
+    if unexplained and not restarts:
         raise Misfit(f"column {unexplained[0]} is new, and no statement of the log added it")
     return Shape(definition, added=new, fills=fills)
 

@@ -10,23 +10,21 @@ log folder, so the same formatted folder serves any port.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing._cache import cache_folder, make_once
-from headgate.testing._folders import claim, free_port, new_folder
+from headgate.testing._folders import free_port
 from headgate.testing._jars import fetch_jars, spark_home
+from headgate.testing._owned import OwnedProcesses, last_line, try_ports
 from headgate.testing._process import start_child
 
 if TYPE_CHECKING:
@@ -40,8 +38,6 @@ PACKAGES = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-sim
 CLUSTER_ID = "aGVhZGdhdGUtdGVzdGluZw"
 """A cluster's id is 16 bytes in base64 for URLs; nobody but these brokers sees it."""
 FOLDER_PREFIX = "headgate-kafka-"
-START_SECONDS = 120.0
-STOP_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
 JAVA_FLAGS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """A broker for a few topics: a small heap, and no time spent on compiling well."""
@@ -67,10 +63,8 @@ SETTINGS: Mapping[str, str | int] = {
     "log.cleaner.dedupe.buffer.size": 4 << 20,
 }
 
-_running: weakref.WeakSet[KafkaBroker] = weakref.WeakSet()
 
-
-class KafkaBroker:
+class KafkaBroker(OwnedProcesses):
     """A running broker on a free port of 127.0.0.1. A context manager that stops it.
 
     Topics are made by :meth:`create_topic` only. ``bootstrap`` is what clients ask for.
@@ -79,18 +73,15 @@ class KafkaBroker:
     def __init__(self, settings: Mapping[str, str | int]) -> None:
         self._settings = settings
         template, self._classpath = _prepared()
-        self.folder = new_folder(FOLDER_PREFIX)
-        self._creator = os.getpid()
-        self._claim: TextIO | None = claim(self.folder)
+        super().__init__(FOLDER_PREFIX, _last_words)
         self._process: subprocess.Popen[bytes] | None = None
         self._ports = (0, 0)
         try:
             shutil.copytree(template, self.folder / "data")
-            self._launch_on_free_ports()
+            try_ports(self._launch_on_free_ports, "ddress already in use")
         except BaseException:
             self.stop()
             raise
-        _running.add(self)
 
     @classmethod
     def start(cls, settings: Mapping[str, str | int] | None = None) -> KafkaBroker:
@@ -197,24 +188,7 @@ class KafkaBroker:
 
     def kill(self) -> None:
         """``kill -9``; :meth:`restart` brings it back."""
-        self._end()
-
-    def stop(self) -> None:
-        """End the broker and remove its folder. May be called twice."""
-        self._end()
-        if os.getpid() == self._creator:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        self._end(signal.SIGKILL)
 
     def __repr__(self) -> str:
         return f"<KafkaBroker {self.bootstrap}>"
@@ -223,15 +197,8 @@ class KafkaBroker:
         return {"bootstrap.servers": self.bootstrap, "log_level": 0}
 
     def _launch_on_free_ports(self) -> None:
-        for attempt in range(5):
-            self._ports = (free_port(), free_port())
-            try:
-                self._launch()
-            except ConnectError as error:  # somebody may have taken a port between our look and the start
-                if attempt == 4 or "ddress already in use" not in error.message:
-                    raise
-            else:
-                return
+        self._ports = (free_port(), free_port())
+        self._launch()
 
     def _launch(self) -> None:
         port, controller = self._ports
@@ -243,17 +210,15 @@ class KafkaBroker:
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": self.folder / "data",
         }
-        file, log = self.folder / "server.properties", self.folder / "server.log"
+        file = self.folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        before = log.stat().st_size if log.exists() else 0
-        self._process = start_child([*_java(self._classpath), "kafka.Kafka", str(file)], output=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            status = self._process.poll()
-            if status is not None or time.monotonic() > deadline:
-                self._end()
-                said = log.read_text(errors="replace")[before:]
-                raise ConnectError(f"Kafka {KAFKA_VERSION} did not start: {_last_words(said)}", port=port)
+        command = [*_java(self._classpath), "kafka.Kafka", str(file)]
+        self._process = self.launch("kafka", command, self._answers)
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            self.end(process, with_signal)
 
     def _answers(self) -> bool:
         """Whether it answers within a moment and counts itself as the one broker."""
@@ -264,17 +229,6 @@ class KafkaBroker:
         with contextlib.suppress(KafkaException):
             return len(client.list_topics(timeout=5).brokers) == 1
         return False
-
-    def _end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
-        process, self._process = self._process, None
-        if process is None or os.getpid() != self._creator:
-            return
-        process.send_signal(with_signal)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def prepare_kafka() -> str:
@@ -344,15 +298,9 @@ def _java(classpath: str) -> list[str]:
 def _last_words(log: str) -> str:
     """The lines of a log that tell most, on one line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    telling = [line for line in lines if "Exception" in line or "rror" in line] or lines[-1:]
-    return "; ".join(telling[:3]) or "it wrote nothing to its log"
+    telling = [line for line in lines if "Exception" in line or "rror" in line]
+    return "; ".join(telling[:3]) or last_line(log)
 
 
 def _text(data: bytes | str | None) -> str | None:
     return data.decode(errors="replace") if isinstance(data, bytes) else data
-
-
-@atexit.register
-def _stop_all() -> None:
-    for broker in list(_running):
-        broker.stop()

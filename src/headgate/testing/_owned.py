@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import time
 import weakref
@@ -16,22 +17,32 @@ from headgate.errors import ConnectError
 from headgate.testing._folders import claim, new_folder
 from headgate.testing._process import start_child
 
-__all__ = ["OwnedProcesses"]
+__all__ = ["OwnedProcesses", "last_line", "try_ports"]
 
 _START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
+_PORT_TRIES = 5
 
 _running: weakref.WeakSet[OwnedProcesses] = weakref.WeakSet()
+
+
+def last_line(log: str) -> str:
+    """Of a process's log, as the reason why it did not start."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    return lines[-1] if lines else "it wrote nothing to its log"
 
 
 class OwnedProcesses:
     """A context manager that stops the processes and removes the folder.
 
     :param prefix: of the folder's name; folders of this prefix whose owners were killed are removed.
+    :param reason: finds in what a process has written to its log why it did not start.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, reason: Callable[[str], str] = last_line) -> None:
         self.folder = new_folder(prefix)
+        self._reason = reason
         self._creator = os.getpid()
         self._claim: TextIO | None = claim(self.folder)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -40,30 +51,42 @@ class OwnedProcesses:
     def launch(
         self, name: str, command: Sequence[str], answers: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process, and wait until it answers. Its log is ``<name>.log`` in the folder.
+        """Start a process, and wait until it answers. Its log is ``<name>.log`` in the folder; a later process of the
+        name goes on with it.
 
         :param env: set for it, over this process's environment.
-        :raises ConnectError: it ended, or does not answer in time; the message has the last line of its log.
+        :raises ConnectError: it ended, or does not answer in time, and was killed; the message has the reason.
         """
         log = self.folder / f"{name}.log"
+        before = log.stat().st_size if log.exists() else 0
         process = start_child(command, output=log, env=env)
         self._processes.append(process)
         deadline = time.monotonic() + _START_SECONDS
         while not answers():
             if process.poll() is not None or time.monotonic() > deadline:
-                lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-                raise ConnectError(f"{name} did not start: {lines[-1] if lines else 'it wrote nothing to its log'}")
+                self.end(process)
+                raise ConnectError(f"{name} did not start: {self._reason(_text_from(log.read_bytes(), before))}")
             time.sleep(_LOOK_SECONDS)
         return process
 
-    def stop(self) -> None:
-        """End the processes, the last one first, and remove the folder. May be called twice."""
-        if os.getpid() != self._creator:
+    def end(self, process: subprocess.Popen[bytes], with_signal: signal.Signals = signal.SIGKILL) -> None:
+        """Send a process a signal and wait for its end; if it does not end of that, kill it."""
+        if os.getpid() != self._creator or process not in self._processes:
             return
-        while self._processes:
-            process = self._processes.pop()
+        self._processes.remove(process)
+        process.send_signal(with_signal)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def stop(self) -> None:
+        """Kill the processes, the last one first, and remove the folder. May be called twice."""
+        if os.getpid() != self._creator:
+            return
+        for process in reversed([*self._processes]):
+            self.end(process)
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._claim is not None:
             self._claim.close()
@@ -76,6 +99,26 @@ class OwnedProcesses:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def try_ports(launch: Callable[[], None], taken: str) -> None:
+    """Call what launches a process on ports that were free a moment ago, again if somebody has taken one meanwhile.
+
+    :param taken: is in the error then.
+    :raises ConnectError: it did not start.
+    """
+    for attempt in range(_PORT_TRIES):
+        try:
+            launch()
+        except ConnectError as error:
+            if attempt == _PORT_TRIES - 1 or taken not in error.message:
+                raise
+        else:
+            return
+
+
+def _text_from(log: bytes, start: int) -> str:
+    return log[start:].decode(errors="replace")
 
 
 @atexit.register

@@ -11,7 +11,6 @@ folders are removed by the next process that starts a server (:mod:`headgate.tes
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
@@ -21,18 +20,18 @@ import socket
 import subprocess
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import pymysql
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing._cache import cache_folder, make_once
-from headgate.testing._folders import claim, free_port, new_folder
+from headgate.testing._folders import free_port
+from headgate.testing._owned import OwnedProcesses, last_line, try_ports
 from headgate.testing._private import MySQLProgram, find_program
 from headgate.testing._process import start_child
 
@@ -67,13 +66,9 @@ INIT_FLAGS = ("innodb_data_file_path", "innodb_page_size", "innodb_undo_director
 """Settings that hold for a data folder's whole life, so they choose the template."""
 
 FOLDER_PREFIX = "headgate-mysql-"
-START_SECONDS = 120.0
-STOP_SECONDS = 60.0
 PORT_SECONDS = 60
 """How long a server that is started again waits for its port, which others may have been given meanwhile."""
 PURGE_SECONDS = 60.0
-
-_running: weakref.WeakSet[MySQLServer] = weakref.WeakSet()
 
 
 class MySQLServer:
@@ -106,9 +101,7 @@ class MySQLServer:
                 raise ConfigError(f"{URL_VARIABLE} names a server, so none can be started with flags: unset it")
             return cls.attach(url)
         own = _OwnServer(flags or {}, keyring=keyring)
-        server = cls("127.0.0.1", own.port, "root", "", own)
-        _running.add(server)
-        return server
+        return cls("127.0.0.1", own.port, "root", "", own)
 
     @classmethod
     def attach(cls, url: str) -> MySQLServer:
@@ -134,7 +127,7 @@ class MySQLServer:
 
     @property
     def folder(self) -> Path:
-        """The server's folder: ``data/`` (with its TLS files, ``ca.pem``, …), ``mysql.sock``, ``error.log``."""
+        """The server's folder: ``data/`` (with its TLS files, ``ca.pem``, …), ``mysql.sock``, ``mysqld.log``."""
         return self._owner().folder
 
     @property
@@ -189,26 +182,25 @@ class MySQLServer:
         """
         own = self._owner()
         self._disconnect()
-        own.stop(kill=kill)
+        own.end_server(signal.SIGKILL if kill else signal.SIGTERM)
         own.flags.update(_flags(flags or {}))
-        own.launch(port_seconds=PORT_SECONDS)
+        own.launch_server(port_seconds=PORT_SECONDS)
 
     def stop(self) -> None:
         """Shut the server down and remove its folder; an attached server is only left. May be called twice."""
         self._disconnect()
         if self._own is not None:
-            self._own.stop(kill=True)
-            self._own.remove()
+            self._own.stop()
 
     def shutdown(self) -> None:
         """Shut the server down in good order but keep its data; :meth:`restart` starts it again."""
         self._disconnect()
-        self._owner().stop()
+        self._owner().end_server(signal.SIGTERM)
 
     def kill(self) -> None:
         """``kill -9``: the data stays as it is; :meth:`restart` starts the server again on it."""
         self._disconnect()
-        self._owner().stop(kill=True)
+        self._owner().end_server(signal.SIGKILL)
 
     def wait_for(self, gtids: str, seconds: float = 60.0) -> None:
         """Wait until the server has executed all of a GTID set (on a replica: applied it).
@@ -282,16 +274,14 @@ class MySQLServer:
                 self._connection = None
 
 
-class _OwnServer:
+class _OwnServer(OwnedProcesses):
     """The process and its folder."""
 
     def __init__(self, flags: Mapping[str, Flag], *, keyring: bool = False) -> None:
         self.program = find_program()
         self.flags = {**_flags(DEFAULT_FLAGS), **_flags(flags)}
         template = _template(self.program, self.flags)
-        self.folder = new_folder(FOLDER_PREFIX)
-        self._creator = os.getpid()
-        self._claim: TextIO | None = claim(self.folder)
+        super().__init__(FOLDER_PREFIX, _last_words)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         try:
@@ -299,10 +289,9 @@ class _OwnServer:
             if keyring:
                 (self.folder / "keyring").mkdir()
                 self.program = self.program.with_keyring(self.folder / "keyring")
-            self._launch_on_free_port()
+            try_ports(self._launch_on_free_port, "TCP/IP port")
         except BaseException:
-            self.stop(kill=True)
-            self.remove()
+            self.stop()
             raise
 
     @property
@@ -311,7 +300,7 @@ class _OwnServer:
             raise ConfigError("the server is not running")
         return self._process.pid
 
-    def launch(self, *, port_seconds: int = 0) -> None:
+    def launch_server(self, *, port_seconds: int = 0) -> None:
         """Start the process and wait until it accepts connections.
 
         :param port_seconds: how long it waits while somebody else has the port.
@@ -327,48 +316,16 @@ class _OwnServer:
             *_as_root(),
             *_arguments(self.flags),
         ]
-        log = self.folder / "error.log"
-        before = log.stat().st_size if log.exists() else 0
-        self._process = start_child(command, output=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            status = self._process.poll()
-            if status is not None or time.monotonic() > deadline:
-                self.stop(kill=True)
-                why = _last_words(log, before)
-                raise ConnectError(f"mysqld {self.program.version_text} did not start: {why}", port=self.port)
-            time.sleep(0.02)
+        self._process = self.launch("mysqld", command, self._answers)
 
-    def stop(self, *, kill: bool = False) -> None:
-        """End the process: SIGTERM and, when that does not do, SIGKILL; with ``kill`` that at once."""
+    def end_server(self, with_signal: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None or os.getpid() != self._creator:
-            return
-        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def remove(self) -> None:
-        """Remove the folder and give up its claim."""
-        if os.getpid() == self._creator:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
+        if process is not None:
+            self.end(process, with_signal)
 
     def _launch_on_free_port(self) -> None:
-        for attempt in range(5):
-            self.port = free_port()
-            try:
-                self.launch()
-            except ConnectError as error:  # somebody may have taken the port between our look and the start
-                if attempt == 4 or "TCP/IP port" not in error.message:
-                    raise
-            else:
-                return
+        self.port = free_port()
+        self.launch_server()
 
     @property
     def _socket(self) -> str:
@@ -451,21 +408,14 @@ def _template(program: MySQLProgram, flags: Mapping[str, Flag]) -> Path:
             ]
             log = folder.with_name(folder.name + ".log")
             if start_child(command, output=log).wait():
-                raise ConnectError(f"mysqld {program.version_text} could not make its data: {_last_words(log, 0)}")
+                why = _last_words(log.read_text(errors="replace"))
+                raise ConnectError(f"mysqld {program.version_text} could not make its data: {why}")
             log.unlink()
             (folder / "auto.cnf").unlink(missing_ok=True)
     return target
 
 
-def _last_words(log: Path, since: int) -> str:
-    """The errors a server wrote to its log from byte ``since`` on, on one line."""
-    text = log.read_bytes()[since:].decode(errors="replace") if log.exists() else ""
-    lines = [line for line in text.splitlines() if line.strip()]
-    errors = [line.split("] ", 3)[-1] for line in lines if "[ERROR]" in line] or lines[-1:]
-    return "; ".join(errors[:4]) or "it wrote nothing to its log"
-
-
-@atexit.register
-def _stop_all() -> None:
-    for server in list(_running):
-        server.stop()
+def _last_words(log: str) -> str:
+    """The errors a server wrote to its log, on one line."""
+    errors = [line.split("] ", 3)[-1] for line in log.splitlines() if "[ERROR]" in line]
+    return "; ".join(errors[:4]) or last_line(log)
