@@ -186,13 +186,18 @@ def make(mysql: MySQLServer, shape: Shape) -> None:
 
 
 @contextmanager
-def running(folder: Path, mysql: MySQLServer, mode: Sequence[str] = ("current",)) -> Iterator[subprocess.Popen[bytes]]:
-    """``headgate run`` of all tables into ``folder/lake``; its log is ``folder/run.log``."""
+def running(
+    folder: Path, mysql: MySQLServer, mode: Sequence[str] = ("current",), memory: str | None = "3g"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """``headgate run`` of all tables into ``folder/lake``; its log is ``folder/run.log``.
+
+    :param memory: of Spark's driver; None: as it is for a user who says nothing.
+    """
     file = folder / "pipeline.toml"
     file.write_text(
         f'name = "fresh"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.*"]\n'
         f'[target]\npath = "{folder / "lake"}"\nmode = {json.dumps(list(mode))}\n'
-        '[spark]\n"spark.driver.memory" = "3g"\n'
+        + ("" if memory is None else f'[spark]\n"spark.driver.memory" = "{memory}"\n')
     )
     command = [sys.executable, "-m", "headgate.cli", "run", str(file)]
     with (

@@ -6,17 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from headgate.engine._forked_python import forking_python
-
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no fork server on this system")
 
-LOAD = "xml.dom.minidom:getDOMImplementation"
 TELLS = """
 import json, os, sys
 print(json.dumps({
@@ -33,12 +31,25 @@ print(os.getpid(), os.getppid(), flush=True)
 sys.stdin.read()
 print("the end", flush=True)
 """
-DRIVER = """
-import os, subprocess, sys
-from headgate.engine._forked_python import forking_python
-python = forking_python("xml.dom.minidom:getDOMImplementation")
+BEGINS = """
+import sys, threading
+from headgate.engine._forked_python import fork_server, forking_python
+LOAD = "xml.dom.minidom:getDOMImplementation"
+if sys.argv[1] != "program":
+    make = fork_server(LOAD)
+    if sys.argv[1] == "threads":
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    make(lambda: None)
+python = forking_python(LOAD)
+"""
+HOLDS = f"""{BEGINS}
+print(python, flush=True)
+sys.stdin.read()
+"""
+DRIVER = f"""{BEGINS}
+import os, subprocess
 process = subprocess.Popen([python, "-m", "waits"], stdin=0)
-process.wait() if sys.argv[1:] else os._exit(0)
+process.wait()
 """
 
 
@@ -46,16 +57,35 @@ process.wait() if sys.argv[1:] else os._exit(0)
 def modules(tmp_path: Path) -> Path:
     folder = tmp_path / "modules"
     folder.mkdir()
-    for name, text in {"tells": TELLS, "waits": WAITS, "drives": DRIVER}.items():
+    for name, text in {"tells": TELLS, "waits": WAITS, "drives": DRIVER, "holds": HOLDS}.items():
         (folder / f"{name}.py").write_text(text)
     return folder
 
 
-@pytest.fixture(scope="module")
-def python() -> str:
-    found = forking_python(LOAD)
-    assert found is not None
-    return found
+@pytest.fixture(params=["program", "fork", "threads"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """How the driver makes the server: as a program, as a fork of its own, or as a program because it has threads."""
+    return str(request.param)
+
+
+@pytest.fixture
+def python(kind: str, modules: Path) -> Iterator[str]:
+    """What a driver that goes on has for Spark."""
+    with drive(modules, "holds", kind) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        yield driver.stdout.readline().strip()
+        driver.stdin.close()
+
+
+def drive(modules: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), **more},
+        text=True,
+    )
 
 
 def told(python: str, modules: Path, **more: str) -> dict[str, Any]:
@@ -122,23 +152,19 @@ def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> N
         forked.wait(30)  # raises if it takes longer
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_the_server_ends_after_the_driver_and_the_last_process(modules: Path, tmp_path: Path, *, waits: bool) -> None:
-    """Also if the driver ends at once, without a word."""
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_server_ends_after_the_driver_and_the_last_process(
+    modules: Path, tmp_path: Path, kind: str, *, killed: bool
+) -> None:
+    """Also if the driver is killed."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-m", "drives", *(["wait"] if waits else [])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), "TMPDIR": str(temporary)},
-        text=True,
-    ) as driver:
+    with drive(modules, "drives", kind, TMPDIR=str(temporary)) as driver:
         assert driver.stdin is not None
         assert driver.stdout is not None
         server = psutil.Process(int(driver.stdout.readline().split()[1]))
-        if not waits:
-            driver.wait(60)
+        if killed:
+            driver.kill()
         assert server.is_running()
         driver.stdin.close()
         assert driver.stdout.read() == "the end\n"

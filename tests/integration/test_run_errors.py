@@ -106,6 +106,18 @@ def test_wrong_password(server: MySQLServer, runs: Runs) -> None:
     assert runs.nothing_written()
 
 
+def test_there_is_no_java(server: MySQLServer, runs: Runs) -> None:
+    runs.config.write_text(CONFIG.format(url=url_of(server), tables="e.*", more="", lake=runs.lake))
+    done = subprocess.run(
+        [sys.executable, "-m", "headgate.cli", "run", str(runs.config)],
+        env={**os.environ, "HEADGATE_ERRORS_PASSWORD": PASSWORD, "JAVA_HOME": str(runs.config.parent)},
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("bin/java") == 1, "Spark's script says once what it misses"
+    assert done.stderr.splitlines()[-1].endswith("it needs Java 17, in JAVA_HOME or on PATH")
+
+
 def test_verify_of_nothing_and_with_a_wrong_password(server: MySQLServer, runs: Runs) -> None:
     code, line = runs.run(url_of(server), command="verify")
     assert (code, "no pipeline has written there" in line) == (2, True)

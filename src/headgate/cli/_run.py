@@ -91,7 +91,7 @@ def run(
     from headgate.engine import begun_session
 
     TablePatterns(resnapshot or ())  # a wrong pattern is told before anything starts
-    with begun_session(config.spark):
+    with begun_session(config.name, config.spark):
         from headgate.pipeline import Pipeline
 
         running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)

@@ -27,9 +27,10 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from headgate.engine._gateway import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: Sequence[str]) ->
     :param jars: paths on the class path beside those of Spark.
     :param options: what else decides whether an archive fits.
     """
-    java, spark = _java_home(), _spark_home()
+    java, spark = _java_home(), spark_home()
     if java is None or spark is None:
         return None
     parts = [java / "lib" / "modules", *spark.glob("jars/*.jar"), *map(Path, jars)]
@@ -100,15 +101,6 @@ def _java_home() -> Path | None:
         return Path(home)
     found = shutil.which("java")
     return Path(found).resolve().parent.parent if found else None
-
-
-def _spark_home() -> Path | None:
-    """Of the Spark that PySpark will start, without loading PySpark."""
-    home = os.environ.get("SPARK_HOME")
-    if home:
-        return Path(home)
-    found = find_spec("pyspark")
-    return Path(found.origin).parent if found is not None and found.origin else None
 
 
 def _digest(files: Iterable[Path], options: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
-"""The fork server, ``python -m headgate.engine._fork_server SOCKET FUNCTION``: calls a function that loads modules,
-then forks a process for each that asks.
+"""The fork server: a process that has loaded modules and forks a process for each that asks. It is a fork of the
+driver itself, or ``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads them.
 
 The driver has made the socket: a launcher that asks before the modules are loaded waits. If a launcher is ended, the
 server ends the process that it asked for, with SIGTERM.
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from headgate.engine._launcher import FORKED
 
-__all__ = ["main"]
+__all__ = ["main", "serve"]
 
 _PATIENCE: Final = 10.0
 """Seconds for one that has connected to say all it has to say."""
@@ -54,19 +54,28 @@ class _Child(NamedTuple):
 
 
 def main(descriptor: int, load: str) -> None:
-    """Serve until standard input and all processes have ended, then remove the socket's folder.
-
-    In a forked process: run what was asked for.
+    """Serve as a program.
 
     :param descriptor: of a listening socket, which this process was started with.
     :param load: the function that loads what the processes need, as ``module:name``.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends in its own time, and the server with it
     listening = socket.socket(fileno=descriptor)
     listening.set_inheritable(False)
+    serve(listening, load)
+
+
+def serve(listening: socket.socket, load: str | None = None) -> None:
+    """Serve until standard input and all processes have ended, then remove the socket's folder.
+
+    In a forked process: run what was asked for.
+
+    :param load: as :func:`main`'s; None: this process has loaded what they need.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends in its own time, and the server with it
     folder, server = Path(listening.getsockname()).parent, os.getpid()
     try:
-        pkgutil.resolve_name(load)()
+        if load is not None:
+            pkgutil.resolve_name(load)()
         gc.collect()
         gc.freeze()  # what is shared stays shared: no process's collector goes over it
         request = _Server(listening).serve()
@@ -180,8 +189,8 @@ def _become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.folder)
-    path = request.environment.get("PYTHONPATH", "")
-    sys.path[:0] = [entry for entry in (request.folder, *path.split(os.pathsep)) if entry and entry not in sys.path]
+    first = [request.folder, *filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:] = dict.fromkeys([*first, *sys.path])
     name = request.arguments[1]
     sys.argv = request.arguments[1:]
     sys.modules.pop(name, None)  # it is to run as the main module, loaded before or not

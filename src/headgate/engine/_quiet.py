@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["quiet_driver", "quiet_start"]
+__all__ = ["NoiseFilter", "quiet_driver", "quiet_py4j", "quiet_start"]
 
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules"
@@ -31,6 +31,24 @@ _NOISE = re.compile(
 )
 
 
+class NoiseFilter:
+    """A pipe for the standard error of processes that are to be started; what they say is kept until :meth:`begin`."""
+
+    def __init__(self) -> None:
+        self.real = os.dup(2)
+        self._reading, self.writing = os.pipe()
+
+    def begin(self) -> None:
+        """Copy, in a thread, until the last process has gone that holds the pipe's other end; here it is closed."""
+        os.close(self.writing)
+        threading.Thread(target=_copy, args=(self._reading, self.real), name="headgate-stderr", daemon=True).start()
+
+    def leave(self) -> None:
+        """In a fork of this process: close what is the filter's."""
+        for descriptor in (self.real, self._reading, self.writing):
+            os.close(descriptor)
+
+
 @contextmanager
 def quiet_start() -> Iterator[None]:
     """Processes started in the block have a filtered standard error, for all their life.
@@ -38,28 +56,31 @@ def quiet_start() -> Iterator[None]:
     The process's own standard error goes the same way while the block runs, in any thread.
     """
     sys.stderr.flush()
-    real = os.dup(2)
-    reading, writing = os.pipe()
-    os.dup2(writing, 2)
-    os.close(writing)
-    threading.Thread(target=_copy, args=(reading, real), name="headgate-stderr", daemon=True).start()
+    filtered = NoiseFilter()
+    os.dup2(filtered.writing, 2)
+    filtered.begin()
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(real, 2)
+        os.dup2(filtered.real, 2)
 
 
 def quiet_driver(spark: SparkSession) -> None:
     """Nothing on standard error of failures that come to the caller as exceptions, too: py4j logs them with their
     tracebacks, some by the root logger, and pyspark's server of counters prints one when the JVM is killed.
     """
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    if _is_not_py4j not in logging.getLogger().filters:
-        logging.getLogger().addFilter(_is_not_py4j)
+    quiet_py4j()
     counters: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if counters is not None:
         counters.handle_error = lambda *_: None
+
+
+def quiet_py4j() -> None:
+    """Nothing of py4j in the log."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    if _is_not_py4j not in logging.getLogger().filters:
+        logging.getLogger().addFilter(_is_not_py4j)
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

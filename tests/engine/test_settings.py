@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.engine._session import session_settings, without_secrets
+from headgate.engine._settings import session_settings, without_secrets
 
 JAVA = "spark.driver.extraJavaOptions"
 

@@ -1,0 +1,115 @@
+"""A session's JVM, started before PySpark is loaded: PySpark takes over one that runs, as under ``spark-submit``.
+
+PySpark loads for half a second, then starts the JVM by a script, waits for a file that says where it listens, and looks
+every tenth of a second. Here the same script starts first. Its JVM writes the same file (``PythonGatewayServer`` in
+Spark's core), and PySpark finds what it says in the variables that ``spark-submit`` sets for a program in Python
+(``PythonRunner`` there; ``launch_gateway`` in PySpark's java_gateway.py reads them).
+
+The JVM ends when its standard input does: with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import EngineError
+
+__all__ = ["StartedJVM", "spark_home"]
+
+_LOOK_SECONDS: Final = 0.01
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Java's options for the small JVM that finds the command of the large one."""
+
+
+def spark_home() -> Path | None:
+    """The folder of the Spark that PySpark starts, found without loading PySpark; None: there is none."""
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home)
+    found = find_spec("pyspark")
+    return Path(found.origin).parent if found is not None and found.origin else None
+
+
+class StartedJVM:
+    """A JVM that begins.
+
+    :param conf: Spark's settings, without secrets.
+    :param stderr: the descriptor of its standard error.
+    :raises OSError: there is no Spark, or its script cannot be run.
+    """
+
+    def __init__(self, conf: Mapping[str, str], stderr: int) -> None:
+        home = spark_home()
+        if home is None:
+            raise FileNotFoundError("pyspark is not installed")
+        self._folder = Path(tempfile.mkdtemp(prefix="headgate-jvm-"))
+        settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+        submit = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        self.process = subprocess.Popen(
+            [str(home / "bin" / "spark-submit"), *settings, *submit],
+            stdin=subprocess.PIPE,
+            stderr=stderr,
+            env={
+                **_LAUNCHER, **os.environ, "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0",
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._place),
+            },
+            preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does; there is one thread
+        )  # fmt: skip
+
+    @property
+    def _place(self) -> Path:
+        return self._folder / "gateway"
+
+    def hand_over(self) -> None:
+        """Wait until it listens, and have PySpark take it over.
+
+        :raises EngineError: it has ended.
+        """
+        from pyspark import SparkContext
+
+        try:
+            while not self._place.exists():
+                if self.process.poll() is not None:
+                    raise EngineError(
+                        f"Spark's JVM ended at its start with code {self.process.returncode}, and says above why; "
+                        "it needs Java 17, in JAVA_HOME or on PATH"
+                    )
+                time.sleep(_LOOK_SECONDS)
+            told = self._place.read_bytes()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os.environ[_PORT] = str(int.from_bytes(told[:4], "big"))
+        os.environ[_SECRET] = told[8:].decode()  # after its length
+        try:
+            SparkContext._ensure_initialized()
+        finally:
+            del os.environ[_PORT], os.environ[_SECRET]
+        assert SparkContext._gateway is not None
+        SparkContext._gateway.proc = self.process
+
+    def leave(self) -> None:
+        """In a fork of this process: let go of it."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def end(self) -> None:
+        """End it."""
+        with suppress(OSError):
+            self.process.kill()
+        self.process.wait()
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
