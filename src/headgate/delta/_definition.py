@@ -117,7 +117,7 @@ def addition(
     """
     if demands(table):
         return None
-    schema, properties = json.loads(table.schema_json), table.properties
+    schema, properties = json.loads(table.metadata["schemaString"]), table.properties
     new = [{"name": one.name, "type": kind_of(one.kind), "nullable": True, "metadata": {}} for one in columns]
     mapped = is_mapped(properties) or _need_mapping(_named_fields({"fields": new}))
     if mapped:  # if it was not, its files have the columns under their own names

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from headgate.delta._files import FileIdentity, files_of
-from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of
+from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, unmarked
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
 
@@ -151,9 +151,13 @@ class Snapshot:
         return found
 
     @property
-    def schema_json(self) -> str:
-        """Its columns, as JSON in the form of Spark's types."""
+    def _columns(self) -> str:
         return str(self.metadata.get("schemaString") or "")
+
+    @property
+    def schema_json(self) -> str:
+        """Its columns, as JSON in the form of Spark's types, without their names in files."""
+        return unmarked(self._columns)
 
     @property
     def names(self) -> ColumnNames:
@@ -161,7 +165,7 @@ class Snapshot:
 
         :raises TargetError: the log does not have all.
         """
-        return names_of(self.schema_json, self.properties)
+        return names_of(self._columns, self.properties)
 
     @property
     def features(self) -> frozenset[str] | None:

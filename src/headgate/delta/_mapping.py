@@ -37,6 +37,7 @@ __all__ = [
     "is_mapped_otherwise",
     "names_of",
     "number",
+    "unmarked",
 ]
 
 MAPPING_FEATURE: Final = "columnMapping"
@@ -236,6 +237,18 @@ def _names(kind: Any) -> ColumnNames:
 
 def _name(one: Mapping[str, Any]) -> _Name:
     return _Name(str(one["metadata"][_PHYSICAL]), int(one["metadata"][_ID]), _names(one["type"]))
+
+
+@lru_cache(maxsize=4096)
+def unmarked(schema_json: str) -> str:
+    """A table's columns without what their names in files add to them."""
+    if _PHYSICAL not in schema_json:
+        return schema_json
+    return json.dumps(json.loads(schema_json, object_hook=_without_marks))
+
+
+def _without_marks(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in value.items() if name not in (_ID, _PHYSICAL)}
 
 
 def number(fields: Iterable[dict[str, Any]], properties: Mapping[str, str], *, keep: bool) -> dict[str, str]:
