@@ -23,46 +23,41 @@ from headgate.delta import (
     IndexCache,
     KeyedTable,
     Sequences,
+    Snapshot,
     TableLog,
     choose_files,
     commit,
+    creation,
     keys_of,
     prepare_fold,
     write_files,
 )
 from headgate.delta import _fold as fold_module
-from headgate.delta._log import commit_name
 
 SEQ = pa.struct([(name, pa.int64()) for name in ("epoch", "file", "pos", "ordinal")])
-SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_seq", SEQ)])
+PLAIN, ODD = ("k", "v"), ("the k", "v = (k)")
+"""Names of the key and of the value; the second ones are not those that files have."""
 
 
 class Written:
     """A table, and what it should hold: key → value."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: tuple[str, str] = PLAIN) -> None:
         self.path = str(folder / "t")
-        Path(self.path, "_delta_log").mkdir(parents=True)
+        self.key, self.value = names
+        self.schema = pa.schema([(self.key, pa.string()), (self.value, pa.int64()), ("_seq", SEQ)])
         fields = [
-            {"name": "k", "type": "string", "nullable": True, "metadata": {}},
-            {"name": "v", "type": "long", "nullable": True, "metadata": {}},
+            {"name": self.key, "type": "string", "nullable": True, "metadata": {}},
+            {"name": self.value, "type": "long", "nullable": True, "metadata": {}},
         ]
         part = [{"name": field.name, "type": "long", "nullable": True, "metadata": {}} for field in SEQ]
         fields.append({"name": "_seq", "type": {"type": "struct", "fields": part}, "nullable": True, "metadata": {}})
-        asked = {key: ["deletionVectors"] for key in ("readerFeatures", "writerFeatures")}
-        actions: list[dict[str, Any]] = [
-            {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **asked}},
-            {
-                "metaData": {
-                    "id": "t", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
-                    "schemaString": json.dumps({"type": "struct", "fields": fields}),
-                    "configuration": {"delta.enableDeletionVectors": "true"}, "createdTime": 0,
-                }
-            },
-        ]  # fmt: skip
-        Path(self.path, commit_name(0)).write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        schema = json.dumps({"type": "struct", "fields": fields})
+        actions = creation(schema, {"delta.enableDeletionVectors": "true"})
+        assert actions is not None
+        commit(self.path, Snapshot(), actions, "CREATE TABLE", {}, blind=True)
         self.log = TableLog(self.path)
-        self.table = KeyedTable(self.path, ("k",), [pa.string()], IndexCache(folder / "keys", 1 << 20))
+        self.table = KeyedTable(self.path, (self.key,), [pa.string()], IndexCache(folder / "keys", 1 << 20))
         self.epoch = 0
         self.rows: dict[str, int] = {}
         self.emptied: set[str] = set()
@@ -72,12 +67,13 @@ class Written:
         self.epoch += 1
         seqs = [{"epoch": self.epoch, "file": 1, "pos": n, "ordinal": 0} for n in range(len(changes))]
         batch = pa.table(
-            [pa.array(changes), pa.array(changes.values(), pa.int64()), pa.array(seqs, SEQ)], schema=SCHEMA
+            [pa.array(changes), pa.array(changes.values(), pa.int64()), pa.array(seqs, SEQ)], schema=self.schema
         )
         read = self.log.refresh()
-        found = self.table.find(read, keys_of([batch["k"]]), Sequences.of(batch["_seq"]))
-        new = batch.filter(batch["v"].is_valid()).combine_chunks()
-        added = list(write_files(new.to_batches(), self.path, SCHEMA, "snappy", always=("k", "_seq")))
+        found = self.table.find(read, keys_of([batch[self.key]]), Sequences.of(batch["_seq"]))
+        new = batch.filter(batch[self.value].is_valid()).combine_chunks()
+        always = (self.key, "_seq")
+        added = list(write_files(new.to_batches(), self.path, self.schema, "snappy", always, read.names))
         self.finish(read, found, added)
         for key, value in changes.items():
             if value is None:
@@ -96,13 +92,15 @@ class Written:
         self.finish(read, self.table.older(read, (epoch, 0, 0, 0)), [])
 
     def read(self) -> dict[str, int]:
-        found = pa.table(QueryBuilder().register("t", DeltaTable(self.path)).execute("SELECT k, v FROM t").read_all())
-        assert found.num_rows == len(set(found["k"].to_pylist())), "no key twice"
-        return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
+        query = f'SELECT "{self.key}", "{self.value}" FROM t'
+        found = pa.table(QueryBuilder().register("t", DeltaTable(self.path)).execute(query).read_all())
+        keys, values = (column.to_pylist() for column in found.columns)
+        assert found.num_rows == len(set(keys)), "no key twice"
+        return dict(zip(keys, values, strict=True))
 
     def fold(self, sources: Any) -> Any:
         self.emptied.clear()
-        return prepare_fold(self.path, sources, SCHEMA, "snappy", ("k",))
+        return prepare_fold(self.path, sources, self.schema, "snappy", (self.key,))
 
     def commit_fold(self, fold: Any) -> bool:
         read = self.log.refresh()
@@ -115,13 +113,14 @@ class Written:
 CHANGES = st.dictionaries(st.sampled_from("abcdefghij"), st.one_of(st.none(), st.integers(0, 99)), min_size=1)
 
 
+@pytest.mark.parametrize("names", [PLAIN, ODD])
 @settings(max_examples=25, deadline=None)
 @given(st.lists(CHANGES, min_size=2, max_size=6), st.lists(CHANGES, max_size=5), st.integers(1, 6))
 def test_rows_that_change_while_a_fold_is_prepared(
-    before: list[dict[str, int | None]], meanwhile: list[dict[str, int | None]], take: int
+    names: tuple[str, str], before: list[dict[str, int | None]], meanwhile: list[dict[str, int | None]], take: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table = Written(Path(folder))
+        table = Written(Path(folder), names)
         for changes in before:
             table.upsert(changes)
         sources = [*table.log.refresh().files.values()][:take]
@@ -207,9 +206,10 @@ def test_what_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert (found.deleted, found.statistics.rows) == (4, 7), "most of its rows are deleted"
 
 
-def test_rows_below_a_place_in_the_stream_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [PLAIN, ODD])
+def test_rows_below_a_place_in_the_stream_go(tmp_path: Path, names: tuple[str, str]) -> None:
     choice = random.Random(5)
-    table = Written(tmp_path)
+    table = Written(tmp_path, names)
     since: dict[str, int] = {}
     for epoch in range(1, 8):
         changes: dict[str, int | None] = {choice.choice("abcdefgh"): epoch for _ in range(3)}

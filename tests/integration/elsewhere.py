@@ -51,10 +51,10 @@ class Elsewhere:
         self.file.write_text(TEXT.format(url=server.url, secret=secret, db=db, lake=lake, spark=spark))
 
     def fill(self) -> None:
-        """Three tables: with a key of a number, with a key of texts, without a key."""
+        """Three tables: with a key of a number, with a key of texts, one in a column of an odd name, without a key."""
         self.do(
             "CREATE TABLE numbers (id INT PRIMARY KEY, v VARCHAR(20))",
-            "CREATE TABLE names (a VARCHAR(20), b VARCHAR(20), n INT, PRIMARY KEY (a, b))",
+            "CREATE TABLE names (a VARCHAR(20), `the b` VARCHAR(20), n INT, PRIMARY KEY (a, `the b`))",
             "CREATE TABLE bare (n INT, v VARCHAR(20))",
             f"INSERT INTO numbers {NUMBERS} SELECT i, CONCAT('row ', i) FROM n",
             f"INSERT INTO names {NUMBERS} SELECT CONCAT('a', i % 7), CONCAT('b', i), i FROM n",

@@ -38,11 +38,14 @@ KEYS: dict[str, tuple[tuple[str, ...], Callable[[int], Any]]] = {
 }
 
 
-def table_of(kinds: Sequence[str], *, wide: bool) -> FakeTable:
-    """With its key at the end, so that with many columns Delta's own statistics leave it out."""
-    key = tuple((f"k{i}", kind) for i, kind in enumerate(kinds))
+def table_of(kinds: Sequence[str], *, wide: bool, odd: bool) -> FakeTable:
+    """With its key at the end, so that with many columns Delta's own statistics leave it out.
+
+    :param odd: with names that files do not have.
+    """
+    key = tuple((f"k {i}" if odd else f"k{i}", kind) for i, kind in enumerate(kinds))
     more = tuple((f"c{i}", "int") for i in range(40)) if wide else ()
-    return FakeTable(NAME, (("v", "string"), *more, *key), tuple(name for name, _ in key))
+    return FakeTable(NAME, (("v=" if odd else "v", "string"), *more, *key), tuple(name for name, _ in key))
 
 
 @dataclass

@@ -200,7 +200,7 @@ def test_spark_appends_under_the_same_marker(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize(
     "properties",
     [
-        {"delta.columnMapping.mode": "name"},
+        {"delta.columnMapping.mode": "id"},
         {"delta.enableChangeDataFeed": "true"},
         {"delta.dataSkippingNumIndexedCols": "1"},
         {"delta.enableRowTracking": "true"},
@@ -270,9 +270,20 @@ def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSessio
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
-@pytest.mark.parametrize("kind", ["bigint", "timestamp_ntz", "array<string>", "struct<at: timestamp_ntz>", "variant"])
+@pytest.mark.parametrize(
+    ("kind", "key", "last"),
+    [
+        ("bigint", "id", "last"),
+        ("timestamp_ntz", "id", "last"),
+        ("array<string>", "id", "last"),
+        ("struct<at: timestamp_ntz>", "id", "last"),
+        ("variant", "id", "last"),
+        ("bigint", "the id", "last"),
+        ("struct<`at =`: timestamp_ntz>", "id", "the last"),
+    ],
+)
 def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, vectors: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, key: str, last: str, vectors: str
 ) -> None:
     """As made, and after columns were added."""
     found = []
@@ -282,14 +293,15 @@ def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
             if not local:
                 patch.setattr("headgate.lake._delta.creation", lambda *_: None)
                 patch.setattr("headgate.lake._delta.addition", lambda *_: None)
-            schema = spark_schema("id bigint, _before struct<id: bigint>")
+            schema = spark_schema(f"`{key}` bigint, _before struct<`{key}`: bigint>")
             delta.create(schema, {"headgate.table": "t", "delta.enableDeletionVectors": vectors})
             delta.add_columns(
-                [NewColumn("first", kind, after=""), NewColumn("last", kind), NewColumn("x", kind, inside="_before")]
+                [NewColumn("first", kind, after=""), NewColumn(last, kind), NewColumn("x", kind, inside="_before")]
             )
-        spark.sql(f"INSERT INTO {delta.sql} (id) VALUES (1), (2)")
-        spark.sql(f"DELETE FROM {delta.sql} WHERE id = 1")
+        spark.sql(f"INSERT INTO {delta.sql} (`{key}`) VALUES (1), (2)")
+        spark.sql(f"DELETE FROM {delta.sql} WHERE `{key}` = 1")
         (detail,) = spark.sql(f"DESCRIBE DETAIL {delta.sql}").collect()
         properties = {key: value for key, value in detail["properties"].items() if not key.startswith("delta.feature.")}
-        found.append((delta.read().schema, properties, set(detail["tableFeatures"]), delta.read().collect()))
+        protocol = (detail["minReaderVersion"], detail["minWriterVersion"], set(detail["tableFeatures"]))
+        found.append((delta.read().schema, properties, protocol, delta.read().collect()))
     assert found[0] == found[1]

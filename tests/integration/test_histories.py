@@ -42,7 +42,7 @@ class Histories:
     def __init__(self, seed: int, count: int) -> None:
         self.choice = random.Random(seed)
         kinds, make = list(KEYS.values())[seed % len(KEYS)]
-        table = table_of(kinds, wide=seed % 3 == 1)
+        table = table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0)
         self.tables = [replace(table, name=f"shop.h{number}") for number in range(count)]
         self.each = [History(random.Random(f"{seed} {number}"), table, make) for number in range(count)]
         self.together = FakeTable("shop.together", (*table.columns, ("h", "int")), ("h", *table.key))

@@ -41,9 +41,11 @@ def lines(table: pa.Table, names: list[str]) -> list[str]:
     return [repr({name: line.get(name) for name in names}) for line in table.to_pylist()]
 
 
-def test_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_spark_writes(spark: SparkSession, tmp_path: Path, *, mapped: bool) -> None:
     """Deletion vectors of DELETE, UPDATE and MERGE, again and again on the same files and across row groups; days and
-    times that nanoseconds cannot hold; a column that came later; checkpoints of the log; OPTIMIZE.
+    times that nanoseconds cannot hold; a column that came later; checkpoints of the log; OPTIMIZE. With names that
+    files do not have, a column is renamed, and another one takes its name.
     """
     path = str(tmp_path / "t%20a.b")
     table = f"delta.`{path}`"
@@ -59,7 +61,9 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
         " WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET added = 'merged'"
         " WHEN NOT MATCHED THEN INSERT (id, added) VALUES (s.id, 'new')"
     )
-    spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta TBLPROPERTIES ({PROPERTIES})")
+    properties = f"{PROPERTIES}, 'delta.columnMapping.mode' = 'name'" if mapped else PROPERTIES
+    renaming = [f"ALTER TABLE {table} RENAME COLUMN d TO `the day`", f"ALTER TABLE {table} ADD COLUMNS (d STRING)"]
+    spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta TBLPROPERTIES ({properties})")
     spark.conf.set("parquet.block.size", "16384")  # several row groups
     try:
         for statement in [
@@ -69,6 +73,7 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
             f"UPDATE {table} SET x = -1 WHERE id % 100 = 5",
             f"ALTER TABLE {table} ADD COLUMNS (added STRING)",
             merge,
+            *(renaming if mapped else ()),
             f"DELETE FROM {table} WHERE id < 1000",
             f"OPTIMIZE {table}",
         ]:
@@ -87,8 +92,8 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     assert not versions[-1].kept, "OPTIMIZE has done away with them"
 
 
-def test_other_names_in_the_files_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_column_mapping_by_id_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     delta = DeltaPath(spark, str(tmp_path / "t"))
-    delta.create(spark_schema("id int, `a b` string"), {})
-    with pytest.raises(TargetError, match="other names for its columns"):
+    delta.create(spark_schema("id int, v string"), {"delta.columnMapping.mode": "id"})
+    with pytest.raises(TargetError, match="column mapping by id"):
         open_version(delta.path, 0)

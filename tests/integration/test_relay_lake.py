@@ -75,7 +75,7 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
         f"CREATE TABLE {db}.a (id BIGINT UNSIGNED PRIMARY KEY, v VARCHAR(20), p DECIMAL(12,3), d DATE, t DATETIME(3),"
         " s TIMESTAMP(6) NULL, e ENUM('x','y'), b VARBINARY(9), j JSON, f DOUBLE, g FLOAT, h TIME(2),"
         " i TINYINT, k BIT(5))",
-        f"CREATE TABLE {db}.b (x INT, y VARCHAR(9), n INT, PRIMARY KEY (x, y))",
+        f"CREATE TABLE {db}.b (x INT, y VARCHAR(9), `n = y` INT, PRIMARY KEY (x, y))",
         f"CREATE TABLE {db}.`vo.i d%` (id INT PRIMARY KEY)",
     )
     do(

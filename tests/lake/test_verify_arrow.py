@@ -287,7 +287,7 @@ def test_more_differences_than_fit_are_left_to_spark(tmp_path: Path) -> None:
             {},
             "column v is string in the source",
         ),
-        (SCHEMA, {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]}, "columnMapping"),
+        (SCHEMA, {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}, "typeWidening"),
         (SCHEMA.append(pa.field("b", pa.bool_())), {}, "bool"),
     ],
 )
@@ -304,15 +304,37 @@ def test_a_list_that_holds_null_is_for_spark(tmp_path: Path) -> None:
         compared(Source([], schema), lake)
 
 
-def test_column_mapping_without_named_features(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 2, "minWriterVersion": 5, "readerFeatures": None, "writerFeatures": None},
+        {"readerFeatures": ["columnMapping"], "writerFeatures": ["columnMapping"]},
+    ],
+)
+def test_column_mapping(tmp_path: Path, protocol: dict[str, Any], mode: str) -> None:
+    """By name, also where the protocol does not name its features; by id it is for Spark."""
     lake = Lake.at(tmp_path)
-    properties = {"headgate.key": '["id"]', "delta.columnMapping.mode": "name"}
-    old = {"minReaderVersion": 2, "minWriterVersion": 5, "readerFeatures": None, "writerFeatures": None}
-    marks = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
-    schema = Schema([Field("id", PrimitiveType("integer"), metadata=marks)])
-    make_table(lake.current("s.t"), [], schema, properties, **old)
-    with pytest.raises(NeedsSparkError, match="other names"):
-        compared(Source([]), lake)
+    names = {"id": "v", "v": "col-1", "x": "col-2"}  # as after a column was dropped and another one renamed
+    kinds = {"id": "integer", "v": "string", "x": "double"}
+    fields = [
+        Field(
+            name, PrimitiveType(kinds[name]),
+            metadata={"delta.columnMapping.id": i, "delta.columnMapping.physicalName": physical},
+        )
+        for i, (name, physical) in enumerate(names.items())
+    ]  # fmt: skip
+    properties = {"headgate.key": '["id"]', "delta.columnMapping.mode": mode}
+    files = [pa.table({"v": pa.array([1, 2], pa.int32()), "col-1": ["a", "b"], "x": ["dropped", ""], "id": ["", ""]})]
+    make_table(lake.current("s.t"), files, Schema(fields), properties, **protocol)
+    source = Source([[(1, "a", None), (2, "c", None)]])
+    if mode == "id":
+        with pytest.raises(NeedsSparkError, match="column mapping by id"):
+            compared(source, lake)
+    else:
+        result = compared(source, lake)
+        assert counts(result) == Counter(equal=1, different=1)
+        assert result.samples == (Difference("different", {"id": 2}, {"v": ("c", "b")}),)
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:

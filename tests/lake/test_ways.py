@@ -37,8 +37,8 @@ def reason(
             "the table asks more of its writers than rows (delta.enableChangeDataFeed)",
         ),
         (
-            VECTORS, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
-            "the table asks more of its writers than rows (columnMapping)",
+            {**VECTORS, "delta.columnMapping.mode": "id"}, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
+            "the table asks more of its writers than rows (delta.columnMapping.mode)",
         ),
         (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
         (

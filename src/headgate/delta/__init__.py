@@ -11,6 +11,7 @@ from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition,
 from headgate.delta._files import files_of
 from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
 from headgate.delta._log_files import old_log_files, version_at
+from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
 from headgate.delta._parquet import CODECS, discard_files, is_plain, write_files
 from headgate.delta._statistics import loosened
 
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKPOINT_COMMITS",
     "CODECS",
+    "MAPPING_FEATURE",
+    "MAPPING_MODE",
     "OURS",
     "TYPE_FEATURES",
+    "UNMAPPED",
+    "ColumnNames",
     "DataFile",
     "FileHistory",
     "Fold",
@@ -51,10 +56,12 @@ __all__ = [
     "demands",
     "discard_files",
     "files_of",
+    "is_mapped_otherwise",
     "is_plain",
     "keys_of",
     "log_folder",
     "loosened",
+    "names_of",
     "needs_mapping",
     "old_log_files",
     "positions_of",

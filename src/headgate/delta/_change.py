@@ -111,7 +111,7 @@ class KeyedTable:
         """The rows whose ``_seq`` is below ``bound``."""
         found = Found(np.zeros(0, np.bool_))
         for file in table.files.values():
-            epochs = file.statistics.bounds((_SEQ, "epoch"), pa.int64())
+            epochs = file.bounds((_SEQ, "epoch"), pa.int64())
             if epochs is not None and (epochs[0], 0, 0, 0) >= bound:  # no part of a place is below 0
                 continue
             if epochs is not None and epochs[1] < bound[0]:
@@ -139,7 +139,7 @@ class KeyedTable:
         asked, rows = self._index(file).find(keys, some)
         if not len(rows):
             return None
-        epochs = file.statistics.bounds((_SEQ, "epoch"), pa.int64())
+        epochs = file.bounds((_SEQ, "epoch"), pa.int64())
         if epochs is None or epochs[1] >= sequences.least_epoch:
             counts = ~np.isin(rows, rows_of(self._vector(file)))
             older = self._sequences(file).take(rows).below(sequences.take(asked))
@@ -150,7 +150,7 @@ class KeyedTable:
     def _candidates(self, file: DataFile, keys: Keys) -> slice:
         """The keys that the file's bounds allow, by their places in ``keys.order``."""
         kind = self.types[0]
-        bounds = file.statistics.bounds((self.key[0],), kind) if len(self.key) == 1 and is_exact(kind) else None
+        bounds = file.bounds((self.key[0],), kind) if len(self.key) == 1 and is_exact(kind) else None
         if bounds is None:
             return slice(0, keys.count)
         scale = 10**kind.scale if pa.types.is_decimal(kind) else 1
@@ -192,8 +192,8 @@ class KeyedTable:
 
     def _batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Columns of all rows of a file, deleted ones included, in their order."""
-        with files_of(self.folder).open_parquet(file.name) as opened:
-            yield from opened.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns))
+        with file.open(self.folder) as opened:
+            yield from opened.batches(_BATCH_ROWS, columns)
 
     def actions(self, table: Snapshot, found: Found) -> list[dict[str, Any]]:
         """The actions that take the rows out; writes the file of their vectors, if they need one.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 import pyarrow as pa
 
-from headgate.delta._files import files_of
 from headgate.delta._log import DataFile
 from headgate.delta._parquet import write_files
 from headgate.delta._vectors import read_vector, rows_of
@@ -33,16 +32,16 @@ def copy_file(
     :raises OSError: a file cannot be read or written.
     """
     rows = (change(batch) for batch in _counting(folder, source, schema))
-    return list(write_files(rows, folder, schema, codec, always))
+    return list(write_files(rows, folder, schema, codec, always, source.names))
 
 
 def _counting(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows that count, part by part, with the table's columns."""
     gone = np.empty(0, np.int64) if source.vector is None else rows_of(read_vector(folder, source.vector))
-    with files_of(folder).open_parquet(source.name) as opened:
-        there = [name for name in schema.names if name in opened.schema_arrow.names]
+    with source.open(folder) as opened:
+        there = [name for name in schema.names if name in opened.columns]
         first = 0
-        for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=there):
+        for batch in opened.batches(_BATCH_ROWS, there):
             counts = np.ones(batch.num_rows, np.bool_)
             counts[gone[np.searchsorted(gone, first) : np.searchsorted(gone, first + batch.num_rows)] - first] = False
             first += batch.num_rows

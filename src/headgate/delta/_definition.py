@@ -9,11 +9,12 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.delta._log import Snapshot
+from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, MAX_ID, is_mapped, is_mapped_otherwise, number
 
 __all__ = ["FEATURES", "OURS", "TYPE_FEATURES", "NewColumn", "addition", "creation", "demands", "needs_mapping"]
 
@@ -30,6 +31,8 @@ _PROPERTIES: Final = frozenset(
     {
         "delta.enableDeletionVectors",
         "delta.checkpointInterval",
+        MAPPING_MODE,
+        MAX_ID,
         *OURS,
         "delta.minReaderVersion",
         "delta.minWriterVersion",
@@ -37,7 +40,7 @@ _PROPERTIES: Final = frozenset(
 )
 _LEGACY: Final = frozenset({"appendOnly", "invariants"})
 """What writers of protocol version 2 keep to without being asked by name."""
-FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz"}
+FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", MAPPING_FEATURE}
 """What headgate keeps to when it writes a table itself."""
 TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 """Types that a table must be allowed to have columns of, and the feature that allows it."""
@@ -65,9 +68,16 @@ def demands(table: Snapshot) -> list[str]:
     features = table.features
     if features is None:
         return [f"protocol version {table.protocol.get('minWriterVersion')}"]
-    properties = {name for name in table.properties if name.startswith("delta.")}
     partitions = ["partitions"] if table.metadata.get("partitionColumns") else []
-    return [*sorted(properties - _PROPERTIES), *sorted(features - FEATURES), *partitions]
+    return [*_unknown(table.properties), *sorted(features - FEATURES), *partitions]
+
+
+def _unknown(properties: Mapping[str, str]) -> list[str]:
+    """Delta's properties that ask for more than is known here."""
+    found = {name for name in properties if name.startswith("delta.")} - _PROPERTIES
+    if is_mapped_otherwise(properties):
+        found.add(MAPPING_MODE)
+    return sorted(found)
 
 
 def needs_mapping(name: str) -> bool:
@@ -80,9 +90,15 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
 
     :param schema_json: its columns, as JSON in the form of Spark's types.
     """
-    features = _features(json.loads(schema_json))
-    if features is None or not {name for name in properties if name.startswith("delta.")} <= _PROPERTIES:
+    schema = json.loads(schema_json)
+    features = _features(schema)
+    if features is None or _unknown(properties):
         return None
+    fields = _named_fields(schema)
+    if is_mapped(properties) or _need_mapping(fields):
+        properties = number(fields, properties, keep=False)
+        schema_json = json.dumps(schema)
+        features |= {MAPPING_FEATURE}
     if properties.get("delta.enableDeletionVectors", "").lower() == "true":
         features |= {"deletionVectors"}
     metadata = {
@@ -101,8 +117,12 @@ def addition(
     """
     if demands(table):
         return None
-    schema = json.loads(table.schema_json)
-    for column in columns:
+    schema, properties = json.loads(table.metadata["schemaString"]), table.properties
+    new = [{"name": one.name, "type": kind_of(one.kind), "nullable": True, "metadata": {}} for one in columns]
+    mapped = is_mapped(properties) or _need_mapping(_named_fields({"fields": new}))
+    if mapped:  # if it was not, its files have the columns under their own names
+        properties = number(_named_fields(schema), properties, keep=True)
+    for column, added in zip(columns, new, strict=True):
         fields = schema["fields"]
         if column.inside is not None:
             outer = next((field for field in fields if field["name"] == column.inside), None)
@@ -113,12 +133,25 @@ def addition(
         if column.name.lower() in {name.lower() for name in names} or (column.after or names[0]) not in names:
             return None
         place = len(names) if column.after is None else names.index(column.after) + 1 if column.after else 0
-        fields.insert(place, {"name": column.name, "type": kind_of(column.kind), "nullable": True, "metadata": {}})
+        fields.insert(place, added)
     needed, there = _features(schema), table.features or frozenset()
     if needed is None:
         return None
+    if mapped:
+        properties = number(_named_fields(schema), properties, keep=False)
+        needed |= {MAPPING_FEATURE}
     changed = [] if needed <= there else [_protocol(needed | there)]
-    return [*changed, {"metaData": {**table.metadata, "schemaString": json.dumps(schema)}}]
+    metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": dict(properties)}
+    return [*changed, {"metaData": metadata}]
+
+
+def _need_mapping(fields: Iterable[Mapping[str, Any]]) -> bool:
+    return any(needs_mapping(field["name"]) for field in fields)
+
+
+def _named_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The columns, and the fields in them."""
+    return [field for field in _fields(schema) if "metadata" in field]
 
 
 def _protocol(features: Collection[str]) -> dict[str, Any]:
@@ -126,19 +159,20 @@ def _protocol(features: Collection[str]) -> dict[str, Any]:
     if not read:
         return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     written = [*read, *sorted(_LEGACY)]
+    if read == [MAPPING_FEATURE]:  # readers of version 2 know it
+        return {"protocol": {"minReaderVersion": 2, "minWriterVersion": 7, "writerFeatures": written}}
     named = {"readerFeatures": read, "writerFeatures": written}
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
 
 
 def _features(schema: Mapping[str, Any]) -> frozenset[str] | None:
     """What columns of these types ask for; None: more than rows."""
-    fields = list(_fields(schema))
-    kinds = {field["type"] for field in fields if isinstance(field["type"], str)}
+    kinds = {field["type"] for field in _fields(schema) if isinstance(field["type"], str)}
     found = frozenset(TYPE_FEATURES[kind] for kind in kinds & TYPE_FEATURES.keys())
-    return found if found <= FEATURES and not any(needs_mapping(field["name"]) for field in fields) else None
+    return found if found <= FEATURES else None
 
 
-def _fields(kind: Any) -> Iterator[Mapping[str, Any]]:
+def _fields(kind: Any) -> Iterator[dict[str, Any]]:
     """All fields of a type, at all depths. The parts of an array or a map count as fields, too."""
     if not isinstance(kind, dict):
         return

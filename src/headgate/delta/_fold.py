@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta._files import files_of
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import discard_files, write_files
 from headgate.delta._statistics import loosened
@@ -154,7 +153,8 @@ def prepare_fold(
     whole = pa.concat_tables(tables).combine_chunks()
     order = pc.sort_indices(whole, [(name, "ascending") for name in key]) if key else np.arange(len(whole))
     batches = whole.take(pa.array(order)).to_batches()
-    added = [json.loads(text)["add"] for text in write_files(batches, folder, schema, codec, always=(*key, "_seq"))]
+    written = write_files(batches, folder, schema, codec, (*key, "_seq"), sources[0].names)
+    added = [json.loads(text)["add"] for text in written]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])
         return None
@@ -171,8 +171,8 @@ def prepare_fold(
 
 def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
     """All rows of a file, deleted ones included, with the table's columns."""
-    with files_of(folder).open_parquet(source.name) as file:
-        table = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
+    with source.open(folder) as file:
+        table = file.read(name for name in schema.names if name in file.columns)
     columns = [
         table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
         for one in schema

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,10 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from headgate.delta._files import FileIdentity, files_of
+from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, unmarked
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
 
@@ -64,6 +68,8 @@ class DataFile:
     """A data file of a version, with the vector that it has there. ``action`` is its ``add``, as the log has it."""
 
     action: Mapping[str, Any]
+    names: ColumnNames = UNMAPPED
+    """Those that its table's columns have in it."""
 
     @property
     def path(self) -> str:
@@ -95,6 +101,18 @@ class DataFile:
     def statistics(self) -> Statistics:
         """What the log says of its rows, deleted ones included."""
         return Statistics.parse(self.action.get("stats"))
+
+    def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:
+        """The least and the greatest value of a column, or of a field in one, as :meth:`Statistics.bounds`."""
+        return self.statistics.bounds(self.names.path(path), kind)
+
+    def open(self, folder: str) -> AbstractContextManager[NamedFile]:
+        """The file, with its table's names.
+
+        :param folder: the table's.
+        :raises OSError: it cannot be read.
+        """
+        return self.names.open(folder, self.name)
 
     def removal(self, now_ms: int, *, data_change: bool) -> dict[str, Any]:
         """The action by which it, with its vector, is no longer part of the table.
@@ -133,9 +151,21 @@ class Snapshot:
         return found
 
     @property
-    def schema_json(self) -> str:
-        """Its columns, as JSON in the form of Spark's types."""
+    def _columns(self) -> str:
         return str(self.metadata.get("schemaString") or "")
+
+    @property
+    def schema_json(self) -> str:
+        """Its columns, as JSON in the form of Spark's types, without their names in files."""
+        return unmarked(self._columns)
+
+    @property
+    def names(self) -> ColumnNames:
+        """Those that the columns have in files.
+
+        :raises TargetError: the log does not have all.
+        """
+        return names_of(self._columns, self.properties)
 
     @property
     def features(self) -> frozenset[str] | None:
@@ -146,9 +176,10 @@ class Snapshot:
         writer, reader = (int(self.protocol.get(name) or 0) for name in ("minWriterVersion", "minReaderVersion"))
         if reader == 1 and writer <= 2:
             return frozenset({"appendOnly", "invariants"})
-        if writer != 7 or reader not in (1, 3):
+        if writer != 7 or reader not in (1, 2, 3):
             return None
-        return frozenset([*(self.protocol.get("readerFeatures") or ()), *(self.protocol.get("writerFeatures") or ())])
+        named = [*(self.protocol.get("readerFeatures") or ()), *(self.protocol.get("writerFeatures") or ())]
+        return frozenset([*named, *([MAPPING_FEATURE] if reader == 2 else ())])
 
     def after(self, version: int, actions: Iterable[Mapping[str, Any]], *, files: bool) -> Snapshot:
         """The version that these actions make."""
@@ -164,12 +195,16 @@ class Snapshot:
                 found["protocol"] = action["protocol"]
         if transactions:
             found["transactions"] = {**self.transactions, **transactions}
+        made = replace(self, version=version, **found)
         if files:
+            names = made.names
             gone = {str(action["remove"]["path"]) for action in done if "remove" in action}
             kept = {path: file for path, file in self.files.items() if path not in gone}
-            added = [DataFile(action["add"]) for action in done if "add" in action]
-            found["files"] = {**kept, **{file.path: file for file in added}}
-        return replace(self, version=version, **found)
+            if names != self.names:
+                kept = {path: replace(file, names=names) for path, file in kept.items()}
+            added = [DataFile(action["add"], names) for action in done if "add" in action]
+            made = replace(made, files={**kept, **{file.path: file for file in added}})
+        return made
 
 
 class TableLog:

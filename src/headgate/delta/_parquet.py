@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.delta._files import files_of
+from headgate.delta._mapping import UNMAPPED, ColumnNames
 
 __all__ = ["CODECS", "LEAVES", "FileStatistics", "discard_files", "is_plain", "write_files"]
 
@@ -104,7 +105,12 @@ class FileStatistics:
 
 
 def write_files(
-    batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schema, codec: str, always: Collection[str] = ()
+    batches: Iterable[pa.RecordBatch],
+    folder: str,
+    schema: pa.Schema,
+    codec: str,
+    always: Collection[str] = (),
+    names: ColumnNames = UNMAPPED,
 ) -> Iterator[str]:
     """Write the rows into new files of the folder, and give each file's ``add`` action, as JSON, when all are there.
 
@@ -112,21 +118,25 @@ def write_files(
     :param folder: the table's; made if it is not there.
     :param codec: one of :data:`CODECS`.
     :param always: columns that have statistics wherever they stand.
+    :param names: those that the table's columns have in files.
     :raises OSError: a file cannot be written. No file is left then.
+    :raises TargetError: the table has no such column.
     """
+    rows, inside = names.for_files(batches, schema), names.in_files(schema)
+    bounded = {names.path((name,))[0] for name in always}
     done: list[str] = []
-    names: list[str] = []
+    files: list[str] = []
     try:
-        source = _groups(batches, schema)
+        source = _groups(rows, inside)
         group = next(source, None)
         while group is not None:
-            names.append(f"part-{len(names):05d}-{uuid.uuid4()}-c000.{codec}.parquet")
-            statistics = FileStatistics(schema, always)
-            with files_of(folder).create(names[-1]) as sink:
-                group = _write_groups(sink, group, source, schema, codec, statistics)
-                done.append(_add_action(names[-1], sink.tell(), statistics))
+            files.append(f"part-{len(files):05d}-{uuid.uuid4()}-c000.{codec}.parquet")
+            statistics = FileStatistics(inside, bounded)
+            with files_of(folder).create(files[-1]) as sink:
+                group = _write_groups(sink, group, source, inside, codec, statistics)
+                done.append(_add_action(files[-1], sink.tell(), statistics))
     except BaseException:
-        discard_files(folder, names)
+        discard_files(folder, files)
         raise
     yield from done
 

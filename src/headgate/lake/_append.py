@@ -6,9 +6,9 @@ has to be compiled first. Commits are ``headgate.delta``'s, too.
 **Exactly once** is as with Spark's writer: a commit carries a marker (application, version), and who finds that version
 or a later one in the table appends nothing. Files of a commit that did not come about are orphans.
 
-**Only plain tables.** A table whose properties or protocol ask a writer for more than rows in Parquet files (column
-mapping, constraints, clustering, generated columns, change data feed, …) is left to Spark, and so are lakes on object
-stores other than S3.
+**Only plain tables.** A table whose properties or protocol ask a writer for more than rows in Parquet files
+(constraints, clustering, generated columns, change data feed, …) is left to Spark, and so are lakes on object stores
+other than S3.
 
 **Other programs** may commit meanwhile. An append rests on nothing but the table's columns and the marker: it looks at
 both again, and commits after them.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.delta import Snapshot, commit, is_plain, write_files
+from headgate.delta import ColumnNames, Snapshot, commit, is_plain, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
 from headgate.lake._ways import OTHER_TYPES, codec_of, spark_writes
@@ -75,11 +75,12 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
         return False
     if _has(begun, marker):
         return True
-    folder, schema, codec, given = delta.path, begun.schema, begun.codec, frozenset(columns)
+    folder, schema, codec, names = delta.path, begun.schema, begun.codec, begun.names
+    given = frozenset(columns)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (fit(batch, schema, given) for batch in expand(batches))
-        added = list(write_files(rows, folder, schema, codec))
+        added = list(write_files(rows, folder, schema, codec, names=names))
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.string())], ["action"])
 
     actions = [row[0] for row in data.mapInArrow(write, "action string").collect()]
@@ -114,7 +115,7 @@ def append_rows(
     if not _has(begun, marker):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
         batches = pa.Table.from_pylist(lines, schema=begun.schema).to_batches()
-        actions = list(write_files(batches, delta.path, begun.schema, begun.codec))
+        actions = list(write_files(batches, delta.path, begun.schema, begun.codec, names=begun.names))
         _commit(delta, begun, actions, marker, None if at is not None else lambda: begin(delta, ddl, names))
 
 
@@ -144,13 +145,22 @@ class Begun:
 
     snapshot: Snapshot
     schema: pa.Schema
-    """Of the table's files at that version."""
+    """Of the table's rows at that version."""
     codec: str
 
     @property
     def version(self) -> int:
         """The version that it reads."""
         return self.snapshot.version
+
+    @property
+    def names(self) -> ColumnNames:
+        """Those that the columns have in files."""
+        return self.snapshot.names
+
+    def takes(self, other: Begun) -> bool:
+        """Whether files that were written for another version fit this one."""
+        return self.schema == other.schema and self.names == other.names
 
 
 def begin(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> Begun | None:
@@ -222,7 +232,7 @@ def _commit(
             commit(delta.path, begun.snapshot, actions, "WRITE", about, blind=True, put=delta.put)
         except CommitConflictError:
             found = again() if again is not None else None
-            if found is None or found.schema != begun.schema or _has(found, marker):
+            if found is None or not found.takes(begun) or _has(found, marker):
                 raise
             begun = found
         else:

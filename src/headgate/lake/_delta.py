@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate._names import quote_name
 from headgate._stores import is_remote, obstacle
-from headgate.delta import TYPE_FEATURES, NewColumn, Put, Snapshot, TableLog, addition, commit, creation, needs_mapping
+from headgate.delta import (
+    MAPPING_MODE,
+    TYPE_FEATURES,
+    NewColumn,
+    Put,
+    Snapshot,
+    TableLog,
+    addition,
+    commit,
+    creation,
+    needs_mapping,
+)
 from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._log_store import delta_log, put_by_log_store, share_access
 
@@ -189,7 +200,7 @@ class DeltaPath:
         builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
         builder = builder.location(self.path).addColumns(schema)
         if any(needs_mapping(name) for name in _all_names(schema)):
-            values["delta.columnMapping.mode"] = "name"
+            values[MAPPING_MODE] = "name"
         if replace:
             values |= _features(schema.simpleString())
         for name, value in values.items():
@@ -222,7 +233,7 @@ class DeltaPath:
         text = ", ".join(clauses)
         needed = _features(text)
         if any(needs_mapping(column.name) for column in columns):
-            needed["delta.columnMapping.mode"] = "name"
+            needed[MAPPING_MODE] = "name"
         missing = [f"'{name}' = '{value}'" for name, value in needed.items() if self.property(name) != value]
         with commit_errors(self.path):
             if missing:

@@ -38,7 +38,7 @@ class Fill:
 
     def touches(self, file: DataFile) -> bool:
         """Whether a data file may have such rows."""
-        epochs = file.statistics.bounds(("_seq", "epoch"), pa.int64())
+        epochs = file.bounds(("_seq", "epoch"), pa.int64())
         return epochs is None or epochs[0] < self.before
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,12 +61,12 @@ def fill_files(
     :param always: columns that have statistics wherever they stand.
     """
     schema, codec = begun.schema, begun.codec
-    actions = [dict(file.action) for file in files]
+    sources = list(files)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                added = copy_file(folder, DataFile(actions[number]), schema, codec, fill.apply, always)
+                added = copy_file(folder, sources[number], schema, codec, fill.apply, always)
                 yield pa.RecordBatch.from_pydict({"action": pa.array(added, pa.string())})
 
     found = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "action string").toArrow()

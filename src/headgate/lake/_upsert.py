@@ -101,7 +101,7 @@ class Upserts:
             begun = self._begin(delta, changes.ddl, changes.columns)
             if begun is None:
                 return None
-            if begun.schema != written.schema:
+            if not begun.takes(written.begun):
                 raise CommitConflictError(f"{delta.path}: another program changed the columns")
             known = self._known(delta, changes.key, begun.schema)
             upserted = self._upsert(known, begun, written)

@@ -6,6 +6,7 @@ the same whenever it is opened. Tables whose readers have to know more than :dat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from headgate._stores import delta_rs_options, is_remote
-from headgate.delta import files_of
+from headgate.delta import MAPPING_FEATURE, UNMAPPED, ColumnNames, files_of, is_mapped_otherwise, names_of
 from headgate.errors import TargetError
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "TableVersion", "delta_table", "newest_rows", "open_version", "rows_kept"]
 
-READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz"})
+READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", MAPPING_FEATURE})
 """What readers of a table may have to know."""
-_MAPPING: Final = "delta.columnMapping.mode"
-"""A property of tables whose files have other names for their columns; where the protocol has no features by name it
-alone tells."""
+_INSIDE: Final = re.compile(r"(\w+/)?[^/%]+")
+"""The name of a data file in the table's folder. With column mapping Spark puts files into folders with short random
+names there."""
 
 
 class Part(NamedTuple):
@@ -58,6 +59,8 @@ class TableVersion:
     kept: Mapping[str, pa.BooleanArray]
     """Of files with deletion vectors, by name: which of their rows are there. A vector may end with the last row that
     it takes away."""
+    names: ColumnNames = UNMAPPED
+    """Those that the columns have in files."""
 
     @property
     def rows(self) -> int:
@@ -70,9 +73,8 @@ class TableVersion:
 
         :raises FileNotFoundError: the file is gone.
         """
-        with files_of(self.path).open_parquet(part.file) as file:
-            there = {*file.schema_arrow.names}
-            found = file.read_row_group(part.group, columns=[name for name in names if name in there])
+        with self.names.open(self.path, part.file) as file:
+            found = file.row_group(part.group, [name for name in names if name in file.columns])
         kept = self._kept(part, 0, found.num_rows)
         return found if kept is None else found.filter(kept)
 
@@ -82,12 +84,11 @@ class TableVersion:
 
         :raises FileNotFoundError: the file is gone.
         """
-        with files_of(self.path).open_parquet(parts[0].file) as file:
-            there = {*file.schema_arrow.names}
-            columns = [name for name in names if name in there]
+        with self.names.open(self.path, parts[0].file) as file:
+            columns = [name for name in names if name in file.columns]
             for part in parts:
                 done = 0
-                for batch in file.iter_batches(rows, row_groups=[part.group], columns=columns, use_threads=False):
+                for batch in file.batches(rows, columns, [part.group], threads=False):
                     kept = self._kept(part, done, batch.num_rows)
                     done += batch.num_rows
                     yield batch if kept is None else batch.filter(kept)
@@ -112,13 +113,14 @@ def open_version(path: str, version: int) -> TableVersion:
         if unknown:
             raise TargetError(f"{path} asks its readers for {', '.join(sorted(unknown))}")
         properties = dict(table.metadata().configuration)
-        if properties.get(_MAPPING, "none") != "none":
-            raise TargetError(f"{path} has other names for its columns in its files")
+        if is_mapped_otherwise(properties):
+            raise TargetError(f"{path} has column mapping by id")
         names = sorted(_arrow(table.get_add_actions())["path"].to_pylist())
         vectors = _arrow(table.deletion_vectors())
         columns = {field.name: field.type for field in table.schema().fields}
         schema = pa.schema(table.schema().to_arrow())
-    if any("/" in name or "%" in name for name in names):
+        mapped = names_of(table.schema().to_json(), properties)
+    if not all(_INSIDE.fullmatch(name) for name in names):
         raise TargetError(f"{path} has files elsewhere than in its folder, as no table of a pipeline has")
     kept = rows_kept(path, frozenset(names), vectors)
     parts = []
@@ -127,7 +129,7 @@ def open_version(path: str, version: int) -> TableVersion:
             counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         befores = accumulate(counts, initial=0)
         parts += [Part(name, i, before, rows) for i, (before, rows) in enumerate(zip(befores, counts, strict=False))]
-    return TableVersion(path, columns, schema, properties, parts, kept)
+    return TableVersion(path, columns, schema, properties, parts, kept, mapped)
 
 
 def newest_rows(path: str, column: str, columns: Sequence[str]) -> pa.Table:
@@ -192,7 +194,9 @@ def rows_kept(path: str, names: frozenset[str], vectors: pa.Table) -> dict[str, 
     :raises TargetError: one is of a file that the table has not: its rows would come back.
     """
     uris, rows = vectors["filepath"].to_pylist(), vectors["selection_vector"]
-    kept = {uri.rpartition("/")[2]: rows[number].values for number, uri in enumerate(uris)}
-    if len(kept) < len(uris) or not kept.keys() <= names:
+    known = {name.rpartition("/")[2]: name for name in names}
+    found = (known.get(uri.rpartition("/")[2], uri) for uri in uris)
+    kept = {name: rows[number].values for number, name in enumerate(found)}
+    if len(known) < len(names) or len(kept) < len(uris) or not kept.keys() <= names:
         raise TargetError(f"{path} has deletion vectors of files that are not among its own: {', '.join(uris)}")
     return kept

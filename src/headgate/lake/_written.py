@@ -57,6 +57,7 @@ class Changes:
 class Written:
     """The last image of each key.
 
+    :param begun: what its row was written for.
     :param keys: its key, n of them.
     :param sequences: its ``_seq``.
     :param places: int64[n]: the place of its row among all rows of the new files; −1: it deletes.
@@ -64,7 +65,7 @@ class Written:
     """
 
     folder: str
-    schema: pa.Schema
+    begun: Begun
     keys: Keys
     sequences: Sequences
     places: Any
@@ -111,7 +112,8 @@ def write_changes(changes: Changes, begun: Begun, folder: str) -> Written | None
 
     :raises OSError: a file cannot be written.
     """
-    key, schema, codec, given = tuple(changes.key), begun.schema, begun.codec, frozenset(changes.columns)
+    key, schema, codec, names = tuple(changes.key), begun.schema, begun.codec, begun.names
+    given = frozenset(changes.columns)
 
     def write(images: Iterable[pa.RecordBatch]) -> tuple[list[str], pa.Table]:
         told: list[pa.RecordBatch] = []
@@ -121,11 +123,11 @@ def write_changes(changes: Changes, begun: Begun, folder: str) -> Written | None
                 told.append(batch.select([*key, "_seq", "_op"]))
                 yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, given)
 
-        added = list(write_files(rows(), folder, schema, codec, always=(*key, "_seq")))
+        added = list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names))
         return added, pa.Table.from_batches(told) if told else pa.table({})
 
     if changes.here is not None:
-        return _join([write(changes.here().to_batches())], changes, schema, folder)
+        return _join([write(changes.here().to_batches())], changes, begun, folder)
     expand = changes.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +137,7 @@ def write_changes(changes: Changes, begun: Begun, folder: str) -> Written | None
 
     parts = changes.data.mapInArrow(run, "files array<string>, images binary").toArrow()
     opened = [pa.ipc.open_stream(images.as_buffer()).read_all() for images in parts["images"]]
-    return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, schema, folder)
+    return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, begun, folder)
 
 
 def _packed(told: pa.Table) -> bytes:
@@ -147,9 +149,7 @@ def _packed(told: pa.Table) -> bytes:
     return packed
 
 
-def _join(
-    parts: Sequence[tuple[list[str], pa.Table]], changes: Changes, schema: pa.Schema, folder: str
-) -> Written | None:
+def _join(parts: Sequence[tuple[list[str], pa.Table]], changes: Changes, begun: Begun, folder: str) -> Written | None:
     """What the shares have written, as one."""
     parts = [(added, told) for added, told in parts if told.num_rows]
     if not parts:
@@ -163,7 +163,7 @@ def _join(
         last = changes.last(told.append_column(_ROW, pa.array(np.arange(told.num_rows))))
         told, places = last, places[np.asarray(last[_ROW])]
         keys = keys_of([told[name] for name in changes.key])
-    return Written(folder, schema, keys, Sequences.of(told["_seq"]), places, adds)
+    return Written(folder, begun, keys, Sequences.of(told["_seq"]), places, adds)
 
 
 def _deletes(op: pa.Array | pa.ChunkedArray) -> Any:

@@ -1,0 +1,111 @@
+"""Tables with column mapping: written by headgate and by Spark in turns, and read by both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.catalog import AddedColumn
+from headgate.lake import Lake, Way, merge_reason
+from headgate.lake._version import open_version
+from headgate.sinks import BatchReport, BatchWriter
+from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.outside import lake_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "shop.odd"
+OWN = ("_seq", "_gtid", "_ts")
+
+
+class Turns:
+    """A lake that a pipeline writes to, and Spark between its batches."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.lake = spark, Lake.at(folder / "lake")
+        self.writer = BatchWriter(spark, self.lake, "shop", ("current", "changelog"))
+
+    def write(self, batch: FakeBatch) -> BatchReport:
+        return self.writer.write(batch.frame(self.spark), batch.epoch)
+
+    def rows(self, columns: list[str]) -> list[tuple[Any, ...]]:
+        """Of the current table, as Spark, delta-rs and a verification have them."""
+        folder = self.lake.current(NAME)
+        frame = self.spark.read.format("delta").load(folder)
+        assert frame.columns == [*columns, *OWN]
+        found = sorted(tuple(row) for row in frame.drop(*OWN).collect())
+        assert sorted(lake_rows(folder).elements()) == found
+        assert self.writer.ledger.last is not None
+        version = open_version(folder, self.writer.ledger.last.tables[NAME].version or 0)
+        lines = [line for part in version.parts for line in version.group(part, columns).to_pylist()]
+        assert sorted(tuple(line.get(name) for name in columns) for line in lines) == found
+        return found
+
+    def engines(self, folder: str) -> dict[str, set[str]]:
+        """Who has made which kinds of commits."""
+        found: dict[str, set[str]] = {}
+        for commit in sorted(Path(folder, "_delta_log").glob("*.json")):
+            about = json.loads(commit.read_text().splitlines()[0])["commitInfo"]
+            found.setdefault(about["engineInfo"].split("/")[0], set()).add(about["operation"])
+        return found
+
+
+@pytest.mark.parametrize("key", ["the id", "id"])
+@pytest.mark.parametrize("made_by", ["headgate", "spark"])
+@pytest.mark.timeout(600)
+def test_a_table_with_odd_names(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_by: str, key: str
+) -> None:
+    """From the beginning, or since a column was added that has one; with rows that Spark has rewritten in between."""
+    if made_by == "spark":
+        monkeypatch.setattr("headgate.lake._delta.creation", lambda *_: None)
+        monkeypatch.setattr("headgate.lake._delta.addition", lambda *_: None)
+    turns = Turns(spark, tmp_path)
+    table = FakeTable(NAME, ((key, "bigint"), ("item", "string")), (key,))
+    first = FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True)
+    turns.write(first.chunk(table, [(n, f"first {n}") for n in range(6)]))
+    assert turns.rows([key, "item"]) == [(n, f"first {n}") for n in range(6)]
+    current, changelog = (f"delta.`{folder(NAME)}`" for folder in (turns.lake.current, turns.lake.changelog))
+
+    wider = FakeTable(NAME, (*table.columns, ("price, each", "int")), (key,))
+    changes = FakeBatch(2).live(NAME).images(table, [("b", 10, 1, "first 1"), ("u", 10, 1, "second"), ("d", 11, 2, "")])
+    five = AddedColumn("price, each", nullable=False, default="5")
+    changes.ddl(NAME, "ALTER TABLE odd ADD `price, each` INT NOT NULL DEFAULT 5", "alter", 20, adds=[five])
+    changes.images(wider, [("c", 30, 7, "new", 70)])
+    assert turns.write(changes).ways == {NAME: {Way.UPSERT: ""}}
+    expected = [(0, "first 0", 5), (1, "second", 5), *((n, f"first {n}", 5) for n in (3, 4, 5)), (7, "new", 70)]
+    assert turns.rows([key, "item", "price, each"]) == expected
+
+    for epoch, statement in ((3, f"OPTIMIZE {current}"), (4, f"REORG TABLE {current} APPLY (PURGE)")):
+        spark.sql(statement).collect()
+        more = FakeBatch(epoch).live(NAME)
+        last = (7, "new", 70) if epoch == 3 else (8, "newer", 30)
+        more.images(wider, [("b", 10, *last), ("u", 10, 8, "newer", 10 * epoch), ("d", 20, epoch, f"first {epoch}", 5)])
+        assert turns.write(more).ways == {NAME: {Way.UPSERT: ""}}
+        expected = [row for row in expected if row[0] not in (7, 8, epoch)] + [(8, "newer", 10 * epoch)]
+        assert turns.rows([key, "item", "price, each"]) == expected
+    spark.sql(f"OPTIMIZE {changelog}").collect()
+    turns.write(FakeBatch(5).live(NAME).images(wider, [("d", 10, 5, "first 5", 5)]))
+    images = (
+        turns.spark.table(changelog).where("_op IN ('u', 'd')").orderBy("_seq").select("_op", f"`{key}`", "_before")
+    )
+    assert [(row[0], row[1], row[2] and row[2].asDict()) for row in images.collect()] == [
+        ("u", 1, {key: 1, "item": "first 1", "price, each": None}),
+        ("d", 2, None),
+        ("u", 8, {key: 7, "item": "new", "price, each": 70}),
+        ("d", 3, None),
+        ("u", 8, {key: 8, "item": "newer", "price, each": 30}),
+        ("d", 4, None),
+        ("d", 5, None),
+    ]
+    assert merge_reason(turns.lake, NAME, spark.conf.get) is None
+    theirs = {"CREATE TABLE", "ADD COLUMNS", "SET TBLPROPERTIES"} if made_by == "spark" else set()
+    for folder in (turns.lake.current(NAME), turns.lake.changelog(NAME)):
+        engines = turns.engines(folder)
+        assert engines["Apache-Spark"] <= {"OPTIMIZE", "REORG", *theirs}
+        assert ("CREATE TABLE" in engines["headgate"]) == (made_by == "headgate")
+    assert turns.engines(turns.lake.current(NAME))["headgate"] >= {"WRITE", "STREAMING UPDATE", "UPDATE"}
