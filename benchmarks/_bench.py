@@ -20,7 +20,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -124,8 +124,13 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def report(name: str, rows: list[dict[str, Any]], *, output: str | None) -> int:
-    """Print the table, write the JSON, and return 1 if a bound was missed."""
+def report(
+    name: str, rows: list[dict[str, Any]], *, output: str | None, series: Mapping[str, Any] | None = None
+) -> int:
+    """Print the table, write the JSON, and return 1 if a bound was missed.
+
+    :param series: figures behind the rows, for the JSON file alone.
+    """
     table = Table(title=name)
     for column in rows[0]:
         table.add_column(column)
@@ -139,9 +144,9 @@ def report(name: str, rows: list[dict[str, Any]], *, output: str | None) -> int:
         "python": platform.python_version(),
         "cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "results": rows,
     }  # fmt: skip
-    text = json.dumps(data, indent=2)
-    print(text)
+    print(json.dumps(data, indent=2))
     if output:
+        text = json.dumps(data if series is None else {**data, "series": series}, indent=2)
         Path(output).write_text(text + "\n", encoding="utf-8")
     return int(any(row.get("ok") == "MISSED" for row in rows))
 

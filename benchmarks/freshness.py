@@ -187,7 +187,11 @@ def make(mysql: MySQLServer, shape: Shape) -> None:
 
 @contextmanager
 def running(
-    folder: Path, mysql: MySQLServer, mode: Sequence[str] = ("current",), memory: str | None = "3g"
+    folder: Path,
+    mysql: MySQLServer,
+    mode: Sequence[str] = ("current",),
+    memory: str | None = "3g",
+    retention_hours: int = 6,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """``headgate run`` of all tables into ``folder/lake``; its log is ``folder/run.log``.
 
@@ -197,6 +201,7 @@ def running(
     file.write_text(
         f'name = "fresh"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.*"]\n'
         f'[target]\npath = "{folder / "lake"}"\nmode = {json.dumps(list(mode))}\n'
+        f"retention_hours = {retention_hours}\n"
         + ("" if memory is None else f'[spark]\n"spark.driver.memory" = "{memory}"\n')
     )
     command = [sys.executable, "-m", "headgate.cli", "run", str(file)]
@@ -289,11 +294,17 @@ def memory_mb(process: int) -> tuple[int, int]:
     anonymous = mapped = 0
     for one in (psutil.Process(process), *psutil.Process(process).children(recursive=True)):
         with suppress(OSError):
-            lines = Path(f"/proc/{one.pid}/smaps_rollup").read_text().splitlines()[1:]
-            values = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-            anonymous += values["Pss_Anon"]
-            mapped += values["Pss_File"]
+            own, of_files = memory_of(one.pid)
+            anonymous += own
+            mapped += of_files
     return anonymous >> 10, mapped >> 10
+
+
+def memory_of(process: int) -> tuple[int, int]:
+    """The same of one process; KB."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+    values = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    return values["Pss_Anon"], values["Pss_File"]
 
 
 def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dict[str, Any]:

@@ -203,7 +203,17 @@ def test_what_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     table.upsert(dict.fromkeys("defghij", 1))
     table.upsert(dict.fromkeys("defg"))
     (found,) = choose_files(table.log.refresh())
-    assert (found.deleted, found.statistics.rows) == (4, 7), "most of its rows are deleted"
+    assert (found.deleted, found.statistics.rows) == (4, 7), "many of its rows are deleted"
+
+
+def test_a_file_is_copied_when_a_reader_passes_over_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_module, "_CLASSES", (1, 1 << 20))
+    table = Written(tmp_path)
+    table.upsert(dict.fromkeys("abcdefghijklmnopqrst", 1))
+    table.upsert(dict.fromkeys("abc"))
+    assert choose_files(table.log.refresh()) == [], "3 of 20 rows"
+    table.upsert({"d": None})
+    assert len(choose_files(table.log.refresh())) == 1
 
 
 @pytest.mark.parametrize("names", [PLAIN, ODD])

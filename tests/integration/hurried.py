@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.cli import main
-from headgate.delta import _fold
+from headgate.delta import _checkpoint, _fold
 from headgate.lake import Lake, _keeper, _upkeep
 
 if __name__ == "__main__":
@@ -15,7 +15,7 @@ if __name__ == "__main__":
         (_fold, "_FILES", 4),
         (_upkeep, "_FILES", 4),
         (_upkeep, "ROUND_SECONDS", 1.0),
-        (_upkeep, "CHECKPOINT_COMMITS", 5),
+        (_checkpoint, "_COMMITS", 5),
         (_keeper, "_LISTING_SECONDS", 10.0),
         (_keeper, "_ORPHAN_SECONDS", 300.0),  # longer than a batch takes on any machine
     ]

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import OURS, TableLog, commit, write_files
-from headgate.delta._history import data_files_in
+from headgate.delta import OURS, TableLog, commit, data_files_in, worth_checkpoint, write_checkpoint, write_files
+from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState, Upkeep
 from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
@@ -276,13 +276,62 @@ def test_what_was_prepared_for_nothing_is_removed(tmp_path: Path, monkeypatch: p
     assert made.upkeep.background._thread is None or not made.upkeep.background._thread.is_alive()
 
 
-def test_a_checkpoint_is_written_after_fifty_commits(tmp_path: Path) -> None:
-    made = Written(tmp_path / "lake")
-    for number in range(51):
+def checkpoints_after(made: Written, commits: int) -> list[int]:
+    """The checkpoints of a table's log after so many more commits."""
+    for number in range(commits):
         made.write(NAME, [number])
         made.end()
     made.upkeep.background.free_at = 0.0
     made.upkeep.background.submit(lambda: None).result(60)
-    folder = Path(made.lake.current(NAME), "_delta_log")
-    assert [int(file.name[:20]) >= 49 for file in folder.glob("*.checkpoint.parquet")] == [True]
+    return sorted(find_checkpoints(made.lake.current(NAME)))
+
+
+def test_a_checkpoint_is_written_after_fifty_commits(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    assert checkpoints_after(made, 48) == []
+    assert [version >= 49 for version in checkpoints_after(made, 3)] == [True]
     made.upkeep.close()
+
+
+def test_a_checkpoint_of_a_small_table_is_written_after_ten_commits(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    made.write(NAME, [0])
+    made.end()
+    made.round()
+    assert checkpoints_after(made, 7) == []
+    assert [version >= 9 for version in checkpoints_after(made, 2)] == [True]
+    made.upkeep.close()
+
+
+def test_many_old_log_files_go_before_the_next_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_module, "_OLD_VERSIONS", 5)
+    made = Written(tmp_path / "lake")
+    folder = made.lake.current(NAME)
+
+    def write(hours_ago: float) -> int:
+        made.write(NAME, [1], anew=True)
+        made.end(hours_ago)
+        return TableLog(folder).refresh().version
+
+    write(9.0)
+    made.round()  # which lists the folder, as it does each hour
+    checkpoint = [write(8.0) for _ in range(3)][-1]
+    write_checkpoint(folder)
+    write(7.0)
+    made.round()
+    assert oldest_commit(folder) == 0, "there are too few"
+    needed = [write(moment) for moment in (6.0, 0.5, 0.4)]
+    made.round()
+    assert oldest_commit(folder) == checkpoint < needed[0]
+    made.check(made.rows[-len(needed) :])
+
+
+def oldest_commit(folder: str) -> int:
+    """The oldest commit that is still in a table's log."""
+    return min(int(path.name[:20]) for path in Path(folder, "_delta_log").glob("*[0-9].json"))
+
+
+@pytest.mark.parametrize(("files", "commits"), [(0, 10), (200, 10), (400, 20), (1000, 50), (50_000, 50), (None, 50)])
+def test_a_checkpoint_of_more_files_takes_more_commits(files: int | None, commits: int) -> None:
+    assert worth_checkpoint(commits, files)
+    assert not worth_checkpoint(commits - 1, files)

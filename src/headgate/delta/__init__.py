@@ -5,7 +5,7 @@ files may be removed. Knows neither Spark nor MySQL.
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.delta._checkpoint import CHECKPOINT_COMMITS, write_checkpoint
+from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._commit import Put, commit
 from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition, creation, demands, needs_mapping
 from headgate.delta._files import files_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headgate.delta._vectors import VectorFile, positions_of
 
 __all__ = [
-    "CHECKPOINT_COMMITS",
     "CODECS",
     "MAPPING_FEATURE",
     "MAPPING_MODE",
@@ -67,6 +66,7 @@ __all__ = [
     "positions_of",
     "prepare_fold",
     "version_at",
+    "worth_checkpoint",
     "write_checkpoint",
     "write_files",
 ]

@@ -27,12 +27,16 @@ from headgate.delta._definition import FEATURES, OURS
 from headgate.delta._log import Snapshot, TableLog, checkpoint_name, checkpointed_version, log_folder
 from headgate.errors import TargetError
 
-__all__ = ["CHECKPOINT_COMMITS", "write_checkpoint"]
+__all__ = ["worth_checkpoint", "write_checkpoint"]
 
 log = logging.getLogger("headgate")
 
-CHECKPOINT_COMMITS: Final = 50
-"""After so many commits a new checkpoint is worth its cost."""
+_COMMITS: Final = 50
+"""After so many commits a new checkpoint is worth its cost, however large the table is …"""
+_FEW_COMMITS: Final = 10
+"""… and after no fewer, however small."""
+_FILES_A_COMMIT: Final = 20
+"""To write so many files into a checkpoint takes about 1 ms; so does a reader's replay of a commit of upserts."""
 
 _TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
 _MAP, _LIST = pa.map_(pa.string(), pa.string()), pa.list_(pa.string())
@@ -57,6 +61,15 @@ _SCHEMA: Final = pa.schema(
         ),
     }
 )  # fmt: skip
+
+
+def worth_checkpoint(commits: int, files: int | None) -> bool:
+    """Whether a checkpoint is worth its cost after so many commits since the last one.
+
+    :param files: how many data files the table has; None: unknown.
+    """
+    least = _COMMITS if files is None else max(_FEW_COMMITS, files // _FILES_A_COMMIT)
+    return commits >= min(least, _COMMITS)
 
 
 def write_checkpoint(folder: str) -> None:

@@ -22,6 +22,9 @@ __all__ = ["Amount", "TableKeeper"]
 log = logging.getLogger("headgate")
 
 _LISTING_SECONDS: Final = 3600.0
+_OLD_VERSIONS: Final = 500
+"""So many versions that nothing needs any more are worth a listing of the log. Whoever opens the table lists it, too:
+2 µs a file."""
 _ORPHAN_SECONDS: Final = 24 * 3600.0
 _YIELD_FILES: Final = 100
 
@@ -53,6 +56,7 @@ class TableKeeper:
         self.history = FileHistory(folder, 0)
         self._dry = dry
         self._listed_at = 0.0
+        self._log_from = 0
 
     def follow(self, oldest: int) -> Iterator[None]:
         """Read what was committed since.
@@ -72,14 +76,18 @@ class TableKeeper:
             if count % _YIELD_FILES == 0:
                 yield
         history.forget(names)
+        if not history.is_removable:
+            return
         now = time.time()
-        if now - self._listed_at >= _LISTING_SECONDS and history.is_removable:
+        is_due, before = now - self._listed_at >= _LISTING_SECONDS, now - _ORPHAN_SECONDS
+        if is_due:
             self._listed_at = now
-            before = now - _ORPHAN_SECONDS
             for entry in history.orphans(before):
                 if entry is not None:
                     self._remove(Path(entry.path))
                 yield
+        if is_due or oldest - self._log_from >= _OLD_VERSIONS:
+            self._log_from = oldest
             yield from self._clean_log(oldest, before)
 
     def _clean_log(self, oldest: int, before: float) -> Iterator[None]:

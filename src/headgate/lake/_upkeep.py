@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.delta import (
-    CHECKPOINT_COMMITS,
     CODECS,
     OURS,
     DataFile,
@@ -39,6 +38,7 @@ from headgate.delta import (
     commit,
     demands,
     version_at,
+    worth_checkpoint,
     write_checkpoint,
 )
 from headgate.errors import CommitConflictError, HeadgateError
@@ -183,7 +183,8 @@ class Upkeep:
         last = self._checkpoints.get(folder)
         if last is None:
             last = self._checkpoints[folder] = checkpointed_version(folder)
-        if version - last >= CHECKPOINT_COMMITS:
+        keeper = self._keepers.get(folder)
+        if worth_checkpoint(version - last, None if keeper is None else keeper.history.data_files):
             self._checkpoints[folder] = version
             self.background.submit(partial(self._write_checkpoint, folder))
 

@@ -66,7 +66,7 @@ class BatchWriter:
         *,
         threads: int = 2,
         strict: Sequence[str] = (),
-        retention_hours: int = 6,
+        retention_hours: float = 6,
     ) -> None:
         self.lake = lake
         self.pipeline = pipeline
@@ -82,7 +82,7 @@ class BatchWriter:
         self.upkeep: Upkeep | None = None
         if not DeltaPath(spark, lake.schema_history).obstacle():
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
-            self.upkeep = Upkeep(lake, retention_hours * 3600.0, codec, spark)
+            self.upkeep = Upkeep(lake, retention_hours * 3600, codec, spark)
         self._upserts: Upserts | None = None
         if self.upkeep is not None and "current" in self.modes:
             from headgate.lake import Upserts  # loads numba
