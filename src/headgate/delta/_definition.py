@@ -37,7 +37,7 @@ _PROPERTIES: Final = frozenset(
 )
 _LEGACY: Final = frozenset({"appendOnly", "invariants"})
 """What writers of protocol version 2 keep to without being asked by name."""
-FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz"}
+FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", "variantType"}
 """What headgate keeps to when it writes a table itself."""
 TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 """Types that a table must be allowed to have columns of, and the feature that allows it."""

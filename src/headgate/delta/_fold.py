@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from headgate.delta._files import files_of
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import discard_files, write_files
+from headgate.delta._parquet import as_column, discard_files, write_files
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -174,7 +174,7 @@ def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
     with files_of(folder).open_parquet(source.name) as file:
         table = file.read(columns=[name for name in schema.names if name in file.schema_arrow.names])
     columns = [
-        table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
+        as_column(table[one.name], one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
         for one in schema
     ]
     return pa.table(columns, schema=schema)
