@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.delta import _parquet
-from headgate.delta._parquet import FileStatistics, is_plain, write_files
+from headgate.delta import VARIANT, _parquet, to_variant
+from headgate.delta._parquet import FileStatistics, as_column, is_plain, write_files
+from headgate.errors import DecodeError
 
 SEQ = pa.struct([("epoch", pa.int64()), ("pos", pa.int64())])
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.decimal128(20, 4)), ("_seq", SEQ)])
@@ -54,6 +55,39 @@ def test_a_file_holds_all_rows_and_its_action_describes_it(tmp_path: Path) -> No
         "maxValues": {"id": 11, "name": "name 9", "price": Decimal("2.7500"), "_seq": {"epoch": 3, "pos": 11}},
         "nullCount": {"id": 0, "name": 0, "price": 0, "_seq": {"epoch": 0, "pos": 0}},
     }
+
+
+def test_the_parts_of_a_variant_are_never_null_in_a_file(tmp_path: Path) -> None:
+    """However it came to be NULL; and it has no bounds, as one column."""
+    pair = pa.struct([("id", pa.int64()), pa.field("v", VARIANT)])
+    schema = pa.schema([pa.field("v", VARIANT), ("pair", pair)])
+    made = to_variant(pa.array(['{"a": 1}', None, "null", "2"]), "v")
+    taken = made.take(pa.array([0, None, 3, 1]))
+    ids = pa.array([1, 2, 3, 4])
+    pairs = pa.StructArray.from_arrays([ids, taken], fields=list(pair), mask=pa.array([True, False, False, False]))
+    batches = [
+        pa.RecordBatch.from_arrays(columns, schema=schema)
+        for columns in ([made, pairs], [taken.slice(1), pairs.slice(1)], [pa.nulls(2, VARIANT), pa.nulls(2, pair)])
+    ]
+    (add,) = added(write_files(batches, str(tmp_path), schema, "snappy"))
+    file = pq.ParquetFile(tmp_path / add["path"])
+    assert {file.schema.column(i).max_definition_level for i in range(2)} == {1}, "their group alone is optional"
+    read = file.read()
+    assert read.to_pylist() == pa.Table.from_batches(batches).to_pylist()
+    assert json.loads(add["stats"])["nullCount"] == {"v": 5, "pair": {"id": 3, "v": 7}}
+    assert json.loads(add["stats"])["minValues"] == {"pair": {"id": 2}}
+
+
+def test_shredded_variants_are_not_taken_for_whole_ones() -> None:
+    parts = pa.struct([pa.field("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())])
+    with pytest.raises(DecodeError, match="shredded"):
+        as_column(pa.nulls(1, parts), VARIANT)
+    with pytest.raises(DecodeError, match="shredded"):
+        as_column(pa.nulls(1, pa.struct([("v", parts)])), pa.struct([pa.field("v", VARIANT), ("w", pa.int64())]))
+    other = pa.array(
+        [{"metadata": b"m", "value": b"v"}], pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+    )
+    assert as_column(other, VARIANT).to_pylist() == [{"value": b"v", "metadata": b"m"}]
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:

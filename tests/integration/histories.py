@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
@@ -18,7 +19,7 @@ from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEYS", "NAME", "Copy", "History", "table_of"]
+__all__ = ["KEYS", "NAME", "Copy", "History", "document", "table_of"]
 
 NAME = "shop.t"
 KEYS: dict[str, tuple[tuple[str, ...], Callable[[int], Any]]] = {
@@ -38,14 +39,27 @@ KEYS: dict[str, tuple[tuple[str, ...], Callable[[int], Any]]] = {
 }
 
 
-def table_of(kinds: Sequence[str], *, wide: bool, odd: bool) -> FakeTable:
+def table_of(kinds: Sequence[str], *, wide: bool, odd: bool, documents: bool = False) -> FakeTable:
     """With its key at the end, so that with many columns Delta's own statistics leave it out.
 
     :param odd: with names that files do not have.
+    :param documents: with a column of VARIANTs, if it is not wide.
     """
     key = tuple((f"k {i}" if odd else f"k{i}", kind) for i, kind in enumerate(kinds))
-    more = tuple((f"c{i}", "int") for i in range(40)) if wide else ()
+    more = tuple((f"c{i}", "int") for i in range(40)) if wide else (("doc", "variant"),) if documents else ()
     return FakeTable(NAME, (("v=" if odd else "v", "string"), *more, *key), tuple(name for name, _ in key))
+
+
+def document(value: str) -> str | None:
+    """A JSON document that goes with a row's value: NULL, ``null``, or one that has the value in it."""
+    choice = random.Random(value)
+    kind = choice.randrange(8)
+    if kind < 2:
+        return "null" if kind else None
+    numbers = [choice.randrange(-(10 ** choice.randrange(1, 25)), 10**20), choice.random(), choice.random() * 1e30]
+    more: dict[str, Any] = {"a": [], "": None, "ü\U0001f600": choice.random() < 0.5}
+    found = {"value": value, "n": numbers, choice.choice("abc"): more}
+    return json.dumps(found, ensure_ascii=choice.random() < 0.5)
 
 
 @dataclass
@@ -60,7 +74,8 @@ class History:
     pos: int = 0
 
     def values(self, n: int, value: str) -> tuple[Any, ...]:
-        middle = [len(value)] * (len(self.table.columns) - 1 - len(self.table.key))
+        kinds = [kind for _, kind in self.table.columns[1 : -len(self.table.key)]]
+        middle = (document(value) if kind == "variant" else len(value) for kind in kinds)
         return (value, *middle, *self.make(n))
 
     def images(self, count: int) -> list[tuple[Any, ...]]:
@@ -167,7 +182,11 @@ class Copy:
         ]
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return sorted((tuple(row) for row in self.delta().read().collect()), key=repr)
+        """All rows; a VARIANT as JSON."""
+        table = self.delta().read()
+        kinds = dict(table.dtypes)
+        columns = [f"to_json({name}) AS {name}" if kinds[name] == "variant" else name for name in table.columns]
+        return sorted((tuple(row) for row in table.selectExpr(*columns).collect()), key=repr)
 
     def operations(self) -> list[str]:
         return [row["operation"] for row in self.spark.sql(f"DESCRIBE HISTORY {self.delta().sql}").collect()]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 from headgate.delta import commit
 from headgate.lake import Way, merge_reason
 from tests.fix_carrier import FakeBatch, FakeTable
-from tests.integration.histories import KEYS, NAME, Copy, History, table_of
+from tests.integration.histories import KEYS, NAME, Copy, History, document, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,8 @@ def test_the_table_is_the_one_that_a_merge_makes(
     monkeypatch.setattr("headgate.delta._fold._FILES", 2)
     choice = random.Random(seed)
     kinds, make = list(KEYS.values())[seed % len(KEYS)]
-    history = History(choice, table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0), make)
+    table = table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0, documents=seed % 3 == 2)
+    history = History(choice, table, make)
     ours, merged = (Copy(spark, tmp_path / name, upserts=name == "ours") for name in ("ours", "merged"))
     first = history.first()
     ours.write(first)
@@ -63,10 +64,17 @@ def test_the_table_is_the_one_that_a_merge_makes(
         found = ours.rows()
         assert found == merged.rows()
         assert sorted(row[0] for row in found) == sorted(history.rows.values())
+    assert merge_reason(ours.lake, NAME, spark.conf.get) is None
+    if seed % 3 == 2:
+        assert [_parsed(row[1]) for row in found] == [_parsed(document(row[0])) for row in found]
     assert "STREAMING UPDATE" in ours.operations()
     assert "MERGE" not in ours.operations()
     assert "MERGE" in merged.operations()
     _read_by_others(ours, found)
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else [json.loads(text)]
 
 
 def _read_by_others(copy: Copy, rows: list[tuple[Any, ...]]) -> None:

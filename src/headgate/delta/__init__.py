@@ -12,7 +12,7 @@ from headgate.delta._files import files_of
 from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
-from headgate.delta._parquet import CODECS, discard_files, is_plain, write_files
+from headgate.delta._parquet import CODECS, VARIANT, discard_files, is_plain, write_files
 from headgate.delta._statistics import loosened
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
+    from headgate.delta._variant import to_variant
     from headgate.delta._vectors import VectorFile, positions_of
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "OURS",
     "TYPE_FEATURES",
     "UNMAPPED",
+    "VARIANT",
     "ColumnNames",
     "DataFile",
     "FileHistory",
@@ -65,6 +67,7 @@ __all__ = [
     "old_log_files",
     "positions_of",
     "prepare_fold",
+    "to_variant",
     "version_at",
     "worth_checkpoint",
     "write_checkpoint",
@@ -75,6 +78,7 @@ _LATE = {
     "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
     "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy",
+    "to_variant": "_variant",
     "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.delta._log import DataFile
-from headgate.delta._parquet import write_files
+from headgate.delta._parquet import as_column, write_files
 from headgate.delta._vectors import read_vector, rows_of
 
 __all__ = ["copy_file"]
@@ -46,7 +46,7 @@ def _counting(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.R
             counts[gone[np.searchsorted(gone, first) : np.searchsorted(gone, first + batch.num_rows)] - first] = False
             first += batch.num_rows
             columns = [
-                batch.column(one.name).cast(one.type) if one.name in there else pa.nulls(batch.num_rows, one.type)
+                as_column(batch.column(one.name), one.type) if one.name in there else pa.nulls(batch.num_rows, one.type)
                 for one in schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(counts))

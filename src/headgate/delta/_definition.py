@@ -40,7 +40,7 @@ _PROPERTIES: Final = frozenset(
 )
 _LEGACY: Final = frozenset({"appendOnly", "invariants"})
 """What writers of protocol version 2 keep to without being asked by name."""
-FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", MAPPING_FEATURE}
+FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE}
 """What headgate keeps to when it writes a table itself."""
 TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 """Types that a table must be allowed to have columns of, and the feature that allows it."""

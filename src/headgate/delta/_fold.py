@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import discard_files, write_files
+from headgate.delta._parquet import as_column, discard_files, write_files
 from headgate.delta._statistics import loosened
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -176,7 +176,7 @@ def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
     with source.open(folder) as file:
         table = file.read(name for name in schema.names if name in file.columns)
     columns = [
-        table[one.name].cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
+        as_column(table[one.name], one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
         for one in schema
     ]
     return pa.table(columns, schema=schema)

@@ -8,7 +8,7 @@ and "Per-file Statistics").
 **Statistics** are bounds: least and greatest value, and nulls, of the first 32 leaf columns, and of those that the
 caller names wherever they stand. They may be wide, never narrow: texts are cut to 32 characters, the greatest one then
 raised by U+10FFFF; times are cut to milliseconds, which readers allow for; what has no order that Spark and Arrow share
-(booleans, binaries, lists) has none.
+(booleans, binaries, lists, VARIANTs) has none.
 """
 
 from __future__ import annotations
@@ -28,14 +28,23 @@ import pyarrow.parquet as pq
 
 from headgate.delta._files import files_of
 from headgate.delta._mapping import UNMAPPED, ColumnNames
+from headgate.errors import DecodeError
 
-__all__ = ["CODECS", "LEAVES", "FileStatistics", "discard_files", "is_plain", "write_files"]
+__all__ = ["CODECS", "LEAVES", "VARIANT", "FileStatistics", "as_column", "discard_files", "is_plain", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
 
 CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "none": "none", "uncompressed": "none"}
 """Spark's names of the codecs that mean the same here."""
+
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+"""Spark's VARIANT. By the mark Spark knows it in Arrow (``ArrowUtils.isVariantField``); it does not get into files."""
 
 _TEXT_CHARACTERS = 32
 _GROUP_BYTES = 64 << 20
@@ -58,6 +67,25 @@ def is_plain(kind: pa.DataType) -> bool:
     simple = (pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean)
     texts = (pa.types.is_string, pa.types.is_binary, pa.types.is_date32)
     return any(fits(kind) for fits in (*simple, *texts))
+
+
+def as_column(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
+    """A column of a file in the table's type.
+
+    :raises DecodeError: it has VARIANTs that were taken apart (shredded), which a table has to say it has.
+    """
+    if _is_shredded(values.type, kind):
+        raise DecodeError("a data file has shredded VARIANTs, and its table does not say so")
+    return values if values.type.equals(kind) else values.cast(kind)
+
+
+def _is_shredded(found: pa.DataType, kind: pa.DataType) -> bool:
+    if kind.equals(VARIANT):
+        return bool(found.num_fields != VARIANT.num_fields)
+    if not (pa.types.is_struct(kind) and pa.types.is_struct(found)):
+        return False
+    both = (field for field in kind if found.get_field_index(field.name) >= 0)
+    return any(_is_shredded(found.field(field.name).type, field.type) for field in both)
 
 
 class FileStatistics:
@@ -173,10 +201,34 @@ def _write_groups(
         store_decimal_as_integer=True,
     ) as writer:  # fmt: skip
         while group is not None and (group is first or sink.tell() < _FILE_BYTES):
-            writer.write_table(group.replace_schema_metadata(_CALENDAR), row_group_size=group.num_rows)
+            columns = [_without_inner_nulls(column) for column in group.columns]
+            whole = pa.table(columns, schema=schema.with_metadata(_CALENDAR))
+            writer.write_table(whole, row_group_size=group.num_rows)
             statistics.add(group)
             group = next(more, None)
     return group
+
+
+def _without_inner_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same with an empty value for each part of a VARIANT that is NULL: in files these parts are never null."""
+    if not _has_variants(column.type):
+        return column
+    return pa.chunked_array([_filled(chunk) for chunk in column.chunks], column.type)
+
+
+def _has_variants(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and (kind.equals(VARIANT) or any(_has_variants(field.type) for field in kind))
+
+
+def _filled(values: pa.Array) -> pa.Array:
+    if not pa.types.is_struct(values.type):
+        return values
+    parts = [_filled(values.field(i)) for i in range(values.type.num_fields)]
+    if values.type.equals(VARIANT):  # in Arrow, a null has no bytes, so it is an empty value if nobody says it is null
+        parts = [
+            pa.Array.from_buffers(part.type, len(part), [None, *part.buffers()[1:]], 0, part.offset) for part in parts
+        ]
+    return pa.StructArray.from_arrays(parts, fields=list(values.type), mask=values.is_null())
 
 
 def _add_action(name: str, size: int, statistics: FileStatistics) -> str:
@@ -193,14 +245,15 @@ def _add_action(name: str, size: int, statistics: FileStatistics) -> str:
 
 def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for field in fields:
-        if pa.types.is_struct(field.type):
+        if pa.types.is_struct(field.type) and not field.type.equals(VARIANT):
             yield from _leaves(field.type, (*above, field.name))
         else:
             yield (*above, field.name)
 
 
 def _ordered(kind: pa.DataType) -> bool:
-    return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind) or pa.types.is_list(kind))
+    without = (pa.types.is_boolean, pa.types.is_binary, pa.types.is_list, pa.types.is_struct)
+    return not any(fits(kind) for fits in without)
 
 
 def _least_text(value: Any) -> str | None:

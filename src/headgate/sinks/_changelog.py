@@ -60,7 +60,7 @@ class ChangelogTable:
             if any(part.images for part in parts):
                 columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
                 marker = Marker(f"headgate/{self.pipeline}/{self._owned}", epoch)
-                append_once(self.delta, images_of(frame, parts), change_rows(definition), definition, columns, marker)
+                append_once(self.delta, images_of(frame, parts), change_rows(definition), columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
 

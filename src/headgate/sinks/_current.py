@@ -207,7 +207,7 @@ class CurrentTable:
         columns = [*definition.types, *OWN]
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._ways[Way.APPEND] = ""
-        append_once(self.delta, images_of(frame, parts), image_rows(definition), definition, columns, marker)
+        append_once(self.delta, images_of(frame, parts), image_rows(definition), columns, marker)
         return 1
 
     def _upsert(self, action: do.Upsert, frame: DataFrame, epoch: int) -> int:
@@ -276,7 +276,7 @@ class CurrentTable:
 
     def _count(self, action: do.Overwrite | do.Count, frame: DataFrame) -> None:
         definition, columns = action.definition, list(action.definition.types)
-        rows = image_rows(definition).frame(images_of(frame, action.parts), definition)
+        rows = image_rows(definition).frame(images_of(frame, action.parts))
         if isinstance(action, do.Overwrite):
             self._ways[Way.OVERWRITE] = ""
             overwrite(self.delta, rows, columns)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate._names import quote_name
 from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, Seq, open_images
 from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
-from headgate.sinks._images import align, fold, pair_updates
+from headgate.sinks._images import align, fold, pair_updates, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,35 +52,6 @@ def table_ddl(definition: Definition) -> str:
     return ", ".join(f"{quote_name(column.name)} {column.spark}" for column in definition.columns)
 
 
-def _carried_ddl(definition: Definition) -> str:
-    """The same as the carrier has them: what becomes a VARIANT is JSON text until :func:`_parsed`."""
-    return ", ".join(f"{quote_name(column.name)} {_carried(column.spark)}" for column in definition.columns)
-
-
-def _carried(spark: str) -> str:
-    return "string" if spark == "variant" else spark
-
-
-def _parsed(frame: DataFrame, definition: Definition) -> DataFrame:
-    """JSON text as VARIANT, where the definition says so; also in the struct ``_before``."""
-    from pyspark.sql import functions
-
-    names = {column.name for column in definition.columns if column.spark == "variant"}
-    if not names:
-        return frame
-    columns = []
-    for name in frame.columns:
-        value = functions.col(quote_name(name))
-        if name in names:
-            value = functions.parse_json(value).alias(name)
-        elif name == "_before":
-            for inner in sorted(names):
-                value = value.withField(quote_name(inner), functions.parse_json(value.getField(inner)))
-            value = value.alias(name)
-        columns.append(value)
-    return frame.select(*columns)
-
-
 @dataclass(frozen=True)
 class Rows:
     """What becomes of the carrier's data in a task: record batches with these columns, as Spark DDL."""
@@ -88,22 +59,22 @@ class Rows:
     ddl: str
     expand: Expand
 
-    def frame(self, data: DataFrame, definition: Definition) -> DataFrame:
-        """The rows of ``data`` (one binary column), with VARIANT where the definition has it."""
-        return _parsed(data.mapInArrow(self.expand, self.ddl), definition)
+    def frame(self, data: DataFrame) -> DataFrame:
+        """The rows of ``data`` (one binary column)."""
+        return data.mapInArrow(self.expand, self.ddl)
 
 
 def image_rows(definition: Definition) -> Rows:
     """All images, as they are."""
-    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {table_ddl(definition)}"
     schema = _arrow_schema(ddl)
     return Rows(ddl, lambda batches: _aligned(batches, schema))
 
 
 def change_rows(definition: Definition) -> Rows:
     """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
-    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
-    fields = ", ".join(f"{quote_name(column.name)}: {_carried(column.spark)}" for column in definition.columns)
+    ddl = f"{META_DDL}, {table_ddl(definition)}"
+    fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
@@ -119,15 +90,13 @@ def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
     return frame.where(mine).select(DATA_COLUMN)
 
 
-def append_once(
-    delta: DeltaPath, data: DataFrame, rows: Rows, definition: Definition, columns: Sequence[str], marker: Marker
-) -> None:
+def append_once(delta: DeltaPath, data: DataFrame, rows: Rows, columns: Sequence[str], marker: Marker) -> None:
     """Append the rows of ``data`` to a table, once under the marker.
 
     :param columns: of the rows, those that the table gets.
     """
     if not append(delta, data, rows.expand, rows.ddl, columns, marker):
-        append_frame(delta, rows.frame(data, definition).select(*[quote_name(name) for name in columns]), marker)
+        append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
 
 
 def last_images(
@@ -137,12 +106,11 @@ def last_images(
 
     :param fills: values of columns in images from before they were added.
     """
-    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {table_ddl(definition)}"
     if count <= ONE_TASK_IMAGES:
-        folded = data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
-        return _parsed(folded, definition)
+        return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
     folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
-    return _parsed(_last(folded, definition.key), definition)
+    return _last(folded, definition.key)
 
 
 def folded_images(
@@ -154,7 +122,7 @@ def folded_images(
     """
     types = definition.types
     old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
-    ddl = f"{META_DDL}, {_carried_ddl(definition)}"
+    ddl = f"{META_DDL}, {table_ddl(definition)}"
     full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
     images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
     key = definition.key
@@ -164,9 +132,10 @@ def folded_images(
 
         images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
         lines = fold_partial(images, key, truncated)
-        yield from lines.cast(schema).to_batches()
+        columns = [typed(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
+        yield from pa.table(columns, schema=schema).to_batches()
 
-    return _parsed(data.coalesce(1).mapInArrow(run, full_ddl), definition)
+    return data.coalesce(1).mapInArrow(run, full_ddl)
 
 
 def changed_rows(
@@ -177,14 +146,14 @@ def changed_rows(
     truncated: Seq | None,
     fills: Mapping[str, str],
 ) -> Changes:
-    """The last image of each key, for an upsert without Spark's writers. A VARIANT is JSON text.
+    """The last image of each key, for an upsert without Spark's writers.
 
     :param data: the images of ``parts``, as one binary column.
     :param columns: those that the table gets.
     """
     from headgate.lake import Changes
 
-    ddl, key = f"{META_DDL}, {_carried_ddl(definition)}", definition.key
+    ddl, key = f"{META_DDL}, {table_ddl(definition)}", definition.key
     schema = _arrow_schema(ddl)
     sent = [images for part in parts if (images := part.here()) is not None]
 

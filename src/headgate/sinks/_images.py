@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, Seq
-from headgate.delta import keys_of
+from headgate.delta import VARIANT, keys_of
 from headgate.errors import DecodeError
 
 __all__ = [
@@ -31,12 +31,14 @@ __all__ = [
     "fold",
     "pair_updates",
     "rank_images",
+    "typed",
 ]
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:
     """``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null.
 
+    :param schema: a VARIANT in it is JSON text in the batch.
     :param fills: values of missing columns, as text.
     """
     arrays = []
@@ -50,8 +52,17 @@ def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | N
                 arrays.append(pa.repeat(pa.scalar(text).cast(field.type), batch.num_rows))
             continue
         column = batch.column(index)
-        arrays.append(column if column.type.equals(field.type) else column.cast(field.type))
+        if field.type.equals(VARIANT):
+            from headgate.delta import to_variant  # numba loads only where there is a document
+
+            column = to_variant(column, field.name)
+        arrays.append(typed(column, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def typed(column: Any, kind: pa.DataType) -> Any:
+    """A column as one of this type. A cast, even to the same type, refuses a VARIANT that is NULL."""
+    return column if column.type.equals(kind) else column.cast(kind)
 
 
 def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
