@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate._names import quote_name
 from headgate.lake import DeltaPath, Lake, Upserts
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
@@ -185,7 +186,8 @@ class Copy:
         """All rows; a VARIANT as JSON."""
         table = self.delta().read()
         kinds = dict(table.dtypes)
-        columns = [f"to_json({name}) AS {name}" if kinds[name] == "variant" else name for name in table.columns]
+        names = {name: quote_name(name) for name in table.columns}
+        columns = [f"to_json({sql}) AS {sql}" if kinds[name] == "variant" else sql for name, sql in names.items()]
         return sorted((tuple(row) for row in table.selectExpr(*columns).collect()), key=repr)
 
     def operations(self) -> list[str]:
