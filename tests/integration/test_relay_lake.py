@@ -11,6 +11,7 @@ import pytest
 
 from headgate._policies import Policies
 from headgate._serving import Serving
+from headgate.delta import TableLog
 from headgate.errors import ChunkRetryError, TargetError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake, LakeSupplier
@@ -103,7 +104,7 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
         )  # fmt: skip
         copy.run()
         for table in ("a", "vo.i d%"):
-            assert list(Path(copy.lake.current(f"{db}.{table}")).glob("deletion_vector_*"))
+            assert any(file.deleted for file in TableLog(copy.lake.current(f"{db}.{table}")).refresh().files.values())
         do(
             server, db, "UPDATE a SET v = 'after' WHERE id = 7", "DELETE FROM a WHERE id = 8",
             "UPDATE b SET x = 9 WHERE x = 2", "INSERT INTO `vo.i d%` VALUES (1)",
