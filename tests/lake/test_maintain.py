@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def test_a_commit_that_another_program_comes_before_is_left_out(
 
 
 def test_what_a_week_comes_to(tmp_path: Path) -> None:
+    begun = time.time()
     made = Written(tmp_path / "lake")
     for number in range(5):
         made.write(STILL, [number])
@@ -94,7 +96,8 @@ def test_what_a_week_comes_to(tmp_path: Path) -> None:
             for name in made.files(NAME):
                 os.utime(Path(made.lake.current(NAME), name), times=(row.committed_at.timestamp(),) * 2)
     work, done = maintain(made, dry=True)
-    assert (work.batches, round(work.seconds)) == (5, 2880)
+    assert work.batches == 5
+    assert 0 <= work.seconds - 2880 <= time.time() - begun, "0.8 hours, and what the test took between two batches"
     table, still = done["shop/t"], done["shop/still"]
     assert table.week is not None
     assert still.week is not None
