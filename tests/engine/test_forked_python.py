@@ -119,15 +119,28 @@ def test_its_exit_is_that_of_the_module(python: str) -> None:
     assert "No module named 'no'" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["-c", "print(1 + 1)"], ["-m", "tells"]])
+def test_a_programs_text_is_run_too(python: str) -> None:
+    code = "import os, sys; print(sys.argv, __name__, os.getppid(), [twice for twice in [2] if sys], sep='|')"
+    said = [
+        subprocess.run([program, "-c", code, "x"], capture_output=True, text=True, timeout=60, check=True).stdout
+        for program in (python, sys.executable)
+    ]
+    forked, new = ([part for i, part in enumerate(line.split("|")) if i != 2] for line in said)
+    assert forked == new == ["['-c', 'x']", "__main__", "[2]\n"]
+    assert str(os.getpid()) not in said[0]
+
+
+@pytest.mark.parametrize("arguments", [["tells.py"], ["-m", "tells"]])
 def test_what_the_server_cannot_fork_is_a_new_python(python: str, modules: Path, arguments: list[str]) -> None:
-    """Other arguments than a module's; another seed of hashes than the server began with."""
+    """A file; another seed of hashes than the server began with."""
     if arguments[0] == "-m":
         found = told(python, modules, PYTHONHASHSEED="17")
-        assert (found["loaded"], found["parent"]) == (False, os.getpid())
     else:
-        done = subprocess.run([python, *arguments], capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout == "2\n"
+        done = subprocess.run(
+            [python, *arguments], input="", capture_output=True, text=True, timeout=60, check=False, cwd=modules
+        )
+        found = json.loads(done.stdout)
+    assert (found["loaded"], found["parent"]) == (False, os.getpid())
 
 
 def test_without_a_server_there_is_a_new_python(python: str, modules: Path, tmp_path: Path) -> None:

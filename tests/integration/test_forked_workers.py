@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 FORKED = """
 import os, sys
-from headgate._preload import preload
-preload()
+from headgate._preload import load, warm
+load()
+warm()
 before = set(sys.modules)
 if not os.fork():
     {use}

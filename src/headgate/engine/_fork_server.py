@@ -1,5 +1,5 @@
 """The fork server: a process that has loaded modules and forks a process for each that asks. It is a fork of the
-driver itself, or ``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads them.
+driver itself, or ``python -m headgate.engine._fork_server SOCKET FUNCTION …``, which calls functions that load them.
 
 The driver has made the socket: a launcher that asks before the modules are loaded waits. If a launcher is ended, the
 server ends the process that it asked for, with SIGTERM.
@@ -16,6 +16,8 @@ import shutil
 import signal
 import socket
 import sys
+import types
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,7 +37,7 @@ class Request(NamedTuple):
 
     folder: str
     arguments: list[str]
-    """As of a Python: ``-m``, the module, its arguments."""
+    """As of a Python: ``-m`` and a module, or ``-c`` and a program's text, then its arguments."""
     environment: dict[str, str]
     streams: list[int]
 
@@ -44,7 +46,7 @@ class Request(NamedTuple):
         """Whether a fork of this process is what a new Python would be."""
         asked = ((name, self.environment.get(name)) for name in _SAME)
         same = all(value is None or value == os.environ.get(name) for name, value in asked)
-        return same and self.arguments[:1] == ["-m"] and len(self.arguments) > 1
+        return same and self.arguments[:1] in (["-m"], ["-c"]) and len(self.arguments) > 1
 
 
 class _Child(NamedTuple):
@@ -53,29 +55,29 @@ class _Child(NamedTuple):
     asker: socket.socket
 
 
-def main(descriptor: int, load: str) -> None:
+def main(descriptor: int, *functions: str) -> None:
     """Serve as a program.
 
     :param descriptor: of a listening socket, which this process was started with.
-    :param load: the function that loads what the processes need, as ``module:name``.
+    :param functions: called first, each as ``module:name``.
     """
     listening = socket.socket(fileno=descriptor)
     listening.set_inheritable(False)
-    serve(listening, load)
+    serve(listening, functions)
 
 
-def serve(listening: socket.socket, load: str | None = None) -> None:
+def serve(listening: socket.socket, functions: Iterable[str]) -> None:
     """Serve until standard input and all processes have ended, then remove the socket's folder.
 
     In a forked process: run what was asked for.
 
-    :param load: as :func:`main`'s; None: this process has loaded what they need.
+    :param functions: as :func:`main`'s.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends in its own time, and the server with it
     folder, server = Path(listening.getsockname()).parent, os.getpid()
     try:
-        if load is not None:
-            pkgutil.resolve_name(load)()
+        for function in functions:
+            pkgutil.resolve_name(function)()
         gc.collect()
         gc.freeze()  # what is shared stays shared: no process's collector goes over it
         request = _Server(listening).serve()
@@ -191,11 +193,15 @@ def _become(request: Request) -> None:
     os.chdir(request.folder)
     first = [request.folder, *filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))]
     sys.path[:] = dict.fromkeys([*first, *sys.path])
-    name = request.arguments[1]
-    sys.argv = request.arguments[1:]
+    kind, name, *words = request.arguments
+    sys.argv = [kind if kind == "-c" else name, *words]
+    if kind == "-c":
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(name, "<string>", "exec"), vars(main))  # noqa: S102 - what Spark has asked for
+        return
     sys.modules.pop(name, None)  # it is to run as the main module, loaded before or not
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -58,28 +58,30 @@ class _Python(NamedTuple):
     listening: socket.socket
 
 
-def forking_python(load: str) -> str | None:
+def forking_python(load: str, *more: str) -> str | None:
     """The path of an executable that stands for this Python and gets its processes from a fork server.
 
     The server is started by the first call and lives as long as this process.
 
-    :param load: the function that loads what the processes need, as ``module:name``; the server calls it.
+    :param load: the function that loads what the processes need, as ``module:name``.
+    :param more: functions that do what else there is to do once; the server calls all of them.
     :returns: None where that cannot be: there is no Linux, or no folder that programs may be run from.
     """
     if load not in _standing:
         python = _make_python()
         _standing[load] = None if python is None else python.path
         if python is not None:
-            _start_server(python.listening, load)
+            _start_server(python.listening, (load, *more))
     return _standing[load]
 
 
-def fork_server(load: str) -> Callable[[Callable[[], None]], None]:
+def fork_server(load: str, *more: str) -> Callable[[Callable[[], None]], None]:
     """Have :func:`forking_python` tell its path from now on, of a server that the function which is returned makes:
     it loads what the processes need, here, and forks the server. If this process has a second thread by then, it
     starts the server as a program.
 
-    :param load: as :func:`forking_python`'s.
+    :param load: as :func:`forking_python`'s; called here.
+    :param more: as well; the server calls them.
     :returns: what is to be called once, with a function that lets go, in the fork, of what is the driver's alone.
     """
     python = None if load in _standing else _make_python()
@@ -91,9 +93,9 @@ def fork_server(load: str) -> Callable[[Callable[[], None]], None]:
     def make(leave: Callable[[], None]) -> None:
         pkgutil.resolve_name(load)()
         if _has_one_thread():
-            _fork(python.listening, leave)
+            _fork(python.listening, leave, more)
         else:
-            _start_server(python.listening, load)
+            _start_server(python.listening, (load, *more))
 
     return make
 
@@ -121,11 +123,11 @@ def _has_one_thread() -> bool:
     return len(names) - names.count(_JEMALLOCS) == 1
 
 
-def _start_server(listening: socket.socket, load: str) -> None:
+def _start_server(listening: socket.socket, functions: Iterable[str]) -> None:
     with listening:
         number = listening.fileno()
         server = subprocess.Popen(
-            [sys.executable, "-m", _PROGRAM, str(number), load],
+            [sys.executable, "-m", _PROGRAM, str(number), *functions],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env={**_ONE_THREAD, "PYTHONHASHSEED": "0", **os.environ},
@@ -135,7 +137,7 @@ def _start_server(listening: socket.socket, load: str) -> None:
     _held.append(server)
 
 
-def _fork(listening: socket.socket, leave: Callable[[], None]) -> None:
+def _fork(listening: socket.socket, leave: Callable[[], None], functions: Iterable[str]) -> None:
     from headgate.engine._fork_server import serve
 
     reading, writing = os.pipe()
@@ -158,7 +160,7 @@ def _fork(listening: socket.socket, leave: Callable[[], None]) -> None:
         atexit._clear()  # those are the driver's
         # Spark asks for 0 so that all processes have one seed; these have the driver's, which is as good.
         os.environ.setdefault("PYTHONHASHSEED", "0")
-        serve(listening)
+        serve(listening, functions)
         code = 0
     except SystemExit as asked:
         code = asked.code
