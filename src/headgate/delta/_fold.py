@@ -38,8 +38,8 @@ _CLASSES: Final = (1 << 20, 16 << 20, 128 << 20)
 """Bytes below which a file is of the first class, the second, the third; larger ones are left alone."""
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 4_000_000
-_DELETED_SHARE: Final = 0.15
-"""A reader passes over deleted rows in about the time in which it reads others. At this share a row is copied some six
+_DELETED_SHARE: Final = 0.1
+"""A reader passes over deleted rows in about the time in which it reads others. At this share a row is copied nine
 times for each deletion, at 1 µs each time."""
 _NONE: Final = 0xFFFFFFFF
 """The place of a row that was deleted before."""
