@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-__all__ = ["load", "warm"]
+__all__ = ["preload"]
 
 _SPARK = (
     "daemon",
@@ -19,13 +19,14 @@ _OURS = ("spark._source", "spark._planner", "spark._carried", "spark._typed", "s
 """Modules of ours that are loaded in them."""
 
 
-def load() -> None:
-    """Load what every process needs, the driver too."""
+def preload() -> None:
+    """Load what every process needs."""
     for name in (*(f"pyspark.{name}" for name in _SPARK), *(f"headgate.{name}" for name in _OURS)):
         importlib.import_module(name)
+    _first_row()
 
 
-def warm() -> None:
+def _first_row() -> None:
     """Decode one row. The first call of any kernel sets up numba's loader, and these kernels every table needs. The
     first array makes pyarrow load pandas.
     """

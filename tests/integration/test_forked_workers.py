@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 FORKED = """
 import os, sys
-from headgate._preload import load, warm
-load()
-warm()
+from headgate._preload import preload
+preload()
 before = set(sys.modules)
 if not os.fork():
     {use}

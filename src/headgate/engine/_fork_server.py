@@ -1,5 +1,5 @@
 """The fork server: a process that has loaded modules and forks a process for each that asks. It is a fork of the
-driver itself, or ``python -m headgate.engine._fork_server SOCKET FUNCTION …``, which calls functions that load them.
+driver itself, or ``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads them.
 
 The driver has made the socket: a launcher that asks before the modules are loaded waits. If a launcher is ended, the
 server ends the process that it asked for, with SIGTERM.
@@ -17,7 +17,6 @@ import signal
 import socket
 import sys
 import types
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,29 +54,29 @@ class _Child(NamedTuple):
     asker: socket.socket
 
 
-def main(descriptor: int, *functions: str) -> None:
+def main(descriptor: int, load: str) -> None:
     """Serve as a program.
 
     :param descriptor: of a listening socket, which this process was started with.
-    :param functions: called first, each as ``module:name``.
+    :param load: the function that loads what the processes need, as ``module:name``.
     """
     listening = socket.socket(fileno=descriptor)
     listening.set_inheritable(False)
-    serve(listening, functions)
+    serve(listening, load)
 
 
-def serve(listening: socket.socket, functions: Iterable[str]) -> None:
+def serve(listening: socket.socket, load: str | None = None) -> None:
     """Serve until standard input and all processes have ended, then remove the socket's folder.
 
     In a forked process: run what was asked for.
 
-    :param functions: as :func:`main`'s.
+    :param load: as :func:`main`'s; None: this process has loaded what they need.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends in its own time, and the server with it
     folder, server = Path(listening.getsockname()).parent, os.getpid()
     try:
-        for function in functions:
-            pkgutil.resolve_name(function)()
+        if load is not None:
+            pkgutil.resolve_name(load)()
         gc.collect()
         gc.freeze()  # what is shared stays shared: no process's collector goes over it
         request = _Server(listening).serve()
@@ -204,4 +203,4 @@ def _become(request: Request) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(int(sys.argv[1]), sys.argv[2])

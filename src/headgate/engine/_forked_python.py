@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -58,30 +58,28 @@ class _Python(NamedTuple):
     listening: socket.socket
 
 
-def forking_python(load: str, *more: str) -> str | None:
+def forking_python(load: str) -> str | None:
     """The path of an executable that stands for this Python and gets its processes from a fork server.
 
     The server is started by the first call and lives as long as this process.
 
-    :param load: the function that loads what the processes need, as ``module:name``.
-    :param more: functions that do what else there is to do once; the server calls all of them.
+    :param load: the function that loads what the processes need, as ``module:name``; the server calls it.
     :returns: None where that cannot be: there is no Linux, or no folder that programs may be run from.
     """
     if load not in _standing:
         python = _make_python()
         _standing[load] = None if python is None else python.path
         if python is not None:
-            _start_server(python.listening, (load, *more))
+            _start_server(python.listening, load)
     return _standing[load]
 
 
-def fork_server(load: str, *more: str) -> Callable[[Callable[[], None]], None]:
+def fork_server(load: str) -> Callable[[Callable[[], None]], None]:
     """Have :func:`forking_python` tell its path from now on, of a server that the function which is returned makes:
     it loads what the processes need, here, and forks the server. If this process has a second thread by then, it
     starts the server as a program.
 
-    :param load: as :func:`forking_python`'s; called here.
-    :param more: as well; the server calls them.
+    :param load: as :func:`forking_python`'s.
     :returns: what is to be called once, with a function that lets go, in the fork, of what is the driver's alone.
     """
     python = None if load in _standing else _make_python()
@@ -93,9 +91,9 @@ def fork_server(load: str, *more: str) -> Callable[[Callable[[], None]], None]:
     def make(leave: Callable[[], None]) -> None:
         pkgutil.resolve_name(load)()
         if _has_one_thread():
-            _fork(python.listening, leave, more)
+            _fork(python.listening, leave)
         else:
-            _start_server(python.listening, (load, *more))
+            _start_server(python.listening, load)
 
     return make
 
@@ -123,11 +121,11 @@ def _has_one_thread() -> bool:
     return len(names) - names.count(_JEMALLOCS) == 1
 
 
-def _start_server(listening: socket.socket, functions: Iterable[str]) -> None:
+def _start_server(listening: socket.socket, load: str) -> None:
     with listening:
         number = listening.fileno()
         server = subprocess.Popen(
-            [sys.executable, "-m", _PROGRAM, str(number), *functions],
+            [sys.executable, "-m", _PROGRAM, str(number), load],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env={**_ONE_THREAD, "PYTHONHASHSEED": "0", **os.environ},
@@ -137,7 +135,7 @@ def _start_server(listening: socket.socket, functions: Iterable[str]) -> None:
     _held.append(server)
 
 
-def _fork(listening: socket.socket, leave: Callable[[], None], functions: Iterable[str]) -> None:
+def _fork(listening: socket.socket, leave: Callable[[], None]) -> None:
     from headgate.engine._fork_server import serve
 
     reading, writing = os.pipe()
@@ -160,7 +158,7 @@ def _fork(listening: socket.socket, leave: Callable[[], None], functions: Iterab
         atexit._clear()  # those are the driver's
         # Spark asks for 0 so that all processes have one seed; these have the driver's, which is as good.
         os.environ.setdefault("PYTHONHASHSEED", "0")
-        serve(listening, functions)
+        serve(listening)
         code = 0
     except SystemExit as asked:
         code = asked.code

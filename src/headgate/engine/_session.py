@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["begun_session", "build_session"]
 
-_LOAD = "headgate._preload:load", "headgate._preload:warm"
+_PRELOAD = "headgate._preload:preload"
 _FEW_CORES = 4
 _COMPILES_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 _COLLECTS_ALONE = "-XX:+UseSerialGC"
@@ -125,7 +125,7 @@ def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
         yield
         return
     forks = is_local(session_settings(name, settings)) and PYTHON not in settings
-    make_server = fork_server(*_LOAD) if forks else None
+    make_server = fork_server(_PRELOAD) if forks else None
     wanted = _wanted(name, settings, quiet=None)
     try:
         begun = _begun = _Begun(wanted)
@@ -198,7 +198,7 @@ def _start_sooner(conf: dict[str, str], given: Mapping[str, str]) -> None:
     code, which the classes that Spark generates fill within some twenty MERGEs: hence the size.
     """
     if conf[PYTHON] == sys.executable:
-        python = forking_python(*_LOAD) or sys.executable
+        python = forking_python(_PRELOAD) or sys.executable
         conf[PYTHON] = os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     named = conf.get(JAVA_OPTIONS, "")
     options = [named]
