@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.carrier import ControlFolder
@@ -59,6 +59,7 @@ def test_a_pipeline_that_does_not_run_has_no_figure_of_now(tmp_path: Path) -> No
 
 
 @given(st.dictionaries(st.integers(0, 600), st.floats(0, 1e9) | st.none(), min_size=1))
+@example({0: 5e-324})
 def test_all_is_inside(tmp_path_factory: pytest.TempPathFactory, lag: dict[int, float | None]) -> None:
     ordered = {ago: lag[ago] for ago in sorted(lag, reverse=True)}
     for plot in seen(tmp_path_factory.mktemp("inbox"), ordered):

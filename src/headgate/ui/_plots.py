@@ -21,6 +21,8 @@ _GAP: Final = 15
 """Units: points that are further apart are not joined."""
 
 Point = tuple[float, float]
+_LEAST: Final = 1e-6
+"""No plot's upper edge is below: floats near 0 have no digits left to be rounded to."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,9 @@ def _path(part: Sequence[Point]) -> Iterator[str]:
 
 
 def _above(value: float) -> float:
-    """The least of …, 0.5, 1, 2, 5, 10, … that is not below; 1 for 0."""
+    """The least of …, 0.5, 1, 2, 5, 10, … that is not below; 1 for 0, a millionth for what is less than that."""
     if value <= 0:
         return 1.0
+    value = max(value, _LEAST)
     base = 10.0 ** floor(log10(value))
     return next(base * step for step in (1, 2, 5, 10) if base * step >= value * (1 - 1e-9))
