@@ -21,6 +21,18 @@ if not os.fork():
     os._exit(len({{name for name in set(sys.modules) - before if name.startswith(("headgate", "numba", "pyarrow"))}}))
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
+NOT_TAKEN = """
+import gc, time
+from headgate.engine import begun_session, build_session
+with begun_session("x", {"spark.master": "local[1]"}):
+    from pyspark import SparkContext
+    while SparkContext._active_spark_context is None:
+        time.sleep(0.01)
+gc.collect()
+spark = build_session("x", {"spark.master": "local[1]"}, quiet=True)
+print(spark.range(3).count())
+spark.stop()
+"""
 USE = """
     import numpy as np, pyarrow as pa, pyarrow.compute as pc
     from headgate.replication import op_array
@@ -43,6 +55,16 @@ def test_workers_are_forked_from_the_server(spark: SparkSession) -> None:
 
     for row in spark.range(2).mapInArrow(parents, "command string").collect():
         assert "-m headgate.engine._fork_server " in row["command"]
+
+
+def test_a_session_that_nobody_took_does_not_hinder_the_next() -> None:
+    """Its JVM is ended, and nothing of it stays open."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", NOT_TAKEN],
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert "ResourceWarning" not in done.stderr
 
 
 def test_a_forked_process_loads_nothing_more() -> None:

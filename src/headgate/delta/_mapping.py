@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -94,16 +94,8 @@ class ColumnNames:
         name = self.fields.get(one.name)
         if name is None:
             raise TargetError(f"the table has no column {one.name} any more")
-        return pa.field(
-            name.physical, name.inside._type_in_files(one.type), one.nullable, {_PARQUET_ID: str(name.number)}
-        )
-
-    def _type_in_files(self, kind: pa.DataType) -> pa.DataType:
-        if self and pa.types.is_struct(kind):
-            return pa.struct([self._field_in_files(one) for one in kind])
-        if self and pa.types.is_list(kind):
-            return pa.list_(kind.value_field.with_type(self._type_in_files(kind.value_type)))
-        return kind
+        kind = _with_fields(one.type, name.inside, ColumnNames._field_in_files)
+        return pa.field(name.physical, kind, one.nullable, {_PARQUET_ID: str(name.number)})
 
     def of_table(self, schema: pa.Schema) -> pa.Schema:
         """A file's schema with the table's names. A field that the table does not have is called ``""``."""
@@ -111,14 +103,7 @@ class ColumnNames:
 
     def _field_of_table(self, one: pa.Field) -> pa.Field:
         name, inside = self._by_physical.get(one.name, (_NOBODYS, UNMAPPED))
-        return pa.field(name, inside._type_of_table(one.type), one.nullable)
-
-    def _type_of_table(self, kind: pa.DataType) -> pa.DataType:
-        if self and pa.types.is_struct(kind):
-            return pa.struct([self._field_of_table(one) for one in kind])
-        if self and pa.types.is_list(kind):
-            return pa.list_(kind.value_field.with_type(self._type_of_table(kind.value_type)))
-        return kind
+        return pa.field(name, _with_fields(one.type, inside, ColumnNames._field_of_table), one.nullable)
 
     def for_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
         """Rows as files have them.
@@ -138,6 +123,17 @@ class ColumnNames:
 
 
 UNMAPPED: Final = ColumnNames()
+
+
+def _with_fields(
+    kind: pa.DataType, names: ColumnNames, change: Callable[[ColumnNames, pa.Field], pa.Field]
+) -> pa.DataType:
+    """A type whose fields, at any depth, are changed."""
+    if names and pa.types.is_struct(kind):
+        return pa.struct([change(names, one) for one in kind])
+    if names and pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_fields(kind.value_type, names, change)))
+    return kind
 
 
 class NamedFile:

@@ -15,10 +15,10 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -106,9 +106,20 @@ class StartedJVM:
 
     def end(self) -> None:
         """End it."""
-        with suppress(OSError):
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Have PySpark start another JVM if it needs one, although it took this one over, which was ended."""
+        pyspark = sys.modules.get("pyspark")
+        gateway = pyspark.SparkContext._gateway if pyspark is not None else None
+        if pyspark is not None and gateway is not None and gateway.proc is self.process:
+            context = pyspark.SparkContext
+            context._gateway = context._jvm = context._active_spark_context = None
+            pyspark.sql.SparkSession._instantiatedSession = None
 
 
 def _ignore_interrupts() -> None:

@@ -58,10 +58,14 @@ class _Wanted(NamedTuple):
 
 
 class _Begun:
-    """A session that is being made by a thread."""
+    """A session that is being made by a thread.
 
-    def __init__(self, wanted: _Wanted) -> None:
-        self.wanted = wanted
+    :param asked: the application's name, and the user's settings.
+    :raises OSError: the JVM cannot be started.
+    """
+
+    def __init__(self, asked: tuple[str, Mapping[str, str]], wanted: _Wanted) -> None:
+        self.asked, self._wanted = asked, wanted
         self._noise = NoiseFilter() if wanted.quiet else None
         self._jvm = StartedJVM(wanted.conf, self._noise.writing if self._noise else 2)
         self._thread = threading.Thread(target=self._make, name="headgate-session", daemon=True)
@@ -82,7 +86,7 @@ class _Begun:
         self._thread.start()
 
     def take(self) -> SparkSession | None:
-        """The session, when it is made; None: it could not be.
+        """The session, when it is made; None: it could not be, or was taken before.
 
         :raises EngineError: there is no JVM to make it in.
         """
@@ -90,15 +94,18 @@ class _Begun:
         self._thread.join()
         if self._ended is not None:
             raise self._ended
-        return self._session
+        session, self._session = self._session, None
+        return session
 
     def end(self) -> None:
         """If nobody has asked for the session: end the JVM."""
-        if not self._taken:
-            quiet_py4j()  # the thread may be talking to it
-            self._jvm.end()
+        if self._taken:
+            return
+        quiet_py4j()  # the thread may be talking to it
+        self._jvm.end()
         if self._thread.ident is not None:
             self._thread.join()
+        self._jvm.forget()
 
     def _make(self) -> None:
         with suppress(Exception):
@@ -107,7 +114,7 @@ class _Begun:
             except EngineError as error:
                 self._ended = error
             else:
-                self._session = _make(self.wanted)
+                self._session = _make(self._wanted)
 
 
 _begun: _Begun | None = None
@@ -128,16 +135,17 @@ def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
     make_server = fork_server(_PRELOAD) if forks else None
     wanted = _wanted(name, settings, quiet=None)
     try:
-        begun = _begun = _Begun(wanted)
+        begun = _begun = _Begun((name, settings), wanted)
     except OSError:
         begun = None
-    if make_server is not None:
-        make_server(begun.leave if begun is not None else _nothing)
-    if begun is not None:
-        begun.go_on()
     try:
+        if make_server is not None:
+            make_server(begun.leave if begun is not None else _nothing)
+        if begun is not None:
+            begun.go_on()
         yield
     finally:
+        _begun = None
         if begun is not None:
             begun.end()
 
@@ -150,9 +158,10 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     :param quiet: keep Spark's log off the terminal, but for errors that nothing else reports; None: unless the settings
         say how much it is to log.
     """
-    wanted = _wanted(name, settings or {}, quiet=quiet)
-    spark = _begun.take() if _begun is not None and _begun.wanted == wanted else None
-    return _make(wanted) if spark is None else spark
+    settings = settings or {}
+    is_begun = _begun is not None and quiet is None and _begun.asked == (name, settings)
+    spark = _begun.take() if _begun is not None and is_begun else None
+    return _make(_wanted(name, settings, quiet=quiet)) if spark is None else spark
 
 
 def _make(wanted: _Wanted) -> SparkSession:

@@ -102,8 +102,9 @@ class OwnedProcesses:
 
 
 def try_ports(launch: Callable[[], None], taken: str) -> None:
-    """Call what launches a process on ports that were free a moment ago, again if somebody has taken one meanwhile.
+    """Launch a process on free ports. If another process takes one of them first, try again.
 
+    :param launch: finds free ports and launches.
     :param taken: is in the error then.
     :raises ConnectError: it did not start.
     """
