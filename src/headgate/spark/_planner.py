@@ -13,6 +13,9 @@ What a plan guarantees
   GTIDS or a restored image, equal numbers name other transactions.
 - **Nothing is remembered outside the offset** but caches: a planner that takes over goes on from the offset alone.
 
+A plan is made in stages, each a value: what is asked for (``_Requests``), the server as it is now (``_Planning``), the
+tables to read (``SnapshotPlan``), the end (``BatchEnd``) with the chunks that are read as of it, and the offset.
+
 Epochs are at least the wall clock in milliseconds, so they grow over new checkpoints, too.
 
 Idle, Spark asks some 90 times a second. So a planner that found nothing waits until the next query is due.
@@ -35,12 +38,12 @@ from headgate.errors import (
     BinlogPurgedError,
     ConfigError,
     HeadgateError,
-    HistoryRewrittenError,
-    ServerBehindError,
 )
 from headgate.gtid import GtidSet
-from headgate.offsets import ChunkSpec, Hint, Last, SnapshotState, SourceOffset
-from headgate.spark._notes import Cut, Notes
+from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
+from headgate.spark._end import BatchEnd, EndChooser
+from headgate.spark._history import HistoryCheck
+from headgate.spark._notes import Notes
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_position, retried
@@ -63,25 +66,11 @@ class SignalTopic(Protocol):
 
 log = logging.getLogger("headgate")
 
-_LAST_SECONDS = 10.0
-"""How old ``last`` may get while the stream moves: asking for it costs a dump of one transaction."""
-_LAST_SECONDS_BLIND = 60.0
-"""The same without a hint, when the server has to look for the transaction in a whole file."""
 _MOVES = 20
 """How often one AvailableNow run moves its end for chunks that gave nothing. A table that is altered, or
 written without having a key, at every try must not keep such a run from ending; the next run goes on with it."""
 _REST_SECONDS = 1.0
 """A stream that has nothing to do for so long is said to wait: between the batches of a busy one nothing is written."""
-_BYTES_A_ROW = 10
-"""No change takes fewer bytes in the log (a row event's least row, with its share of headers)."""
-
-
-@dataclass
-class _Log:
-    """What is known about the binlog file that a set lies in: a cache."""
-
-    uuid: str = ""
-    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +84,36 @@ class _UnderWay:
     """Of its chunks, about."""
     live: bool
     """It brings changes."""
+
+
+@dataclass(frozen=True)
+class _Requests:
+    """What is asked of the stream since the offset before."""
+
+    signals: Mapping[str, Mapping[str, Any]]
+    """By name; those of the control folder stay until their batch is done."""
+    polled: Polled
+    topic_begins: bool
+    """The Kafka topic was not followed before."""
+    new: bool
+    """Something was not taken into a plan yet."""
+
+
+@dataclass(frozen=True)
+class _Planning:
+    """What one planning begins with."""
+
+    start: SourceOffset
+    had: GtidSet
+    """The start's GTID set."""
+    notes: Notes
+    """The start's."""
+    requests: _Requests
+    state: ServerState
+    begin: Hint | None
+    """Where a reader stood when it had ``had``, if that is known of this server."""
+    now_us: int
+    epoch: int
 
 
 class Planner:
@@ -126,12 +145,11 @@ class Planner:
         self._moved = 0
         self._polled: float | None = None
         self._nothing_since: float | None = None
-        self._checked = -1
-        self._last_taken: float | None = None
         self._looked = False
         self._failing_since_us: int | None = None
         self._went_well = False
-        self._log = _Log()
+        self._history = HistoryCheck(server, clock)
+        self._ends = EndChooser(server, options.slots)
         self._pace = Pace(options.snapshot_share)
         self._planned_rows = 0
         self._under_way: _UnderWay | None = None
@@ -282,12 +300,12 @@ class Planner:
         state = self._server.state()
         had = _named(start, state)
         check_position(had, state)
-        self._target = GtidSet.parse(end) if end is not None else state.executed
-        until, cuts = self._end(had, state, None, None)
+        target = GtidSet.parse(end) if end is not None else state.executed
+        until = self._ends.choose(had, state, None, target=target)
         now = self._wall_us()
-        notes = Notes(server_uuid=state.uuid, cuts=cuts)
+        notes = Notes(server_uuid=state.uuid, cuts=until.cuts)
         first = SourceOffset(gtid=str(had), epoch=self._epoch(0, now), tables=self._options.patterns, planned_us=now)
-        return first, replace(first, gtid=str(until), signals=notes.to_dict())
+        return first, replace(first, gtid=str(until.gtid), signals=notes.to_dict())
 
     def everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
         """All chunks of all tables, for a batch read as of ``as_of`` (default: now)."""
@@ -316,80 +334,112 @@ class Planner:
     # --- the next batch
 
     def _latest(self, start: SourceOffset, max_rows: int | None) -> SourceOffset | None:
+        """Plan one batch in stages, each a value that the next ones only read."""
         had, notes = start.gtid_set, Notes.from_dict(start.signals)
-        asked = self._asked(notes)
-        signals = {**self._signals(notes), **asked.signals}
-        begins = asked.position is not None and (notes.topic is None or notes.topic.topic != asked.position.topic)
-        asked_for = begins or any(name not in notes.taken for name in signals)
-        if not asked_for and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
+        requests = self._requests(notes)
+        if not requests.new and not _unfinished(start.snapshot, notes) and self._looked and self._still(had):
             return None
+        planning = self._look(start, had, notes, requests)
+        plan = self._take_requests(planning)
+        end = self._choose_end(planning, plan, max_rows)
+        offset = self._offset(planning, plan, end)
+        self._looked = True
+        return offset
+
+    def _requests(self, notes: Notes) -> _Requests:
+        """First stage: what is asked for, in the control folder and in the Kafka topic."""
+        polled = Polled(notes.topic)
+        if self._topic is not None:
+            polled = self._topic.poll(notes.topic, wait=self._target is not None)
+        signals = {**self._signals(notes), **polled.signals}
+        begins = polled.position is not None and (notes.topic is None or notes.topic.topic != polled.position.topic)
+        return _Requests(signals, polled, begins, new=begins or any(name not in notes.taken for name in signals))
+
+    def _look(self, start: SourceOffset, had: GtidSet, notes: Notes, requests: _Requests) -> _Planning:
+        """Second stage: the server as it is now, checked."""
         state = self._server.state()
         check_position(had, state)
         begin = self._begin(start, state)
-        self._check_history(start, state)
-        if self._target is not None and not notes.paused and _asks_again(notes, signals):
+        self._history.check(start, state)
+        if self._target is not None and not notes.paused and _asks_again(notes, requests.signals):
             self._target = state.executed
             self._moved += 1
         now = self._wall_us()
-        epoch = self._epoch(start.epoch, now)
+        return _Planning(start, had, notes, requests, state, begin, now, self._epoch(start.epoch, now))
+
+    def _take_requests(self, planning: _Planning) -> SnapshotPlan:
+        """Third stage: the tables to read, with what is asked for taken in."""
+        start, had, state = planning.start, planning.had, planning.state
         plan = SnapshotPlan.begin(
-            start.snapshot, notes, patterns=self._patterns, epoch=epoch, chunk_rows=self._options.chunk_rows,
-            slots=self._options.slots, append_allowed=self._options.append, position=str(state.executed),
-            keeps=lambda table: self._options.policies.of(table).window == "keep",
+            start.snapshot, planning.notes, patterns=self._patterns, epoch=planning.epoch,
+            chunk_rows=self._options.chunk_rows, slots=self._options.slots, append_allowed=self._options.append,
+            position=str(state.executed), keeps=lambda table: self._options.policies.of(table).window == "keep",
             holds=self._options.snapshot_cut == "start", conditions=self._options.conditions,
         )  # fmt: skip
         moved = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
         take_requests(
             plan, self._server, finished=self._control.finished() if self._control is not None else None,
-            signals=signals,
+            signals=planning.requests.signals,
             discover=self._discovers and (moved or not self._looked or before != self._options.patterns),
             patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
         )  # fmt: skip
         plan.settles -= had
         if self._target is not None:
             self._target |= plan.settles
-        waits = plan.blocks
-        end, cuts = (had, ()) if waits or self._is_read(plan) else self._end(had, state, begin, max_rows)
-        plan.stand(str(end))
-        limit = plan.full if waits else self._pace.allow(plan.full, live=end != had)
-        if plan.pending and not plan.paused and limit and self._reads_windows(end, blocks=waits):
+        return plan
+
+    def _choose_end(self, planning: _Planning, plan: SnapshotPlan, max_rows: int | None) -> BatchEnd:
+        """Fourth stage: the batch's end, and the chunks that are read as of it."""
+        blocked = plan.blocks
+        end = self._end(planning, plan, max_rows)
+        live = end.gtid != planning.had
+        limit = plan.full if blocked else self._pace.allow(plan.full, live=live)
+        if plan.pending and not plan.paused and limit and self._reads_windows(end.gtid, blocks=blocked):
             plan.plan_chunks(self._server, limit)
-        if waits and not plan.chunks and not plan.blocks and not self._is_read(plan):
-            end, cuts = self._end(had, state, begin, max_rows)  # the tables that changes waited for are gone
-            plan.stand(str(end))
+        if blocked and not plan.chunks:
+            end = self._end(planning, plan, max_rows)  # the tables that changes waited for may be gone
+        return end
+
+    def _end(self, planning: _Planning, plan: SnapshotPlan, max_rows: int | None) -> BatchEnd:
+        """Where the batch ends: where it begins, if changes wait for tables or are not wanted."""
+        end = BatchEnd(planning.had)
+        if not plan.blocks and not self._is_read(plan):
+            end = self._ends.choose(
+                planning.had, planning.state, planning.begin, target=self._target, max_rows=max_rows
+            )  # fmt: skip
+        plan.stand(str(end.gtid))
+        return end
+
+    def _offset(self, planning: _Planning, plan: SnapshotPlan, end: BatchEnd) -> SourceOffset | None:
+        """Last stage: the offset with its notes; None if the batch would do nothing."""
+        start, notes, requests = planning.start, planning.notes, planning.requests
         self._planned_rows = plan.weight
-        self._show(plan.chunks, epoch)
-        last = self._last(start, end - had, begin)
-        self._looked = True
-        told = plan.actions or begins or (notes.fresh and plan.found)
-        if end == had and not plan.chunks and not told:
+        self._show(plan.chunks, planning.epoch)
+        last = self._history.last(start, end.gtid - planning.had, planning.begin)
+        tells = plan.actions or requests.topic_begins or (notes.fresh and plan.found)
+        if end.gtid == planning.had and not plan.chunks and not tells:
             return None
-        behind = transactions(state.executed - end)
-        now_notes = plan.notes(
-            server_uuid=state.uuid, begin=begin, cuts=cuts, behind=behind,
+        polled = requests.polled
+        new_notes = plan.notes(
+            server_uuid=planning.state.uuid, begin=planning.begin, cuts=end.cuts,
+            behind=transactions(planning.state.executed - end.gtid),
             signal_table=None if self._options.table else self._options.signal_table,
-            topic=asked.position or notes.topic,
-            skipped=Skipped(asked.skipped, tuple(asked.keys)) if asked.skipped else None,
+            topic=polled.position or notes.topic,
+            skipped=Skipped(polled.skipped, tuple(polled.keys)) if polled.skipped else None,
         )  # fmt: skip
         return SourceOffset(
-            gtid=str(end),
-            epoch=epoch,
+            gtid=str(end.gtid),
+            epoch=planning.epoch,
             tables=self._options.patterns,
             snapshot=plan.state(),
-            signals=now_notes.to_dict(),
+            signals=new_notes.to_dict(),
             last=last,
-            planned_us=now,
+            planned_us=planning.now_us,
         )
 
-    def _asked(self, notes: Notes) -> Polled:
-        """What the Kafka topic holds beyond the position of the offset before."""
-        if self._topic is None:
-            return Polled(notes.topic)
-        return self._topic.poll(notes.topic, wait=self._target is not None)
-
     def _signals(self, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
-        """What there is; without new requests for chunks if the frozen end was moved for such often enough."""
+        """The control folder's signals; without new requests for chunks if those moved the frozen end often enough."""
         found = self._control.signals() if self._control is not None else {}
         if self._target is None or self._moved < _MOVES:
             return found
@@ -434,112 +484,6 @@ class Planner:
         """Make sure that the chunks' SELECTs see all of the batch's end, which was taken before."""
         if chunks and self._options.watermark == "signal-table":
             self._server.commit_watermark(str(self._options.signal_table), f'{{"epoch": {epoch}}}')
-
-    # --- the same history
-
-    def _check_history(self, start: SourceOffset, state: ServerState) -> None:
-        """After every new connection: is the transaction read last still the one it was?"""
-        if self._checked == self._server.connects:
-            return
-        last = start.last
-        if last is not None and not GtidSet.parse(last.gtid) & state.purged:
-            found = self._server.commit_time(GtidSet.parse(last.gtid), None)
-            if found is not None and found != last.ts_us:
-                raise HistoryRewrittenError(
-                    "the server's history was rewritten (RESET BINARY LOGS AND GTIDS, or a restored image): a"
-                    " transaction that was read has another commit time; start again with a new checkpoint and target",
-                    gtid=last.gtid,
-                )
-        self._checked = self._server.connects
-
-    def _last(self, start: SourceOffset, new: GtidSet, begin: Hint | None) -> Last | None:
-        """A recent transaction to recognise the history by: the first of the new ones, which a reader finds at once."""
-        now = self._clock()
-        patience = _LAST_SECONDS if begin is not None else _LAST_SECONDS_BLIND
-        if not new or (start.last and self._last_taken is not None and now - self._last_taken < patience):
-            return start.last
-        uuid, tag, number, _ = next(new.intervals())
-        one = GtidSet({(uuid, tag): [(number, number)]})
-        found = self._server.commit_time(one, begin)
-        self._last_taken = now
-        return Last(str(one), found) if found is not None else start.last
-
-    # --- how far, and in how many parts
-
-    def _end(
-        self, had: GtidSet, state: ServerState, begin: Hint | None, max_rows: int | None
-    ) -> tuple[GtidSet, tuple[Cut, ...]]:
-        """E, and where the log between is divided."""
-        end = state.executed
-        if self._target is not None:
-            end = had | self._target
-            if not end <= state.executed:
-                raise ServerBehindError(
-                    "the server lacks transactions that the stream was to end with", missing=str(end - state.executed)
-                )
-        end = self._server.reach(had, end)
-        if end == had:
-            return end, ()
-        current = self._server.log_file()
-        files = self._backlog(had, state.uuid, current, begin)
-        if max_rows is not None and self._may_exceed(files, begin, max_rows):
-            end = self._limited(had, end, max_rows, begin)
-        cuts = self._cuts(files, had, end) if len(files) > 1 and self._options.slots > 1 else ()
-        if end == state.executed:
-            self._log = _Log(state.uuid, current)
-        return end, cuts
-
-    def _backlog(self, had: GtidSet, uuid: str, current: str, begin: Hint | None) -> list[tuple[str, int]]:
-        """The files that hold what comes after ``had``, with sizes (-1: not asked, it is the current file alone)."""
-        if begin is not None and begin.file == current:
-            return [(current, -1)]
-        if self._log == _Log(uuid, current):
-            return [(current, -1)]
-        files = self._server.log_files()
-        names = [name for name, _ in files]
-        if begin is not None and begin.file in names:
-            return files[names.index(begin.file) :]
-        # The newest file before which there is nothing new; sets at file starts only grow, so halving finds it.
-        low, high = 0, len(files) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._server.previous_gtids(names[middle]) <= had:
-                low = middle
-            else:
-                high = middle - 1
-        return files[low:]
-
-    def _limited(self, had: GtidSet, end: GtidSet, max_rows: int, begin: Hint | None) -> GtidSet:
-        """The next transactions in log order; more than asked for if the first one alone is larger."""
-        while True:
-            found = self._server.cut(had, end, max_rows, begin) & end
-            if found != had:
-                return found
-            max_rows *= 4
-
-    def _may_exceed(self, files: list[tuple[str, int]], begin: Hint | None, max_rows: int) -> bool:
-        """Whether the backlog has room for more than ``max_rows`` changes."""
-        if any(size < 0 for _, size in files):
-            sizes = dict(self._server.log_files())
-            files = [(name, sizes.get(name, 0)) for name, _ in files]
-        size = sum(size for _, size in files)
-        if begin is not None and files and begin.file == files[0][0]:
-            size -= begin.pos
-        return size > max_rows * _BYTES_A_ROW
-
-    def _cuts(self, files: list[tuple[str, int]], had: GtidSet, end: GtidSet) -> tuple[Cut, ...]:
-        """At most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
-        total, wanted = sum(size for _, size in files), self._options.slots
-        cuts: list[Cut] = []
-        before, previous = 0, had
-        for index, (name, size) in enumerate(files):
-            if index and len(cuts) < wanted - 1 and before >= total * (len(cuts) + 1) / wanted:
-                found = self._server.previous_gtids(name) & end
-                if previous < previous | found and not end <= found:
-                    cuts.append(Cut(name, str(found)))
-                    previous = previous | found
-            before += size
-        return tuple(cuts)
 
 
 def _named(start: str | None, state: ServerState) -> GtidSet:

@@ -1,0 +1,120 @@
+"""How far a batch goes in the log, and where its part of the log is divided between tasks. No Spark in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.errors import ServerBehindError
+from headgate.gtid import GtidSet
+from headgate.offsets import Hint
+from headgate.spark._notes import Cut
+from headgate.spark._server import Server, ServerState
+
+__all__ = ["BatchEnd", "EndChooser"]
+
+_BYTES_A_ROW = 10
+"""No change takes fewer bytes in the log (a row event's least row, with its share of headers)."""
+
+
+@dataclass(frozen=True)
+class BatchEnd:
+    """What a batch has when it is done, and the file starts that divide the log before it."""
+
+    gtid: GtidSet
+    cuts: tuple[Cut, ...] = ()
+
+
+class EndChooser:
+    """Chooses the ends of a stream's batches.
+
+    :param slots: how many tasks read at the same time.
+    """
+
+    def __init__(self, server: Server, slots: int) -> None:
+        self._server = server
+        self._slots = slots
+        self._current: tuple[str, str] | None = None
+        """The server and the binlog file in which the end chosen last lies: a cache."""
+
+    def choose(
+        self,
+        had: GtidSet,
+        state: ServerState,
+        begin: Hint | None,
+        *,
+        target: GtidSet | None = None,
+        max_rows: int | None = None,
+    ) -> BatchEnd:
+        """Choose the end of the batch that begins at ``had``.
+
+        :param begin: where a reader stood when it had ``had``, if that is known.
+        :param target: where the stream ends; None: it goes on for good.
+        :param max_rows: about how many changes the batch may hold.
+        :raises ServerBehindError: the server lacks a part of the target.
+        """
+        end = state.executed if target is None else had | target
+        if not end <= state.executed:
+            raise ServerBehindError(
+                "the server lacks transactions that the stream was to end with", missing=str(end - state.executed)
+            )
+        end = self._server.reach(had, end)
+        if end == had:
+            return BatchEnd(end)
+        current = self._server.log_file()
+        files = self._backlog(had, state.uuid, current, begin)
+        if max_rows is not None and self._may_exceed(files, begin, max_rows):
+            end = self._limit(had, end, max_rows, begin)
+        cuts = self._divide(files, had, end) if len(files) > 1 and self._slots > 1 else ()
+        if end == state.executed:
+            self._current = state.uuid, current
+        return BatchEnd(end, cuts)
+
+    def _backlog(self, had: GtidSet, uuid: str, current: str, begin: Hint | None) -> list[tuple[str, int]]:
+        """The files that hold what comes after ``had``, with sizes (-1: not asked, it is the current file alone)."""
+        if self._current == (uuid, current) or (begin is not None and begin.file == current):
+            return [(current, -1)]
+        files = self._server.log_files()
+        names = [name for name, _ in files]
+        if begin is not None and begin.file in names:
+            return files[names.index(begin.file) :]
+        # The newest file before which there is nothing new. GTID sets at file starts only grow, so halving finds it.
+        low, high = 0, len(files) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._server.previous_gtids(names[middle]) <= had:
+                low = middle
+            else:
+                high = middle - 1
+        return files[low:]
+
+    def _limit(self, had: GtidSet, end: GtidSet, max_rows: int, begin: Hint | None) -> GtidSet:
+        """The next transactions in log order; more than ``max_rows`` if the first one alone is larger."""
+        while True:
+            limited = self._server.cut(had, end, max_rows, begin) & end
+            if limited != had:
+                return limited
+            max_rows *= 4
+
+    def _may_exceed(self, files: list[tuple[str, int]], begin: Hint | None, max_rows: int) -> bool:
+        """Whether the backlog has room for more than ``max_rows`` changes."""
+        if any(size < 0 for _, size in files):
+            sizes = dict(self._server.log_files())
+            files = [(name, sizes.get(name, 0)) for name, _ in files]
+        size = sum(size for _, size in files)
+        if begin is not None and files and begin.file == files[0][0]:
+            size -= begin.pos
+        return size > max_rows * _BYTES_A_ROW
+
+    def _divide(self, files: list[tuple[str, int]], had: GtidSet, end: GtidSet) -> tuple[Cut, ...]:
+        """At most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
+        total = sum(size for _, size in files)
+        cuts: list[Cut] = []
+        before, previous = 0, had
+        for index, (name, size) in enumerate(files):
+            if index and len(cuts) < self._slots - 1 and before >= total * (len(cuts) + 1) / self._slots:
+                logged = self._server.previous_gtids(name) & end
+                if previous < previous | logged and not end <= logged:
+                    cuts.append(Cut(name, str(logged)))
+                    previous = previous | logged
+            before += size
+        return tuple(cuts)
