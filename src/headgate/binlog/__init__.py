@@ -8,11 +8,9 @@ from headgate.binlog._events import (
     Payload,
     Query,
     Rotate,
-    TableMap,
     TaggedGtid,
     parse_format_description,
     parse_query,
-    parse_table_map,
     parse_tagged_gtid,
 )
 from headgate.binlog._frame import EndOfLog, ErrorPacket, Framer, Item, LogPosition, Segment
@@ -28,6 +26,7 @@ from headgate.binlog._scan import (
     Transactions,
     other_statements,
 )
+from headgate.binlog._table_map import TableMap, parse_table_map
 from headgate.binlog._walk import (
     D_COLUMN,
     D_LENGTH,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from headgate.binlog import codes as c
 from headgate.binlog._cursor import Cursor
-from headgate.binlog._layout import real_type
+from headgate.binlog._table_map import decode_text
 from headgate.errors import ChecksumError, DecodeError
 
 __all__ = [
@@ -22,14 +22,12 @@ __all__ = [
     "Payload",
     "Query",
     "Rotate",
-    "TableMap",
     "TaggedGtid",
     "parse_format_description",
     "parse_heartbeat",
     "parse_payload",
     "parse_query",
     "parse_rotate",
-    "parse_table_map",
     "parse_tagged_gtid",
 ]
 
@@ -86,31 +84,6 @@ class Payload(NamedTuple):
     data: bytes
 
 
-class TableMap(NamedTuple):
-    """A table definition in the log. Per-column tuples have one entry a column, in table order."""
-
-    table_id: int
-    db: str
-    table: str
-    types: bytes
-    metas: tuple[int, ...]
-    """The column's metadata bytes as a little-endian number, 0 where it has none."""
-    nullable: tuple[bool, ...]
-    unsigned: tuple[bool, ...] | None = None
-    charsets: tuple[int, ...] | None = None
-    """Collation ids; 0 for a column that is not text."""
-    names: tuple[str, ...] | None = None
-    """None with ``binlog_row_metadata=MINIMAL``."""
-    members: tuple[tuple[bytes, ...], ...] | None = None
-    """Of ENUM and SET columns, in the column's character set; () for the others."""
-    geometry_types: tuple[int, ...] | None = None
-    primary_key: tuple[int, ...] | None = None
-    """Column indexes; None if the table has none (or the metadata is minimal)."""
-    visible: tuple[bool, ...] | None = None
-    dimensions: tuple[int, ...] | None = None
-    """VECTOR columns' dimensions, in the order of the VECTOR columns."""
-
-
 def parse_format_description(event: bytes) -> FormatDescription:
     """Parse a whole FORMAT_DESCRIPTION event, header and checksum included.
 
@@ -137,7 +110,7 @@ def parse_rotate(body: bytes) -> Rotate:
     pos = cursor.uint(8)
     if pos >= 1 << 63:
         raise DecodeError(f"a ROTATE event names position {pos}, which no file has")
-    return Rotate(_text(cursor.rest().rstrip(b"\0"), "the file name of a ROTATE event"), pos)
+    return Rotate(decode_text(cursor.rest().rstrip(b"\0"), "the file name of a ROTATE event"), pos)
 
 
 def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
@@ -146,7 +119,7 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
     :param end_pos: the position in the event's header (what version 1 uses).
     """
     if event_type == c.HEARTBEAT:
-        return Rotate(_text(body, "the file name of a HEARTBEAT event"), end_pos)
+        return Rotate(decode_text(body, "the file name of a HEARTBEAT event"), end_pos)
     cursor, name, pos = Cursor(body), "", end_pos
     while cursor.left:
         field = cursor.packed()
@@ -154,7 +127,7 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
             break
         value = Cursor(cursor.take(cursor.packed()))
         if field == 1:
-            name = _text(value.rest(), "the file name of a HEARTBEAT event")
+            name = decode_text(value.rest(), "the file name of a HEARTBEAT event")
         elif field == 2:
             pos = value.packed()
     return Rotate(name, pos)
@@ -175,7 +148,7 @@ def parse_query(body: bytes, *, load_data: bool = False) -> Query:
     status_size = cursor.uint(2)
     cursor.take(_LOAD_DATA_HEADER if load_data else 0)
     status = Cursor(cursor.take(status_size))
-    db = _text(cursor.take(db_size), "the database name of a QUERY event")
+    db = decode_text(cursor.take(db_size), "the database name of a QUERY event")
     cursor.take(1)
     return Query(db, cursor.rest(), *_status(status), connection_id)
 
@@ -227,7 +200,7 @@ def _databases(status: Cursor) -> tuple[str, ...] | None:
         name = bytearray()
         while byte := status.uint(1):
             name.append(byte)
-        names.append(_text(bytes(name), "a database name of a QUERY event"))
+        names.append(decode_text(bytes(name), "a database name of a QUERY event"))
     return tuple(names) if names and all(names) else None
 
 
@@ -252,7 +225,7 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
         elif field == 2:
             number = cursor.signed_varint()
         elif field == 3:
-            tag = _text(cursor.take(cursor.varint()), "the tag of a GTID")
+            tag = decode_text(cursor.take(cursor.varint()), "the tag of a GTID")
         elif field in (4, 5):
             cursor.signed_varint()
         elif field == 6:
@@ -284,134 +257,3 @@ def parse_payload(body: bytes) -> Payload:
             uncompressed = value.packed()
     data = cursor.take(cursor.left if size is None else size)
     return Payload(compression, len(data) if uncompressed is None else uncompressed, data)
-
-
-def _text(data: bytes, what: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise DecodeError(f"{what} is not UTF-8: {data[:80]!r}") from None
-
-
-# --- TABLE_MAP ----------------------------------------------------------------------------------------------------
-
-_META_TWO = frozenset({c.T_VARCHAR, c.T_BIT, c.T_NEWDECIMAL, c.T_STRING, c.T_VAR_STRING, c.T_ENUM, c.T_SET})
-_META_ONE = frozenset(
-    {c.T_FLOAT, c.T_DOUBLE, c.T_BLOB, c.T_GEOMETRY, c.T_JSON, c.T_VECTOR, c.T_TIME2, c.T_DATETIME2, c.T_TIMESTAMP2}
-)
-_NUMERIC = frozenset(
-    {c.T_TINY, c.T_SHORT, c.T_INT24, c.T_LONG, c.T_LONGLONG, c.T_FLOAT, c.T_DOUBLE, c.T_NEWDECIMAL, c.T_DECIMAL,
-     c.T_YEAR}
-)  # fmt: skip
-_TEXT = frozenset(
-    {c.T_STRING, c.T_VAR_STRING, c.T_VARCHAR, c.T_BLOB, c.T_TINY_BLOB, c.T_MEDIUM_BLOB, c.T_LONG_BLOB, c.T_VECTOR}
-)  # fmt: skip
-"""Types with an entry in the character set fields: VECTOR too (GEOMETRY and JSON not)."""
-_MEMBERS = frozenset({c.T_ENUM, c.T_SET})
-
-
-def parse_table_map(body: bytes) -> TableMap:
-    """Parse the body of a TABLE_MAP event with whatever optional metadata it carries."""
-    cursor = Cursor(body)
-    table_id = cursor.uint(6)
-    cursor.take(2)
-    db = _text(cursor.take(cursor.uint(1)), "a database name")
-    cursor.take(1)
-    table = _text(cursor.take(cursor.uint(1)), "a table name")
-    cursor.take(1)
-    count = cursor.packed()
-    types = cursor.take(count)
-    metas = _column_metadata(types, Cursor(cursor.take(cursor.packed())))
-    null_bits = cursor.take((count + 7) // 8)
-    nullable = tuple(bool(null_bits[i >> 3] >> (i & 7) & 1) for i in range(count))
-    return _optional_metadata(TableMap(table_id, db, table, types, metas, nullable), cursor)
-
-
-def _column_metadata(types: bytes, cursor: Cursor) -> tuple[int, ...]:
-    metas = []
-    for code in types:
-        size = 2 if code in _META_TWO else 1 if code in _META_ONE else 0
-        metas.append(cursor.uint(size) if size else 0)
-    if cursor.left:
-        raise DecodeError(f"a TABLE_MAP event has {cursor.left} bytes of column metadata too many")
-    return tuple(metas)
-
-
-def _optional_metadata(table: TableMap, cursor: Cursor) -> TableMap:
-    """Type-length-value fields of ``Table_map_event::Optional_metadata_fields``."""
-    kinds = [real_type(code, meta)[0] for code, meta in zip(table.types, table.metas, strict=True)]
-    text = [i for i, kind in enumerate(kinds) if kind in _TEXT]
-    listed = [i for i, kind in enumerate(kinds) if kind in _MEMBERS]
-    charsets = [0] * len(kinds)
-    members: list[tuple[bytes, ...]] = [()] * len(kinds)
-    found: dict[str, object] = {}
-    while cursor.left:
-        field = cursor.uint(1)
-        value = Cursor(cursor.take(cursor.packed()))
-        if field == 1:
-            found["unsigned"] = _bits(value, [i for i, kind in enumerate(kinds) if kind in _NUMERIC], len(kinds))
-        elif field in (2, 10):
-            _default_charsets(value, text if field == 2 else listed, charsets)
-            found["charsets"] = ()
-        elif field in (3, 11):
-            for i in text if field == 3 else listed:
-                charsets[i] = value.packed()
-            found["charsets"] = ()
-        elif field == 4:
-            found["names"] = tuple(_text(value.take(value.packed()), "a column name") for _ in kinds)
-        elif field in (5, 6):
-            wanted = c.T_SET if field == 5 else c.T_ENUM
-            for i in (i for i in listed if kinds[i] == wanted):
-                members[i] = tuple(value.take(value.packed()) for _ in range(value.packed()))
-            found["members"] = ()
-        elif field == 7:
-            found["geometry_types"] = _packed_list(value)
-        elif field == 8:
-            found["primary_key"] = _packed_list(value)
-        elif field == 9:
-            found["primary_key"] = _packed_list(value)[::2]
-        elif field == 12:
-            found["visible"] = _bits(value, list(range(len(kinds))), len(kinds))
-        elif field == 13:
-            found["dimensions"] = _packed_list(value)
-    if "charsets" in found:
-        found["charsets"] = tuple(charsets)
-    if "members" in found:
-        found["members"] = tuple(members)
-    return _check_key(table._replace(**found))  # type: ignore[arg-type]
-
-
-def _check_key(table: TableMap) -> TableMap:
-    if table.primary_key is not None and any(i >= len(table.types) for i in table.primary_key):
-        raise DecodeError("a TABLE_MAP event names a key column that does not exist", table=f"{table.db}.{table.table}")
-    return table
-
-
-def _bits(value: Cursor, columns: list[int], count: int) -> tuple[bool, ...]:
-    """A bitmap over ``columns``, most significant bit first, spread over all ``count`` columns."""
-    data = value.rest()
-    if len(data) * 8 < len(columns):
-        raise DecodeError("a bitmap in a TABLE_MAP event is too short")
-    spread = [False] * count
-    for k, i in enumerate(columns):
-        spread[i] = bool(data[k >> 3] >> (7 - (k & 7)) & 1)
-    return tuple(spread)
-
-
-def _default_charsets(value: Cursor, columns: list[int], charsets: list[int]) -> None:
-    """A default collation id, then pairs (index among ``columns``, collation id) for those that differ."""
-    default = value.packed()
-    for i in columns:
-        charsets[i] = default
-    while value.left:
-        index = value.packed()
-        if index >= len(columns):
-            raise DecodeError("a TABLE_MAP event gives a character set to a column that does not exist")
-        charsets[columns[index]] = value.packed()
-
-
-def _packed_list(value: Cursor) -> tuple[int, ...]:
-    numbers = []
-    while value.left:
-        numbers.append(value.packed())
-    return tuple(numbers)

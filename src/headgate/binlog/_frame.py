@@ -88,26 +88,31 @@ def _u32(buf: Any, p: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _frame_packets(
-    buf: Any,
-    start: int,
-    stop: int,
-    checksums: bool,
-    tables: Any,
-    state: Any,
-    e_start: Any,
-    e_end: Any,
-    e_pos: Any,
-    e_next: Any,
-) -> Any:
+def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any, state: Any, index: Any) -> Any:
     """Cut packets in ``buf[start:stop]`` into events.
 
+    | bytes | field |
+    |---|---|
+    | 3 | length of what follows the packet's header |
+    | 1 | sequence number |
+    | 1 | status: 0 an event, 0xfe the end, 0xff an error |
+    | 4, 1, 4 | event: seconds since the epoch, type, server id |
+    | 4 | event: its size, header and checksum included |
+    | 4 | event: the low half of the position behind it, 0 if the server made it up |
+    | 2 | event: flags |
+    | … | event: its body, and a CRC32 (4 bytes) if the log has checksums |
+
     ``state`` is int64[2]: the last end position, and a counter of compressed transactions among the events.
+    ``index`` is int64[4, n]: a segment's ``start``, ``end``, ``pos`` and ``next_pos``, to be filled.
     Returns (events, index of the first byte not used, why it stopped).
+
+    Sources: MySQL internals documentation, "MySQL Packets"; MySQL source ``libs/mysql/binlog/event/binlog_event.h``,
+    ``Log_event_header``.
     """
     n = 0
     p: Any = start
-    capacity = e_start.shape[0]
+    e_start, e_end, e_pos, e_next = index[0], index[1], index[2], index[3]
+    capacity = index.shape[1]
     while n < capacity:
         if stop - p < _PACKET_HEADER + 1:
             return n, p, _MORE
@@ -210,9 +215,7 @@ class Framer:
         """
         index = self._index
         self._state[1] = 0
-        count, used, why = _frame_packets(
-            buf, start, end, self._checksums, CRC_TABLES, self._state, index[0], index[1], index[2], index[3]
-        )
+        count, used, why = _frame_packets(buf, start, end, self._checksums, CRC_TABLES, self._state, index)
         if count:
             return self._segment(buf, start, used, count), used
         if why == _MORE:

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
-from headgate._cells import Bytes, RowBlock
+from headgate._cells import ABSENT, NULL, VALUE, Bytes, RowBlock
 from headgate._memory import u8
 from headgate.binlog import codes
 from headgate.binlog._layout import LAYOUT_FIXED, log_layout
@@ -85,6 +85,55 @@ class WalkedRows(NamedTuple):
     """int64[5, n]: the D_… rows, one entry for each cell that holds JSON differences in place of a value."""
 
 
+class _Cells(NamedTuple):
+    """Cells of rows under way; [column, row]."""
+
+    offset: Any
+    """int64: where the value begins."""
+    length: Any
+    """int32: its bytes."""
+    valid: Any
+    """uint8: NULL, VALUE or ABSENT."""
+
+
+class _Columns(NamedTuple):
+    """A table's columns."""
+
+    mode: Any
+    """int64[n]: how a cell is sized (``_layout``)."""
+    arg: Any
+    """int64[n]"""
+    key: Any
+    """int64: indexes of the key columns."""
+    json: Any
+    """int64: indexes of the JSON columns."""
+
+
+class _Rows(NamedTuple):
+    """What a walk fills, a row after the other."""
+
+    cells: _Cells
+    op: Any
+    event: Any
+    change: Any
+    differences: Any
+
+
+@njit(cache=True, nogil=True)
+def _set_cell(cells: _Cells, c: int, row: int, valid: int, offset: Any, length: Any) -> None:
+    cells.valid[c, row] = valid
+    cells.offset[c, row] = offset
+    cells.length[c, row] = length
+
+
+@njit(cache=True, nogil=True)
+def _copy_cell(cells: _Cells, c: int, row: int, other: int) -> None:
+    """Give a row the cell that another one has in this column."""
+    cells.offset[c, row] = cells.offset[c, other]
+    cells.length[c, row] = cells.length[c, other]
+    cells.valid[c, row] = cells.valid[c, other]
+
+
 @njit(cache=True, nogil=True)
 def _present(buf: Any, bitmap: int, columns: int) -> Any:
     """How many columns the columns-present bitmap at index ``bitmap`` names."""
@@ -95,44 +144,30 @@ def _present(buf: Any, bitmap: int, columns: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _image(
-    buf: Any,
-    p: Any,
-    end: int,
-    bitmap: int,
-    columns: int,
-    mode: Any,
-    arg: Any,
-    offset: Any,
-    length: Any,
-    valid: Any,
-    row: int,
-) -> Any:
+def _image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns, cells: _Cells, row: int) -> Any:
     """Walk one image at ``p``. Returns the index behind it, or -1 if it does not fit in front of ``end``.
 
-    ``bitmap`` is the index of the columns-present bitmap, -1 if all columns are present.
+    ``bitmap`` is the index of the columns-present bitmap, -1 if all columns are present. An image is a bitmap of the
+    NULL ones among the columns that are present, and then the values of the others.
     """
-    present = columns if bitmap < 0 else _present(buf, bitmap, columns)
+    count = columns.mode.shape[0]
+    present = count if bitmap < 0 else _present(buf, bitmap, count)
     nulls = p
     p += (present + 7) >> 3
     if p > end:
         return -1
     k = 0
-    for c in range(columns):
+    for c in range(count):
         if bitmap >= 0 and not (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1:
-            valid[c, row] = 2
-            offset[c, row] = 0
-            length[c, row] = 0
+            _set_cell(cells, c, row, ABSENT, 0, 0)
             continue
         is_null = (u8(buf, nulls + (k >> 3)) >> (k & 7)) & 1
         k += 1
         if is_null:
-            valid[c, row] = 0
-            offset[c, row] = 0
-            length[c, row] = 0
+            _set_cell(cells, c, row, NULL, 0, 0)
             continue
-        size: Any = np.int64(arg[c])
-        if mode[c] != _FIXED:
+        size: Any = np.int64(columns.arg[c])
+        if columns.mode[c] != _FIXED:
             if p + size > end:
                 return -1
             n = u8(buf, p)
@@ -146,25 +181,23 @@ def _image(
             size = n
         if p + size > end:
             return -1
-        valid[c, row] = 1
-        offset[c, row] = p
-        length[c, row] = size
+        _set_cell(cells, c, row, VALUE, p, size)
         p += size
     return p
 
 
 @njit(cache=True, nogil=True)
-def _same_key(buf: Any, offset: Any, length: Any, valid: Any, a: int, b: int, keys: Any) -> bool:
+def _same_key(buf: Any, cells: _Cells, a: int, b: int, keys: Any) -> bool:
     """Whether rows ``a`` and ``b`` have the same key bytes. A key column absent from both was not changed."""
     for i in range(keys.shape[0]):
         c = keys[i]
-        if valid[c, b] == 2:
+        if cells.valid[c, b] == ABSENT:
             continue
-        if valid[c, a] != valid[c, b] or length[c, a] != length[c, b]:
+        if cells.valid[c, a] != cells.valid[c, b] or cells.length[c, a] != cells.length[c, b]:
             return False
-        p = offset[c, a]
-        q = offset[c, b]
-        for j in range(length[c, a]):
+        p = cells.offset[c, a]
+        q = cells.offset[c, b]
+        for j in range(cells.length[c, a]):
             if u8(buf, p + j) != u8(buf, q + j):
                 return False
     return True
@@ -188,38 +221,32 @@ def _bits_behind(buf: Any, p: Any, end: int, json_columns: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _note_differences(
-    buf: Any, bits: int, json: Any, offset: Any, length: Any, valid: Any, row: int, differences: Any, noted: int
-) -> Any:
+def _note_differences(buf: Any, bits: int, json: Any, cells: _Cells, row: int, differences: Any, noted: int) -> Any:
     """Note the cells in ``row + 1`` that differ from those in ``row``; the number noted so far."""
     for k in range(json.shape[0]):
         if not (u8(buf, bits + (k >> 3)) >> (k & 7)) & 1:
             continue
         c = json[k]
-        if valid[c, row + 1] != 1:
+        if cells.valid[c, row + 1] != VALUE:
             continue
-        if length[c, row + 1] == 0:
-            offset[c, row + 1] = offset[c, row]
-            length[c, row + 1] = length[c, row]
-            valid[c, row + 1] = valid[c, row]
+        if cells.length[c, row + 1] == 0:
+            _copy_cell(cells, c, row + 1, row)
             continue
         differences[D_ROW, noted] = row + 1
         differences[D_COLUMN, noted] = c
-        differences[D_OFFSET, noted] = offset[c, row]
-        differences[D_LENGTH, noted] = length[c, row]
-        differences[D_VALID, noted] = valid[c, row]
+        differences[D_OFFSET, noted] = cells.offset[c, row]
+        differences[D_LENGTH, noted] = cells.length[c, row]
+        differences[D_VALID, noted] = cells.valid[c, row]
         noted += 1
     return noted
 
 
 @njit(cache=True, nogil=True)
-def _copy_unchanged(offset: Any, length: Any, valid: Any, columns: int, row: int) -> None:
+def _copy_unchanged(cells: _Cells, columns: int, row: int) -> None:
     """Give the after-image in ``row + 1`` the columns that only the before-image in ``row`` has."""
     for c in range(columns):
-        if valid[c, row + 1] == 2 and valid[c, row] != 2:
-            offset[c, row + 1] = offset[c, row]
-            length[c, row + 1] = length[c, row]
-            valid[c, row + 1] = valid[c, row]
+        if cells.valid[c, row + 1] == ABSENT and cells.valid[c, row] != ABSENT:
+            _copy_cell(cells, c, row + 1, row)
 
 
 @njit(cache=True, nogil=True)
@@ -234,115 +261,127 @@ def _partial(buf: Any, bitmap: int, columns: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _walk(
-    buf: Any, events: Any, which: Any, cursor: Any, columns: int, mode: Any, arg: Any, keys: Any, keys_only: bool,
-    json: Any, offset: Any, length: Any, valid: Any, op: Any, event: Any, change: Any, differences: Any,
+def _update(
+    buf: Any, p: Any, end: int, second: int, is_partial: bool, columns: _Columns, rows: _Rows, row: int, noted: int
 ) -> Any:  # fmt: skip
+    """Walk the after-image of an update, whose before-image is in ``row``, into the row after it.
+
+    Returns (index behind it, status, differences noted so far).
+    """
+    bits = -1
+    if is_partial:
+        p, bits = _bits_behind(buf, p, end, columns.json.shape[0])
+        if bits < -1:
+            return p, _SHORT if bits == -2 else _OPTIONS, noted
+    if second < 0:
+        q = _image(buf, p, end, -1, columns, rows.cells, row + 1)
+    else:
+        q = _image(buf, p, end, second, columns, rows.cells, row + 1)
+    if q <= p:
+        return p, _SHORT, noted
+    if bits >= 0:
+        noted = _note_differences(buf, bits, columns.json, rows.cells, row, rows.differences, noted)
+    if second >= 0:
+        _copy_unchanged(rows.cells, columns.mode.shape[0], row)
+    return q, _OK, noted
+
+
+@njit(cache=True, nogil=True)
+def _drop_before(rows: _Rows, row: int, columns: int, first_noted: int, noted: int) -> None:
+    """Move the after-image behind ``row`` to ``row``, with its differences."""
+    for c in range(columns):
+        _copy_cell(rows.cells, c, row, row + 1)
+    for d in range(first_noted, noted):
+        rows.differences[D_ROW, d] = row
+
+
+@njit(cache=True, nogil=True)
+def _walk(buf: Any, events: Any, which: Any, cursor: Any, columns: _Columns, keys_only: bool, rows: _Rows) -> Any:
     """Walk the events ``which`` (indexes into ``events``) from ``cursor``.
 
-    ``cursor`` is int64[4]: place in ``which``, byte index (0 = the event's begin), changes walked of it, whether
+    ``cursor`` is int64[4]: index into ``which``, byte index (0 = the event's begin), changes walked of it, whether
     any image was partial; it is left where the walk stopped. Returns (rows, status, differences noted).
     """
-    capacity = op.shape[0]
-    rows = 0
+    capacity = rows.op.shape[0]
+    count = columns.mode.shape[0]
+    row = 0
     noted: Any = 0
     k = cursor[0]
     while k < which.shape[0]:
         e = which[k]
-        if events[R_COLUMNS, e] != columns:
+        if events[R_COLUMNS, e] != count:
             cursor[0] = k
-            return rows, _COLUMNS, noted
+            return row, _COLUMNS, noted
         kind = events[R_KIND, e]
         end = events[R_END, e]
-        first = events[R_BITMAP, e]
-        second = events[R_BITMAP2, e]
-        first = first if _partial(buf, first, columns) else -1
-        second = second if _partial(buf, second, columns) else -1
+        first = events[R_BITMAP, e] if _partial(buf, events[R_BITMAP, e], count) else -1
+        second = events[R_BITMAP2, e] if _partial(buf, events[R_BITMAP2, e], count) else -1
         if first >= 0 or second >= 0:
             cursor[3] = 1
         p = cursor[1] if cursor[1] > 0 else events[R_DATA, e]
         done = cursor[2]
         while p < end:
-            if rows + 2 > capacity:
+            if row + 2 > capacity:
                 cursor[0] = k
                 cursor[1] = p
                 cursor[2] = done
-                return rows, _FULL, noted
+                return row, _FULL, noted
             if first < 0:  # written out, so that the compiler makes a loop without bitmaps
-                q = _image(buf, p, end, -1, columns, mode, arg, offset, length, valid, rows)
+                q = _image(buf, p, end, -1, columns, rows.cells, row)
             else:
-                q = _image(buf, p, end, first, columns, mode, arg, offset, length, valid, rows)
+                q = _image(buf, p, end, first, columns, rows.cells, row)
             if q <= p:
                 cursor[0] = k
-                return rows, _SHORT, noted
+                return row, _SHORT, noted
             p = q
-            event[rows] = e
-            change[rows] = done
+            rows.event[row] = e
+            rows.change[row] = done
             if kind == _UPDATE or kind == _PARTIAL_UPDATE:
-                bits = -1
                 first_noted: Any = noted
-                if kind == _PARTIAL_UPDATE:
-                    p, bits = _bits_behind(buf, p, end, json.shape[0])
-                    if bits < -1:
-                        cursor[0] = k
-                        return rows, _SHORT if bits == -2 else _OPTIONS, noted
-                if second < 0:
-                    q = _image(buf, p, end, -1, columns, mode, arg, offset, length, valid, rows + 1)
-                else:
-                    q = _image(buf, p, end, second, columns, mode, arg, offset, length, valid, rows + 1)
-                if q <= p:
+                p, status, noted = _update(buf, p, end, second, kind == _PARTIAL_UPDATE, columns, rows, row, noted)
+                if status != _OK:
                     cursor[0] = k
-                    return rows, _SHORT, noted
-                p = q
-                if bits >= 0:
-                    noted = _note_differences(buf, bits, json, offset, length, valid, rows, differences, noted)
-                if second >= 0:
-                    _copy_unchanged(offset, length, valid, columns, rows)
-                if keys_only and _same_key(buf, offset, length, valid, rows, rows + 1, keys):
-                    for c in range(columns):
-                        offset[c, rows] = offset[c, rows + 1]
-                        length[c, rows] = length[c, rows + 1]
-                        valid[c, rows] = valid[c, rows + 1]
-                    if bits >= 0:
-                        for d in range(first_noted, noted):
-                            differences[D_ROW, d] = rows
+                    return row, status, noted
+                if keys_only and _same_key(buf, rows.cells, row, row + 1, columns.key):
+                    _drop_before(rows, row, count, first_noted, noted)
                 else:
-                    op[rows] = _OP_B
-                    rows += 1
-                    event[rows] = e
-                    change[rows] = done
-                op[rows] = _OP_U
+                    rows.op[row] = _OP_B
+                    row += 1
+                    rows.event[row] = e
+                    rows.change[row] = done
+                rows.op[row] = _OP_U
             elif kind == _WRITE:
-                op[rows] = _OP_C
+                rows.op[row] = _OP_C
             else:
-                op[rows] = _OP_D
-            rows += 1
+                rows.op[row] = _OP_D
+            row += 1
             done += 1
         k += 1
         cursor[1] = 0
         cursor[2] = 0
     cursor[0] = k
-    return rows, _OK, noted
+    return row, _OK, noted
 
 
 @njit(cache=True, nogil=True)
-def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any, arg: Any) -> Any:
+def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns) -> Any:
     """Index behind one image, -1 if it does not fit."""
-    present = _present(buf, bitmap, columns)
+    count = columns.mode.shape[0]
+    present = _present(buf, bitmap, count)
     nulls = p
     p += (present + 7) >> 3
     if p > end:
         return -1
     k = 0
-    for c in range(columns):
+    for c in range(count):
         if not (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1:
             continue
         is_null = (u8(buf, nulls + (k >> 3)) >> (k & 7)) & 1
         k += 1
         if is_null:
             continue
-        size: Any = np.int64(arg[c])
-        if mode[c] != _FIXED:
+        size: Any = np.int64(columns.arg[c])
+        if columns.mode[c] != _FIXED:
             if p + size > end:
                 return -1
             n = np.int64(0)
@@ -357,24 +396,24 @@ def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: int, mode: Any
 
 
 @njit(cache=True, nogil=True)
-def _count(buf: Any, events: Any, which: Any, columns: int, mode: Any, arg: Any, json: Any, counts: Any) -> Any:
-    """Write the number of changes of each event ``which`` to ``counts``. Returns (place in ``which``, status)."""
+def _count(buf: Any, events: Any, which: Any, columns: _Columns, counts: Any) -> Any:
+    """Write the number of changes of each event ``which`` to ``counts``. Returns (index into ``which``, status)."""
     for k in range(which.shape[0]):
         e = which[k]
-        if events[R_COLUMNS, e] != columns:
+        if events[R_COLUMNS, e] != columns.mode.shape[0]:
             return k, _COLUMNS
         p = events[R_DATA, e]
         end = events[R_END, e]
         n = 0
         while p < end:
-            q = _skip_image(buf, p, end, events[R_BITMAP, e], columns, mode, arg)
+            q = _skip_image(buf, p, end, events[R_BITMAP, e], columns)
             if q > p and (events[R_KIND, e] == _UPDATE or events[R_KIND, e] == _PARTIAL_UPDATE):
                 p = q
                 if events[R_KIND, e] == _PARTIAL_UPDATE:
-                    p, bits = _bits_behind(buf, p, end, json.shape[0])
+                    p, bits = _bits_behind(buf, p, end, columns.json.shape[0])
                     if bits < -1:
                         return k, _SHORT if bits == -2 else _OPTIONS
-                q = _skip_image(buf, p, end, events[R_BITMAP2, e], columns, mode, arg)
+                q = _skip_image(buf, p, end, events[R_BITMAP2, e], columns)
             if q <= p:
                 return k, _SHORT
             p = q
@@ -420,10 +459,12 @@ class RowWalker:
     ) -> None:
         layouts = [log_layout(code, meta) for code, meta in zip(types, metas, strict=True)]
         self.columns = len(layouts)
-        self._mode = np.array([mode for mode, _ in layouts], np.int64)
-        self._arg = np.array([arg for _, arg in layouts], np.int64)
-        self._key = np.array(key, np.int64)
-        self._json = np.flatnonzero(np.array([code == codes.T_JSON for code in types], bool)).astype(np.int64)
+        self._of_table = _Columns(
+            np.array([mode for mode, _ in layouts], np.int64),
+            np.array([arg for _, arg in layouts], np.int64),
+            np.array(key, np.int64),
+            np.flatnonzero(np.array([code == codes.T_JSON for code in types], bool)).astype(np.int64),
+        )
         self._differences = np.zeros((5, 0), np.int64)
         self._keys_only = keys_only and len(key) > 0
         self._capacity = 0
@@ -434,9 +475,11 @@ class RowWalker:
             return
         self._capacity = capacity
         shape = (max(1, self.columns), capacity)
-        self._offset, self._length = np.zeros(shape, np.int64), np.zeros(shape, np.int32)
-        self._valid, self._op = np.zeros(shape, np.uint8), np.zeros(capacity, np.uint8)
-        self._event, self._change = np.zeros(capacity, np.int32), np.zeros(capacity, np.int32)
+        cells = _Cells(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.uint8))
+        self._rows = _Rows(
+            cells, np.zeros(capacity, np.uint8), np.zeros(capacity, np.int32), np.zeros(capacity, np.int32),
+            self._differences,
+        )  # fmt: skip
 
     def walk(self, buf: Bytes, events: RowEvents, which: Any, cursor: Any) -> WalkedRows:
         """Walk events ``which`` (int64 indexes) from ``cursor`` (see :meth:`start`) until the block is full.
@@ -449,19 +492,17 @@ class RowWalker:
             2 * int((events.table[R_END, which] - events.table[R_DATA, which]).sum()) // max(1, self.columns // 8) + 2
         )
         if (events.table[R_KIND, which] == _PARTIAL_UPDATE).any():
-            room = self._capacity * len(self._json)
+            room = self._capacity * len(self._of_table.json)
             if self._differences.shape[1] < room:
                 self._differences = np.zeros((5, room), np.int64)
-        rows, status, noted = _walk(
-            buf, events.table, which, cursor, self.columns, self._mode, self._arg, self._key, self._keys_only,
-            self._json, self._offset, self._length, self._valid, self._op, self._event, self._change,
-            self._differences,
-        )  # fmt: skip
+                self._rows = self._rows._replace(differences=self._differences)
+        walked = self._rows
+        rows, status, noted = _walk(buf, events.table, which, cursor, self._of_table, self._keys_only, walked)
         self._raise(status)
-        block = RowBlock(buf, self._offset, self._length, self._valid, int(rows))
+        block = RowBlock(buf, *walked.cells, int(rows))
         return WalkedRows(
-            block, self._op[:rows], self._event[:rows], self._change[:rows], bool(cursor[3]),
-            self._differences[:, : int(noted)],
+            block, walked.op[:rows], walked.event[:rows], walked.change[:rows], bool(cursor[3]),
+            walked.differences[:, : int(noted)],
         )  # fmt: skip
 
     @staticmethod
@@ -474,7 +515,7 @@ class RowWalker:
 
         :raises ValueError: as :meth:`walk`.
         """
-        _, status = _count(buf, events.table, which, self.columns, self._mode, self._arg, self._json, counts)
+        _, status = _count(buf, events.table, which, self._of_table, counts)
         self._raise(status)
 
     def _raise(self, status: int) -> None:
