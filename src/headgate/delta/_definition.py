@@ -122,18 +122,8 @@ def addition(
     mapped = is_mapped(properties) or _need_mapping(_named_fields({"fields": new}))
     if mapped:  # if it was not, its files have the columns under their own names
         properties = number(_named_fields(schema), properties, keep=True)
-    for column, added in zip(columns, new, strict=True):
-        fields = schema["fields"]
-        if column.inside is not None:
-            outer = next((field for field in fields if field["name"] == column.inside), None)
-            if outer is None or not isinstance(outer["type"], dict) or outer["type"]["type"] != "struct":
-                return None
-            fields = outer["type"]["fields"]
-        names = [field["name"] for field in fields]
-        if column.name.lower() in {name.lower() for name in names} or (column.after or names[0]) not in names:
-            return None
-        place = len(names) if column.after is None else names.index(column.after) + 1 if column.after else 0
-        fields.insert(place, added)
+    if not all(_insert(schema, column, added) for column, added in zip(columns, new, strict=True)):
+        return None
     needed, there = _features(schema), table.features or frozenset()
     if needed is None:
         return None
@@ -143,6 +133,22 @@ def addition(
     changed = [] if needed <= there else [_protocol(needed | there)]
     metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": dict(properties)}
     return [*changed, {"metaData": metadata}]
+
+
+def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> bool:
+    """Insert a field into a table's columns, or into those of a struct; False: there is no room for it there."""
+    fields = schema["fields"]
+    if column.inside is not None:
+        outer = next((other for other in fields if other["name"] == column.inside), None)
+        if outer is None or not isinstance(outer["type"], dict) or outer["type"]["type"] != "struct":
+            return False
+        fields = outer["type"]["fields"]
+    names = [other["name"] for other in fields]
+    if column.name.lower() in {name.lower() for name in names} or (column.after or names[0]) not in names:
+        return False
+    index = len(names) if column.after is None else names.index(column.after) + 1 if column.after else 0
+    fields.insert(index, field)
+    return True
 
 
 def _need_mapping(fields: Iterable[Mapping[str, Any]]) -> bool:

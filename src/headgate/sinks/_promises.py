@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headgate.carrier import Batch, Part
+from headgate.carrier import Batch, DdlRow, Definition, Part
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
 from headgate.sinks._states import Event, State, follow
@@ -82,17 +82,24 @@ def definition_after(table: str, batch: Batch, before: TableState | None, parts:
     that it comes after an ALTER that adds columns by having them all; for other statements there is no telling. A
     TRUNCATE, and a table without rows, are given with what the table looks like when the log is read, perhaps later.
     """
-    found = [part for part in parts if part.images and not part.truncates]
-    chunks = [part.definition for part in found if part.kind == "chunk"]
-    shown = chunks or [part.definition for part in found]
     changes = [ddl for ddl in batch.ddl if table in (ddl.table, ddl.new_name) and ddl.action != "truncate"]
     altered = [ddl for ddl in changes if ddl.adds != ()]  # the others may choose another key, which images then show
-    if altered and not chunks:
-        if any(ddl.adds is None for ddl in altered):
-            return None
-        added = {column.name for ddl in altered for column in ddl.adds or ()}
-        shown = [definition for definition in shown if added <= definition.types.keys()]
+    shown = _definitions_shown(parts, altered)
+    if shown is None:
+        return None
     fingerprints = {definition.fingerprint for definition in shown}
     if len(fingerprints) == 1:
         return fingerprints.pop()
     return before.definition if before is not None and not fingerprints and not altered else None
+
+
+def _definitions_shown(parts: Sequence[Part], altered: Sequence[DdlRow]) -> list[Definition] | None:
+    """The definitions of the images that come after these statements; None: which ones do cannot be told."""
+    with_images = [part for part in parts if part.images and not part.truncates]
+    chunks = [part.definition for part in with_images if part.kind == "chunk"]
+    if chunks or not altered:
+        return chunks or [part.definition for part in with_images]
+    if any(ddl.adds is None for ddl in altered):
+        return None
+    added = {column.name for ddl in altered for column in ddl.adds or ()}
+    return [part.definition for part in with_images if added <= part.definition.types.keys()]
