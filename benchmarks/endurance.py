@@ -57,13 +57,14 @@ from benchmarks.freshness import (
     POLL_SECONDS,
     Ledger,
     Marks,
+    Place,
     Shape,
     check,
     last_of,
     make,
     memory_of,
+    paths,
     running,
-    tables,
     wait_until_live,
 )
 from headgate.carrier import CARRIER_DDL
@@ -181,8 +182,11 @@ def sizes_in(folder: Path) -> list[tuple[bool, int]]:
 
 def memories(process: int) -> tuple[int, int]:
     """Of a process that runs headgate and of its JVM: memory of their own, MB."""
-    below = psutil.Process(process).children(recursive=True)
-    java = [memory_of(one.pid)[0] for one in below if one.name() == "java"]
+    java = []
+    for one in psutil.Process(process).children(recursive=True):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a process of Python's may just have ended
+            if one.name() == "java":
+                java.append(memory_of(one.pid)[0])
     return memory_of(process)[0] >> 10, sum(java) >> 10
 
 
@@ -341,7 +345,7 @@ def live(args: argparse.Namespace, folder: Path) -> tuple[Series, Reads]:
             with SteadyWriter(mysql, Marks(shape), shape.rate, group=max(1, shape.rate // 50)):
                 watch = Watch(lake, ledger, shape, first, run.pid)
                 watch.follow(args.live_minutes * 60, run.poll)
-        return watch.series, Reads.compare(tables(lake, shape)["t0"], "id", folder / "copy")
+        return watch.series, Reads.compare(lake / paths(shape)["t0"], "id", folder / "copy")
 
 
 class Watch:
@@ -368,7 +372,7 @@ class Watch:
             if time.monotonic() - begun >= min(SAMPLE_SECONDS * (len(self.series.samples) + 1), seconds):
                 self._check(row)
                 last = self.series.seconds[done:]
-                table = tables(self._lake, self._shape)["t0"]
+                table = self._lake / paths(self._shape)["t0"]
                 sample = Sample.take(self._lake, table, self._process, len(self.series.seconds), begun, last)
                 sample.tell("live", len(last))
                 self.series.samples.append(sample)
@@ -382,7 +386,7 @@ class Watch:
 
     def _check(self, row: Mapping[str, Any]) -> None:
         versions = {table["table"]: (table["version"], table["changelog_version"]) for table in row["tables"]}
-        check(self._lake, versions, self._shape, last_of(row["gtid"]) - self._first + 1)
+        check(Place(str(self._lake)), versions, self._shape, last_of(row["gtid"]) - self._first + 1)
 
 
 # --- the whole

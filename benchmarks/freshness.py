@@ -17,9 +17,10 @@ names, and reads the number of the newest transaction in it, which must be the l
 | ``slow``, ``fast`` | 1 | 2,000,000 | 1 | 100, 5,000 | ``current`` |
 | ``thousand`` | 1,000 | 1,000 | 50 | 200 | ``current`` |
 | ``huge`` | 1 | 50,000,000 | 1 | 1,000 | ``current`` |
+| ``cluster``, ``s3`` | as ``medium``; by a standalone cluster of two workers, into a bucket of MinIO | | | | |
 
-The last five are measured with ``--full`` only, or if they are named. A shape that ``--output`` holds already is not
-measured again: a run that was ended goes on where it stopped.
+Those from ``both`` on are measured with ``--full`` only, or if they are named. A shape that ``--output`` holds already
+is not measured again: a run that was ended goes on where it stopped.
 
 - ``p50_s``, ``p99_s``: from when a transaction was sent to when its ledger row was read;
 - ``tx_s``: the reached rate; ``batch_s``: median time between two ledger rows;
@@ -42,8 +43,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -53,15 +54,20 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._load import Commits, SteadyWriter
 from benchmarks._merges import merge_seconds
-from headgate.testing import MySQLServer
+from headgate.engine._settings import delta_jars
+from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars
 
 POLL_SECONDS = 0.01
+LEDGER = "_headgate/ledger"
+ROOMY = {"spark.driver.memory": "3g"}
+"""Settings of Spark with which Java is no bottleneck."""
 LOOK_SECONDS = 5.0
 READY_SECONDS = 900.0
 COLUMNS = "customer_id INT, status VARCHAR(16), amount DECIMAL(12,2), note VARCHAR(100), flag TINYINT, mark BIGINT"
@@ -94,6 +100,8 @@ class Shape:
     rate: int
     key: str = "bigint"
     mode: tuple[str, ...] = ("current",)
+    place: str = "folder"
+    """One of ``PLACES``."""
     p50: float = 0.0
     p99: float = 0.0
     batch: float = 0.0
@@ -109,6 +117,8 @@ SHAPES = [
     Shape("changelog", 1, 2_000_000, 1, 1000, mode=("changelog",), p50=1.0, p99=2.5),
 ]
 MORE_SHAPES = [
+    Shape("cluster", 1, 500_000, 1, 100, place="cluster"),
+    Shape("s3", 1, 500_000, 1, 100, place="s3"),
     Shape("both", 1, 2_000_000, 1, 1000, mode=("current", "changelog")),
     Shape("slow", 1, 2_000_000, 1, 100),
     Shape("fast", 1, 2_000_000, 1, 5000),
@@ -142,25 +152,82 @@ class Seen:
     """Of each table: of ``current`` and of the changelog."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """A lake, as readers without headgate reach it."""
+
+    uri: str
+    options: Mapping[str, str] | None = None
+    """For delta-rs; None: it is a folder."""
+    files: pafs.FileSystem | None = None
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """A table of the lake by its path there."""
+        options = None if self.options is None else dict(self.options)
+        return DeltaTable(f"{self.uri}/{table}", version=version, storage_options=options)
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a file."""
+        if self.files is None:
+            return Path(self.uri, path).exists()
+        return bool(self.files.get_file_info(f"{self.uri.removeprefix('s3://')}/{path}").is_file)
+
+
+@contextmanager
+def folder_place(folder: Path) -> Iterator[tuple[Place, Mapping[str, str]]]:
+    """A folder, and a Spark of one process."""
+    yield Place(str(folder / "lake")), ROOMY
+
+
+@contextmanager
+def cluster_place(folder: Path) -> Iterator[tuple[Place, Mapping[str, str]]]:
+    """A folder that a standalone cluster of a master and two workers shares."""
+    with SparkCluster.start() as cluster:
+        settings = {"spark.master": cluster.master, "spark.executor.memory": "1g", "spark.driver.host": "127.0.0.1"}
+        yield Place(str(folder / "lake")), {**ROOMY, **settings, "spark.jars": _jars()}
+
+
+@contextmanager
+def s3_place(_folder: Path) -> Iterator[tuple[Place, Mapping[str, str]]]:
+    """A bucket of MinIO, and a Spark of one process."""
+    with ObjectStore.start() as store:
+        bucket = store.create_bucket("fresh")
+        options = {
+            "AWS_ENDPOINT_URL": store.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key,
+        }  # fmt: skip
+        settings = {f"spark.{name}": value for name, value in store.hadoop_settings.items()}
+        place = Place(f"{bucket.replace('s3a', 's3')}/lake", options, store.file_system())
+        yield place, {**ROOMY, **settings, "spark.jars": _jars(*s3_jars())}
+
+
+PLACES = {"folder": folder_place, "cluster": cluster_place, "s3": s3_place}
+"""Where lakes are: of each, the lake and settings of Spark."""
+
+
+def _jars(*more: Path) -> str:
+    return ",".join([*delta_jars(), *map(str, more)])
+
+
 class Ledger:
     """The ledger of a lake, read by delta-rs."""
 
-    def __init__(self, lake: Path) -> None:
-        self._path = lake / "_headgate" / "ledger"
+    def __init__(self, lake: Place | Path) -> None:
+        self._lake = lake if isinstance(lake, Place) else Place(str(lake))
         self._table: DeltaTable | None = None
         self._known: set[str] = set()
 
     def newest(self) -> dict[str, Any] | None:
         """The newest row, if there is one that the last call did not see."""
-        if self._table is None:
-            if not (self._path / "_delta_log" / f"{0:020d}.json").exists():
-                return None
-            self._table = DeltaTable(self._path)
-        elif not (self._path / "_delta_log" / f"{self._table.version() + 1:020d}.json").exists():
+        version = 0 if self._table is None else self._table.version() + 1
+        if not self._lake.has(f"{LEDGER}/_delta_log/{version:020d}.json"):
             return None
+        if self._table is None:
+            self._table = self._lake.open(LEDGER)
         self._table.update_incremental()
         files = set(self._table.file_uris())
-        rows = [row for name in files - self._known for row in pq.read_table(name).to_pylist()]
+        found = [pq.read_table(name.removeprefix("s3://"), filesystem=self._lake.files) for name in files - self._known]
+        rows = [row for table in found for row in table.to_pylist()]
         self._known = files
         return max(rows, key=lambda row: row["batch_id"], default=None)
 
@@ -190,19 +257,20 @@ def running(
     folder: Path,
     mysql: MySQLServer,
     mode: Sequence[str] = ("current",),
-    memory: str | None = "3g",
+    spark: Mapping[str, str] = ROOMY,
     retention_hours: int = 6,
+    lake: str | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """``headgate run`` of all tables into ``folder/lake``; its log is ``folder/run.log``.
+    """``headgate run`` of all tables into a lake, by default ``folder/lake``; its log is ``folder/run.log``.
 
-    :param memory: of Spark's driver; None: as it is for a user who says nothing.
+    :param spark: settings; none: as it is for a user who says nothing.
     """
+    settings = "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in spark.items())
     file = folder / "pipeline.toml"
     file.write_text(
         f'name = "fresh"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.*"]\n'
-        f'[target]\npath = "{folder / "lake"}"\nmode = {json.dumps(list(mode))}\n'
-        f"retention_hours = {retention_hours}\n"
-        + ("" if memory is None else f'[spark]\n"spark.driver.memory" = "{memory}"\n')
+        f'[target]\npath = "{lake or folder / "lake"}"\nmode = {json.dumps(list(mode))}\n'
+        f"retention_hours = {retention_hours}\n[spark]\n{settings}"
     )
     command = [sys.executable, "-m", "headgate.cli", "run", str(file)]
     with (
@@ -229,7 +297,7 @@ def wait_until_live(run: subprocess.Popen[bytes], ledger: Ledger, tables: int) -
     raise RuntimeError(f"the tables did not get live (exit code {run.poll()})")
 
 
-def follow(run: subprocess.Popen[bytes], lake: Path, ledger: Ledger, shape: Shape, first: int, seconds: float) -> Seen:
+def follow(run: subprocess.Popen[bytes], lake: Place, ledger: Ledger, shape: Shape, first: int, seconds: float) -> Seen:
     """Watch the ledger for a while, and look into the tables."""
     seen = Seen()
     until, look = time.monotonic() + seconds, time.monotonic()
@@ -252,21 +320,21 @@ def follow(run: subprocess.Popen[bytes], lake: Path, ledger: Ledger, shape: Shap
     return seen
 
 
-def check(lake: Path, versions: dict[str, tuple[int | None, int | None]], shape: Shape, done: int) -> None:
+def check(lake: Place, versions: dict[str, tuple[int | None, int | None]], shape: Shape, done: int) -> None:
     """That the table of the last transaction holds it, and none of later ones."""
     name = f"t{done % shape.changing}"
     current, changelog = versions[f"{DB}.{name}"]
     logged = "current" not in shape.mode
-    table = DeltaTable(tables(lake, shape)[name], version=changelog if logged else current)
+    table = lake.open(paths(shape)[name], version=changelog if logged else current)
     found = pa.table(QueryBuilder().register("t", table).execute("SELECT max(mark) FROM t").read_all())
     if found.column(0)[0].as_py() != done:
         raise RuntimeError(f"{name} holds transaction {found.column(0)[0]} as the newest, not {done}")
 
 
-def tables(lake: Path, shape: Shape) -> dict[str, Path]:
-    """The folders of the changing tables: of ``current``, if that is written."""
-    base = lake if "current" in shape.mode else lake / "_changelog"
-    return {f"t{number}": base / DB / f"t{number}" for number in range(shape.changing)}
+def paths(shape: Shape) -> dict[str, str]:
+    """The changing tables' paths in the lake: of ``current``, if that is written."""
+    base = DB if "current" in shape.mode else f"_changelog/{DB}"
+    return {f"t{number}": f"{base}/t{number}" for number in range(shape.changing)}
 
 
 def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
@@ -277,12 +345,9 @@ def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
     return (np.array(seen.at_us)[place[counts]] - commits.at_us[counts]) / 1e6
 
 
-def merges(lake: Path, shape: Shape) -> tuple[int, int]:
+def merges(lake: Place, shape: Shape) -> tuple[int, int]:
     """Of the commits that changed rows of changing tables: how many were a MERGE, and how many there are."""
-    found = []
-    for table in tables(lake, shape).values():
-        for path in (table / "_delta_log").glob("*.json"):
-            found += [json.loads(line)["commitInfo"]["operation"] for line in path.open() if '"commitInfo"' in line]
+    found = [commit["operation"] for path in paths(shape).values() for commit in lake.open(path).history()]
     changes = [name for name in found if name in ("MERGE", "STREAMING UPDATE")]
     return changes.count("MERGE"), len(changes)
 
@@ -309,12 +374,13 @@ def memory_of(process: int) -> tuple[int, int]:
 
 def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dict[str, Any]:
     flags = {"innodb_buffer_pool_size": 1 << 30, "innodb_flush_log_at_trx_commit": 0, "max_binlog_size": 1 << 28}
-    with MySQLServer.start(flags=flags) as mysql, tempfile.TemporaryDirectory() as scratch:
+    with MySQLServer.start(flags=flags) as mysql, tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         make(mysql, shape)
-        lake, ledger = folder / "lake", Ledger(folder / "lake")
-        with running(folder, mysql, shape.mode) as run:
+        lake, settings = stack.enter_context(PLACES[shape.place](folder))
+        ledger = Ledger(lake)
+        with running(folder, mysql, shape.mode, settings, lake=lake.uri.replace("s3:", "s3a:")) as run:
             wait_until_live(run, ledger, shape.tables)
             progress(f"{shape.name}: all tables are live; writing for {warm + seconds:.0f} s")
             first = last_of(str(mysql.query("SELECT @@global.gtid_executed")[0][0])) + 1
@@ -337,9 +403,11 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
             "merge_s": "", "ratio": "", "anonymous_mb": memory[0], "mapped_mb": memory[1],
             "ok": "MISSED" if missed else "ok",
         }  # fmt: skip
-        if "current" in shape.mode:
+        if "current" in shape.mode and shape.place == "folder":
             progress(f"{shape.name}: what a batch has changed by MERGE")
-            merge = merge_seconds(list(tables(lake, shape).values()), KEYS[shape.key][3], folder / "merged")
+            merge = merge_seconds(
+                [Path(lake.uri, path) for path in paths(shape).values()], KEYS[shape.key][3], folder / "merged"
+            )
             found |= {"merge_s": round(merge, 2), "ratio": round(merge / batch, 1)}
         return found
 

@@ -35,7 +35,7 @@ PATIENCE = 300.0
 def first_reading(folder: Path, mysql: MySQLServer) -> float:
     """Seconds until all tables are live."""
     begun = time.monotonic()
-    with running(folder, mysql, memory=None):
+    with running(folder, mysql, spark={}):
         ledger = Ledger(folder / "lake")
         while time.monotonic() - begun < PATIENCE:
             row = ledger.newest()
@@ -50,7 +50,7 @@ def first_change(folder: Path, mysql: MySQLServer) -> float:
     mysql.execute(f"UPDATE {DB}.t0 SET flag = 1 - flag WHERE id = 1")
     wanted = last_of(re.sub(r"\s", "", mysql.gtid_executed))
     begun = time.monotonic()
-    with running(folder, mysql, memory=None):
+    with running(folder, mysql, spark={}):
         ledger = Ledger(folder / "lake")
         while time.monotonic() - begun < PATIENCE:
             row = ledger.newest()
