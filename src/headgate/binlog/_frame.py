@@ -3,7 +3,7 @@
 What comes out of a socket after COM_BINLOG_DUMP is a series of packets (3 bytes length, 1 byte sequence number), each
 holding a status byte and one event. :class:`Framer` cuts them, joins events over 16 MiB from their packets, checks
 every CRC32, opens compressed transactions, and keeps the position in the file. It does no I/O: the caller hands it the
-unread bytes and is told how far they were used.
+unread bytes and learns how far they were used.
 
 Positions. An event's header holds the low 32 bits of its end position. Files may grow beyond 4 GiB (one transaction
 never spans two files), so the high bits are counted along: a fall of the low bits within one file is a carry.
@@ -187,7 +187,7 @@ def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any
 
 
 class Framer:
-    """Cuts one dump into segments; made anew for every dump.
+    """Cuts one dump into segments. Make a new one for each dump.
 
     :param checksums: whether events end in a CRC32 until the first FORMAT_DESCRIPTION event says so itself (a sender
         puts one on the events it makes up if the client asked for CRC32).

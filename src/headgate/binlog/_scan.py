@@ -52,8 +52,8 @@ _W1, _U1, _D1, _W2, _U2, _D2 = (
 _LOAD, _PREPARE, _PARTIAL = c.EXECUTE_LOAD_QUERY, c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
 
 _PASSED = np.zeros(256, np.bool_)
-"""By event type: nothing is done with it. The pieces of a file that a LOAD DATA brings are among these: what is done
-with the file is told by EXECUTE_LOAD_QUERY."""
+"""By event type: nothing is done with it. The pieces of a file that a LOAD DATA brings are among these:
+EXECUTE_LOAD_QUERY says what is done with the file."""
 _PASSED[[
     c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE, c.INTVAR, c.RAND, c.USER_VAR, c.STOP,
     c.PREVIOUS_GTIDS, c.BEGIN_LOAD_QUERY, c.APPEND_BLOCK, c.DELETE_FILE,
@@ -375,7 +375,7 @@ def other_statements(segment: Segment) -> list[int]:
 
 
 class Scanner:
-    """Transactions of one dump. Made anew for every dump (table ids belong to a server's run)."""
+    """The transactions of one dump. Make a new one for each dump: table ids belong to a server's run."""
 
     def __init__(self, wanted: GtidFilter) -> None:
         self.tags = [""]

@@ -87,8 +87,8 @@ class Batch:
     ddl: list[DdlRow] = field(default_factory=list)  # in log order
     redo: list[Redo] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
-    stops: dict[str, str] = field(default_factory=dict)  # tables with images that nobody can read, and why
-    unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that nobody can read, and why
+    stops: dict[str, str] = field(default_factory=dict)  # tables with images that cannot be read, and why
+    unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that cannot be read, and why
     signals: list[dict[str, object]] = field(default_factory=list)  # inserts into the signal table
     watermarks: dict[str, GtidSet] = field(default_factory=dict)
     """Tables whose chunks in this batch are exact only once all of a set is applied."""
@@ -151,7 +151,7 @@ class Batch:
         if self.header.anew:
             place = (self.header.epoch, 0, 0)
             gone = sorted({*known} - self.header.tables.keys() - self.parts.keys())
-            statement = "not there, or not followed, when all tables were read anew"
+            statement = "not there, or not followed, when all tables were read again"
             self.ddl[:0] = [DdlRow(t, statement, "drop", (*place, n), None, None) for n, t in enumerate(gone)]
         names = sorted({*known, *self.parts, *self.header.tables})
         spelled = []

@@ -160,7 +160,7 @@ class Redo:
 
 @dataclass(frozen=True)
 class Stop:
-    """Images of a table, or with ``chunk`` (its number) rows of a chunk, were left out: nobody can read them."""
+    """Images of a table, or with ``chunk`` (its number) rows of a chunk, were left out: they cannot be read."""
 
     table: str
     reason: str

@@ -167,7 +167,7 @@ class _Cursor:
     def __init__(self, found: list[Token], default_db: str, lower_case: bool) -> None:
         while found and found[-1] == Token("symbol", ";"):
             found = found[:-1]
-        # Bodies of stored programs hold semicolons too, but those statements are told by their first words.
+        # Bodies of stored programs hold semicolons too, but their first words identify those statements.
         self.many = any(token == Token("symbol", ";") for token in found)
         self.found = found
         self.at = 0

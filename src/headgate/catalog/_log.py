@@ -83,7 +83,7 @@ def fit_table(table_map: TableMap, known: TableDef) -> TableDef:
 
 
 def ambiguous(table: str, reason: str) -> SchemaAmbiguousError:
-    """The error for a table whose columns the log does not name and nobody else knows.
+    """The error for a table whose columns the log does not name, if no other source knows them.
 
     :param reason: why they cannot be told, as half a sentence.
     """

@@ -11,7 +11,7 @@ the document before it. Each is (MySQL source ``sql-common/json_diff.cc``, ``Jso
 
 The result is the same document as MySQL's, in binary form again, so that one codec makes text of everything. Only the
 containers on the way to what changes are taken apart; the rest of a document stays the bytes that it was, because every
-offset in a container counts from its own first byte. Containers that are written anew have the large form (4-byte
+offset in a container counts from its own first byte. Containers that are written again have the large form (4-byte
 offsets); that does not show in the text.
 
 Paths are those of ``Json_path::to_string``: ``$``, then ``.name``, ``."name"`` in JSON's quotes, ``[3]``, ``[last]`` or

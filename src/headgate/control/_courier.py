@@ -1,11 +1,11 @@
 """Carries notifications to their channels: at least once, in order, and never in the stream's way.
 
-A notification is in the ledger row of its batch; nothing is sent before that row is there, so nobody hears of a batch
-that does not count, and a receiver that looks into the lake finds what it was told of. The row is also what keeps it:
-each channel has a *cursor*, the epoch of the newest batch whose notifications it has taken. The cursor is written after
-they were taken. So whatever happens in between (the process is killed, the receiver is away for days) they are found
-again above the cursor, in the ledger, and sent; what was sent and not noted down is sent a second time, with the same
-``event_id``.
+A notification is in the ledger row of its batch; nothing is sent before that row is there, so no receiver hears of a
+batch that does not count, and a receiver that looks into the lake finds what it was told of. The row is also what
+keeps it: each channel has a *cursor*, the epoch of the newest batch whose notifications it has taken. The cursor is
+written after they were taken. So whatever happens in between (the process is killed, the receiver is away for days)
+they are found again above the cursor, in the ledger, and sent; what was sent and not noted down is sent a second time,
+with the same ``event_id``.
 
 A channel has a thread of its own, so that a slow one delays neither the stream nor the others. It tries again for as
 long as the run lives, with growing pauses, and never goes on to the next batch before. What waits is kept in memory up

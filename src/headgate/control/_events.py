@@ -10,7 +10,7 @@ between. It looks at nothing but the batch: its header (what the planner took an
 chunks that gave nothing, the tables that were held. Its result is committed in the batch's own ledger row. That is what
 the promises rest on:
 
-- A batch that was not committed has told nobody anything, so its replay may be told differently.
+- A batch that was not committed has sent nothing, so its replay may send something else.
 - A batch that was committed is never told anew: its notifications are in its row, with their ids.
 - ``event_id`` is made of the pipeline's name, the batch's epoch, the snapshot, the type and the table. No two events
   share one, and it is the same however often the event is sent.
@@ -248,7 +248,7 @@ class _Teller:
     # --- readings
 
     def begin_initial(self) -> None:
-        """Tables that nobody asked for are read because the pipeline has them."""
+        """If no signal asked for a table, it is read because the pipeline has it."""
         known = {table for one in self.open for table in one.left}
         new = [t for t, reading in self.facts.readings.items() if t not in known and reading.state != "done"]
         if not new:

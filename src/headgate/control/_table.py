@@ -7,7 +7,7 @@ time, and rows that a snapshot of it brings mean nothing either.
 What holds, and why
 ===================
 
-- **Each insert is followed once.** Whoever reads the stretch of the log hands the rows on as they are
+- **Each insert is followed once.** Whoever reads the range of the log hands the rows on as they are
   (:func:`inserted_rows`); when the batch counts, the sinks put a file for each into the inbox (:func:`inbox_files`).
   The next batch is planned after that, and takes the file as it takes any other. The file is named by the insert's
   transaction and its number in it (without GTIDs: by its place in the log, which belongs to the one server then), so a

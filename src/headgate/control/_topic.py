@@ -17,7 +17,7 @@ What holds, and why
 - **A new stream begins at the topic's end**: what was asked before concerned another one. The position is in the
   stream's offset before the first message counts.
 - **Kafka may be away.** The stream goes on meanwhile; only signals wait. Connecting is done in a thread of its own, and
-  messages are fetched by librdkafka in the background, so a planning waits for neither, unless it is told to.
+  messages are fetched by librdkafka in the background, so a planning waits for neither, unless it has to.
 
 Messages that the topic no longer holds (retention) are gone, with a warning; is the topic a new one of the same name,
 whose end lies before the position, it is read from its beginning.
@@ -101,7 +101,7 @@ class TopicPosition:
 
 @dataclass(frozen=True)
 class Polled:
-    """What a planning gets. ``position`` is None as long as nobody could ask Kafka where its topic ends."""
+    """What a planning gets. ``position`` is None as long as Kafka could not be asked where its topic ends."""
 
     position: TopicPosition | None = None
     signals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -98,7 +98,7 @@ class _Begun:
         return session
 
     def end(self) -> None:
-        """If nobody has asked for the session: end the JVM."""
+        """If the session was not asked for, end the JVM."""
         if self._taken:
             return
         quiet_py4j()  # the thread may be talking to it

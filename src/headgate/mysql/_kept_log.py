@@ -18,7 +18,7 @@ __all__ = ["KeptLog", "LogKeeper", "LogRequest"]
 
 @dataclass(frozen=True)
 class LogRequest:
-    """A stretch of the log: all of ``wanted``, or everything after ``had``; other transactions may be among it."""
+    """A range of the log: all of ``wanted``, or everything after ``had``; other transactions may be among it."""
 
     had: GtidSet | None = None
     wanted: GtidSet | None = None
@@ -50,7 +50,7 @@ class LogKeeper(Protocol):
         """Whether the server itself is to be asked for what is not kept any more."""
 
     def open(self, asked: LogRequest) -> AbstractContextManager[KeptLog]:
-        """The stretch that was asked for.
+        """The range that was asked for.
 
         :raises BinlogPurgedError: it is not kept any more, or never was.
         :raises ServerBehindError: it is not there yet, or is another server's.

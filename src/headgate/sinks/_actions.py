@@ -131,7 +131,7 @@ class Upsert(Rows):
     that were appended are found and upserted, each over itself, or skipped by their marker.
     """
 
-    bound: Seq | None = None  # images below this are void (a TRUNCATE)
+    bound: Seq | None = None  # ignore images below this (a TRUNCATE)
     fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in images from before
 
 
@@ -158,7 +158,7 @@ class Overwrite(Rows):
 class Count(Rows):
     """Apply changes to a table without a key by counting equal rows. Why a replay is safe: ``_keyless``."""
 
-    bound: Seq | None = None  # images below this are void
+    bound: Seq | None = None  # ignore images below this
     base: int | None = None  # the version before the batch; None: the table was empty
     holds: Holds = Holds.UNKNOWN
 

@@ -10,8 +10,8 @@ Statements of the log hold a table as ``_statements`` says; so does what follows
 
 | met in the batch | under ``evolve`` | under ``strict`` |
 |---|---|---|
-| images that the reader left out: nobody knows their columns, or what their key is | ``stopped`` | the same |
-| a chunk left out, because nobody knows what a row's key is; its reading frees nothing | ``stopped`` | the same |
+| images that the reader left out: their columns, or their key, are unknown | ``stopped`` | the same |
+| a chunk left out, because a row's key is unknown; its reading frees nothing | ``stopped`` | the same |
 | a foreign key that changes rows unseen, at a statement or when a reading begins | ``stopped`` | the same |
 | the same, which is gone again | held as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for whatever reason | held as ``stale``, read again | ``stopped`` |

@@ -7,7 +7,7 @@ Images come in log order, an update's ``b`` row directly before its ``u`` row. E
 afterwards gives what folding all at once gives; parts may therefore be folded wherever they are.
 
 **Truncation.** A TRUNCATE clears every key at once. The caller knows it from the log's DDL and passes its ``_seq``;
-images before it are void. A ``t`` image that the caller did not announce is an error, never a row.
+images before it are ignored. A ``t`` image that the caller did not announce is an error, never a row.
 """
 
 from __future__ import annotations

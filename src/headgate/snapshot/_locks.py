@@ -12,7 +12,7 @@ place as far as t is concerned: the view has exactly those changes of t that are
 - Whatever E is, if it is before P in the log, all that E holds of t is in the view: neither ``gtid_executed`` nor the
   order of commits is needed for it.
 - The window of a chunk is exactly the log from E to P. Therefore a table *without a key* can be turned back, too
-  (``snapshot/_undo.py``); without a lock it cannot, because nobody knows which of the window's changes the SELECT saw.
+  (``snapshot/_undo.py``); without a lock it cannot, because it is unknown which of the window's changes the SELECT saw.
 
 The procedure, for all tables of a task at once: lock them on a connection of its own, START TRANSACTION WITH CONSISTENT
 SNAPSHOT on the reading connection, note P, unlock; then read the chunks in that transaction. (Materialize's MySQL

@@ -49,15 +49,15 @@ Rows that are kept
 Where before-images leave columns out (``binlog_row_image`` MINIMAL or NOBLOB) a row cannot be turned back. With
 ``Policies.window = "keep"`` none is: the chunk holds the rows as its SELECT found them, which is the range as of some
 R ⊇ E, between E and the end of W. What follows in the log after E is applied to them again. An insert or a whole image
-sets the row anew; a partial update sets the columns that it changed, and every column that some change between E and R
+sets the row again; a partial update sets the columns that it changed, and every column that some change between E and R
 set is set again by that same change, so after the last of them the row is what it was at R. An update or delete of a
 key that is not there has been overtaken by a later delete, and does nothing. So the table is exact again as soon as the
 changes up to R are applied. R itself is not known, but W contains it: if W touches the table, a ``HighWatermark``
 follows the chunk's rows, with everything up to W's end. If W does not touch the table, the rows are exact at E.
 
 The exception is a partial update that changes the key: what it leaves out is that of the row at its old key, and after
-R another row may be there. Is there one in W, the chunk gives a ``Redo``. Where the old key belongs to a range that was
-not read yet, the update reaches the sink and finds no row there: the sink has to ask for the table again.
+R another row may be there. If W contains one, the chunk is retried (``Redo``). Where the old key belongs to a range
+that was not read yet, the update reaches the sink and finds no row there: the sink has to ask for the table again.
 
 Rows that are dropped
 =====================

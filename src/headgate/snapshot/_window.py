@@ -15,8 +15,8 @@ after-image, c). Rows here are *images*, one touch each, so an update is always 
 touch of k by ``b`` comes first, and a ``u`` is a first touch only when the row came from another key.
 
 *Partial images* (``binlog_row_image`` MINIMAL or NOBLOB) break (b): the first image of a key does not hold the row. It
-proves that there was one, and what it holds of it is right; nobody knows the rest. A chunk with such a key is refused,
-unless the reader asks to be told: then the row has the names of the columns that nobody knows. (a) and (c) need no
+proves that there was one, and what it holds of it is right; the rest is unknown. A chunk with such a key is refused,
+unless the reader asks to be told: then the row has the names of the unknown columns. (a) and (c) need no
 image.
 
 So a chunk for the range (lo, hi] is: the rows found whose key W does not touch, plus the images (b) whose key lies in
@@ -118,7 +118,7 @@ class Window:
         :param fulfils: rows → bool[n]: which rows fulfil the chunk's filter. Asked about every image that is put back,
             because the row at E may fulfil it where the row found does not, and the other way round.
         :param tell: rows that are known in part are given, and there is a column ``_absent`` behind the table's: the
-            names of what nobody knows of a row (null there), as a JSON list; null for a whole row. Not with ``along``
+            names of a row's unknown columns (null there), as a JSON list; null for a whole row. Not with ``along``
             or ``fulfils``, which ask about values.
         :raises UnsupportedError: a row cannot be turned back, because its first image leaves columns out.
         """

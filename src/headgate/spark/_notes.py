@@ -64,7 +64,7 @@ class Notes:
     begin: Hint | None = None
     """Where a reader stood when it had everything up to the batch's start."""
     cuts: tuple[Cut, ...] = ()
-    """Where the batch's stretch of the log is divided between tasks, in log order."""
+    """Where the batch's range of the log is divided between tasks, in log order."""
     taken: tuple[str, ...] = ()
     """Signals taken into a plan whose files may still be there."""
     actions: tuple[Mapping[str, Any], ...] = ()

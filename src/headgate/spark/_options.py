@@ -48,7 +48,7 @@ _HELP = {
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
     "new_tables": '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
     "partial_rows": 'batch reads of one table: rows that change meanwhile with partial row images: "error" (default) '
-    'or "tell": a column _absent lists what nobody knows of a row (JSON)',
+    'or "tell": a column _absent lists the unknown columns of a row (JSON)',
     "poll_ms": "how often an idle stream asks the server, at most (500)",
     "relay": "http://host:port of a relay that keeps the log; it is read from there instead of the server",
     "relay_ca_file": "PEM file with the certificates to trust, for a relay with https; else the system's",

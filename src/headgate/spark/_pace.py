@@ -10,14 +10,14 @@ with chunks and without:
 off. So chunks of a batch may have ``share / (1 - share) * live / cost`` rows. The number doubles at most from batch to
 batch, because a first guess says little, and does not fall below a 64th of what a batch may hold: a chunk has a cost of
 its own, and smaller ones would bring nothing. A batch with chunks that took less than ``live`` shows that ``live`` is
-not true any more; it is measured anew then.
+not true any more; it is measured again then.
 
 Where that is too much, the share holds over several batches: what chunks took beyond it is a *debt*, which every second
 of a batch pays off by ``share``; as long as there is debt, batches go without chunks. They also renew what is known of
 ``live``; if there is no debt for long, one goes without for that reason alone.
 
-Without live changes nobody is held up, so then there is no limit, and no debt. The first change after that waits for a
-whole batch. All of this is a cache: a planner that begins anew measures anew.
+Without live changes no change has to wait, so then there is no limit, and no debt. The first change after that waits
+for a whole batch. All of this is a cache: a new planner measures again.
 """
 
 from __future__ import annotations

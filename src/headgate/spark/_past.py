@@ -3,7 +3,7 @@ rows of one; which keys became which.
 
 For who compares a copy with its source (``headgate.lake``). Rows are turned back to the set, whatever the pipeline does
 with rows that change while it reads them. Where partial row images (``binlog_row_image`` MINIMAL or NOBLOB) leave
-something out that nobody knows, a column ``_absent`` says so.
+something out that is unknown, a column ``_absent`` says so.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PastTables:
     def rows(self, table: str, gtid: str, keys: list[Key]) -> pa.Table:
         """Some rows, with the columns that :meth:`parts` names; perhaps others beside them.
 
-        :raises ChunkRetryError: the table was altered since ``gtid``, so nobody can tell its rows then.
+        :raises ChunkRetryError: the table was altered since ``gtid``, so its rows of then cannot be known.
         :raises ServerSettingError: the server lacks a setting that exactness rests on.
         """
         from headgate.catalog import exact_patterns

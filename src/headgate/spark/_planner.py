@@ -227,7 +227,7 @@ class Planner:
                 self._sleep(left)
 
     def _rest(self, start: SourceOffset, now: float | None) -> None:
-        """Tell people, once, that there is nothing to do.
+        """Say once, in the control folder, that there is nothing to do.
 
         :param now: when that was found, by the planner's clock; None: there is something.
         """
@@ -290,7 +290,7 @@ class Planner:
                 log.warning("the server has purged log after the sinks' position: all tables are read again")
         return state.executed, frozenset()
 
-    # --- a stretch of the log, for batch reads
+    # --- a range of the log, for batch reads
 
     def between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
         """The offsets around the changes after ``start`` (default: none were had) up to ``end`` (default: now)."""
@@ -474,7 +474,7 @@ class Planner:
         return max(previous + 1, self._options.epoch + 1, now_us // 1000)
 
     def _begin(self, start: SourceOffset, state: ServerState) -> Hint | None:
-        """Where a reader stood when it had what ``start`` says, if anybody wrote it down for this server."""
+        """The last recorded binlog position that has just what ``start`` says, if this server's log has it."""
         found = self._control.hint() if self._control is not None else None
         if found is None or found.server_uuid != state.uuid or found.gtid != start.gtid:
             return None

@@ -171,7 +171,7 @@ class BatchProgress:
         return None
 
     def read(self, epoch: int) -> tuple[Counter[str], Counter[str]] | None:
-        """Rows and changes read so far, by table; None: nobody has said anything."""
+        """Rows and changes read so far, by table; None: nothing was reported yet."""
         rows: Counter[str] = Counter()
         changes: Counter[str] = Counter()
         files = self._files(f"{epoch}-*.json")

@@ -42,8 +42,8 @@ def read_task(
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
     """Everything of a task: images (those of unread ranges left out), statements, signals, what becomes of chunks.
 
-    :param ambiguous: tables whose columns nobody knows, and keys that cannot be told from others: an error, or a
-        ``Stopped`` in place of the images, a ``Stop`` in place of a chunk.
+    :param ambiguous: tables whose columns are unknown, and keys that cannot be distinguished from others: an error, or
+        a ``Stopped`` in place of the images, a ``Stop`` in place of a chunk.
     :param locks: how chunks lock their tables, if at all.
     :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
     :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
@@ -98,7 +98,7 @@ class _SignalTable:
                 yield Signals(image.table.full_name, rows)
 
     def others(self, item: Ddl | Stopped) -> Iterator[Ddl | Stopped | Signals]:
-        """Statements, and images that nobody can read."""
+        """Statements, and images that cannot be read."""
         name = item.table if isinstance(item, Stopped) else f"{item.db}.{item.table}"
         if isinstance(item, Stopped) and name == self._name:
             place = {"gtid": item.gtid, "seq": [file_number(item.file), item.pos, 0], "ts_us": 0}

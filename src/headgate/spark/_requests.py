@@ -20,8 +20,8 @@ can only be read as of a later set.
 alone, and counts as one of all rows. A signal's filter comes on top of it.
 
 **New tables.** Tables that appear later are read at once, or wait until a signal names them (``new_tables``). So are
-those that only the patterns of now match, and not those of the offset before: nobody followed them so far, also if the
-sinks hold something of that name. What the patterns leave out from now on is forgotten.
+those that only the patterns of now match, and not those of the offset before: they were not followed so far, also if
+the sinks hold something of that name. What the patterns leave out from now on is forgotten.
 
 **stop-snapshot** forgets readings. A table whose reading of all rows was stopped leaves append mode, because from now
 on the stream has to bring the changes of its unread ranges too, and is not found again as a new table; a later

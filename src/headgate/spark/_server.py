@@ -33,7 +33,7 @@ class ServerState:
 
 
 class Server(Protocol):
-    """The planner's view of a server. Every method may raise ``Transient`` errors; then the planning is begun anew."""
+    """The planner's view of a server. Every method may raise ``Transient`` errors; then the planning begins again."""
 
     @property
     def connects(self) -> int:

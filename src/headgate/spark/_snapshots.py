@@ -7,7 +7,7 @@ gave nothing.
 
 *Paused*, no chunks are planned, but all else goes on: changes are followed, signals are taken (``spark/_requests.py``).
 
-**Append.** A table that nobody has read yet and whose key is one integer needs no MERGE for its chunks, if changes to
+**Append.** A table that was not read yet and whose key is one integer needs no MERGE for its chunks, if changes to
 ranges that are still unread are left out of the stream (their chunk, read later, has them). Whether a key is in such a
 range must be decided alike by MySQL and by the reader of the log, hence integers only. As soon as a range has to be
 read twice, the table leaves this mode.
@@ -170,7 +170,7 @@ class SnapshotPlan:
         self.active.pop(table, None)
         self.done.remove(table)
         if finished is not None and table not in finished:
-            self.stopped.add(table)  # known, although nobody has read all of it
+            self.stopped.add(table)  # known, although not all of it was read
 
     def enqueue(self, tables: Iterable[str], definitions: Mapping[str, TableDef]) -> None:
         """Tables that were never read."""
@@ -351,7 +351,7 @@ class SnapshotPlan:
         return True
 
     def _rekeyed(self, definition: TableDef) -> bool:
-        """Whether what was planned of the table means nothing under its key of now: then its reading begins anew."""
+        """Whether what was planned of the table means nothing under its key of now: then its reading begins again."""
         from headgate.snapshot import bound_columns, fits
 
         table = definition.full_name

@@ -183,7 +183,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
 
 class _BatchReader(_Reading, DataSourceReader):
-    """Tables as of one GTID set, or the changes of a stretch of the log."""
+    """Tables as of one GTID set, or the changes of a range of the log."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         changes = options.end is not None or options.start not in (None, "snapshot")
@@ -200,7 +200,7 @@ class _BatchReader(_Reading, DataSourceReader):
         self._changes = changes
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks; every run of the query plans anew, so pin it with ``as_of`` or ``end``."""
+        """The tasks; every run of the query plans again, so pin it with ``as_of`` or ``end``."""
         planner = self.planner()
         options = self._parsed
         if self._changes:

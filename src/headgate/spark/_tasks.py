@@ -1,6 +1,6 @@
 """From two offsets to the tasks of a batch. The same offsets give the same tasks.
 
-A batch is a stretch of the log and chunks beside it. The stretch is divided at the cuts that its planner noted, so each
+A batch is a range of the log and chunks beside it. The range is divided at the cuts that its planner noted, so each
 transaction is in exactly one task; the order between tasks is that of ``_seq``. A task that reads chunks numbers its
 rows from a place of its own, so ``_seq`` is unique.
 """
@@ -80,7 +80,7 @@ def plan_tasks(
 ) -> list[Task]:
     """At least one task, the header in the first.
 
-    :param server_uuid: the server to read from. Is it another one than at planning, the notes about files are void.
+    :param server_uuid: the server to read from. If it is not the planned one, ignore the notes about files.
     :param log_uuid: the server that wrote the log's part that is read, where that is another one (out of a relay).
     """
     notes = Notes.from_dict(end.signals)

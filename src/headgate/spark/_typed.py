@@ -62,7 +62,7 @@ def typed_rows(
 ) -> Iterator[pa.RecordBatch]:
     """A task's rows of one table, in exactly ``schema``.
 
-    :param partial_rows: ``tell``: ``schema`` has a column ``_absent``, what nobody knows of a row.
+    :param partial_rows: ``tell``: ``schema`` has a column ``_absent``: a row's unknown columns.
     :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
     :raises UnsupportedError: a row image leaves columns out, for which typed rows have no place.
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.

@@ -34,7 +34,7 @@ def make_once(target: Path) -> Iterator[Path | None]:
     """Make the folder ``target`` once, whoever comes first.
 
     Yields ``None`` when it is there, else an empty folder beside it that becomes ``target`` when the block ends well
-    and is removed when it does not: nobody ever sees half of it. Others wait meanwhile.
+    and is removed if it does not: no other process sees half of it. Others wait meanwhile.
     """
     if target.exists():
         yield None

@@ -1,6 +1,6 @@
 """Folders of running servers: a claim each, and no remains of owners that were killed.
 
-A folder holds a file ``owner`` that its process keeps locked. A folder whose lock nobody holds has no owner any more;
+A folder holds a file ``owner`` that its process keeps locked. A folder without a lock has no owner any more;
 whoever starts the next server of the kind removes it.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["claim", "free_port", "new_folder"]
 
 
 def new_folder(prefix: str) -> Path:
-    """A new folder in the temporary one; folders of the same prefix that nobody owns are removed."""
+    """A new folder in the temporary one; folders of the same prefix without an owner are removed."""
     _sweep(prefix)
     return Path(tempfile.mkdtemp(prefix=prefix, dir=_short_temporary_folder()))
 

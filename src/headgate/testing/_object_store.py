@@ -34,7 +34,7 @@ REGION = "us-east-1"
 
 
 class ObjectStore(OwnedProcesses):
-    """A running store on a free port of 127.0.0.1 with credentials that nobody else has."""
+    """A running store on a free port of 127.0.0.1 with credentials of its own."""
 
     def __init__(self, program: Path) -> None:
         super().__init__(FOLDER_PREFIX)

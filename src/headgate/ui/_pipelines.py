@@ -1,4 +1,4 @@
-"""The pipelines that a page shows: each is a name and an inbox, read anew for every answer."""
+"""The pipelines that a page shows: each is a name and an inbox, read again for each answer."""
 
 from __future__ import annotations
 

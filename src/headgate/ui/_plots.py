@@ -1,6 +1,6 @@
 """Small plots of the last ten minutes, as paths of an SVG: a unit is a second from left to right, a percent upwards.
 
-The page shows the figures in words beside them, so nothing is told by a picture alone.
+The page shows the figures in words beside them, so no figure is in a picture alone.
 """
 
 from __future__ import annotations
