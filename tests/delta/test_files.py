@@ -43,12 +43,34 @@ def test_a_file_is_written_read_and_removed(files: Files) -> None:
     known = files.identity("sub/a")
     assert known is not None
     assert known.size == 10
-    assert files.names("sub") == ["sub/a"]
-    assert files.names("other") == []
+    assert [(file.name, file.identity()) for file in files.below("sub")] == [("sub/a", known)]
+    files.put("sub/a", b"another")
+    assert files.read("sub/a") == b"another"
+    assert [file.name for file in files.below("sub", hidden=True)] == ["sub/a"], "and nothing beside it"
     files.delete("sub/a")
     files.delete("sub/a")
     with pytest.raises(FileNotFoundError):
         files.read("sub/a")
+
+
+def test_what_is_in_a_folder(files: Files, tmp_path: Path) -> None:
+    for name in ("a", "sub/b", "sub/_c", "_hidden/d", "_hidden/.e", "sub/more/f%2E"):
+        (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
+        files.put(name, b"x")
+    assert {file.name for file in files.below()} == {"a", "sub/b", "sub/more/f%2E"}
+    assert {file.name for file in files.below("_hidden", hidden=True)} == {"_hidden/d", "_hidden/.e"}
+    every = list(files.below(hidden=True))
+    assert {file.name: file.identity() for file in every} == {file.name: files.identity(file.name) for file in every}
+    assert len(every) == 6
+    assert list(files.below("other")) == []
+    assert (files.has_folder("sub"), files.has_folder("a"), files.has_folder("other")) == (True, False, False)
+    assert list(files.each(files.read, (file.name for file in every))) == [b"x"] * 6
+
+
+def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "self").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a").write_bytes(b"x")
+    assert [file.name for file in files_of(str(tmp_path)).below()] == ["a"]
 
 
 def test_times_of_other_writers_are_microseconds(files: Files) -> None:

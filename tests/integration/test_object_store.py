@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from headgate._stores import VARIABLE, grant
+from headgate.cli._app import app
+from headgate.delta import LOG, files_of
+from headgate.lake import _keeper as keeper_module
 from headgate.testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, merged, with_jars
+from tests.lake.test_upkeep import NAME, STILL, Written
 
 
 @pytest.mark.slow
@@ -19,3 +27,65 @@ def test_a_lake_on_s3(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, 
     told = pipeline.follow()
     assert merged(told) == ["bare"], "only the table without a key"
     assert object_store.secret_key not in told
+    planned = pipeline.command("maintain", "--dry-run")
+    assert "_headgate/ledger: " in planned
+    assert "all tables: " in planned
+    assert object_store.secret_key not in planned
+    pipeline.command("maintain")
+    assert "all 3 tables are equal" in pipeline.command("verify")
+
+
+PIPELINE = """
+name = "shop"
+[source]
+url = "mysql://headgate@127.0.0.1:3306"
+tables = ["shop.*"]
+[target]
+path = "{path}"
+retention_hours = 1
+[spark]
+{spark}
+"""
+
+
+def test_old_files_of_a_lake_on_s3_go(
+    tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(keeper_module, "_LISTING_SECONDS", 0.0)
+    monkeypatch.setenv(VARIABLE, "{}")
+    settings = object_store.hadoop_settings
+    path = f"{object_store.create_bucket('old-files')}/some/lake"
+    grant(path, lambda name: settings.get(f"hadoop.{name}"))
+    made = Written(path)
+    made.write(STILL, [7])
+    most = 0
+    for number in range(60):
+        made.write(NAME, [number], anew=True)
+        made.end(hours_ago=6.0 - 0.1 * number)
+        made.upkeep.background.submit(lambda: None).result(60)  # and before it a checkpoint, if it was time for one
+        if number % 5 == 4:
+            made.round()
+            most = max(most, len(made.files(NAME)))
+    made.upkeep.close()
+    made.restart()
+    made.round()
+    made.upkeep.close()
+    kept = [row for row in made.rows if row.committed_at > datetime.now(UTC) - timedelta(hours=1)]
+    assert len(kept) <= len(made.files(NAME)) <= most <= len(kept) + 2, "of the last hour, and the one before"
+    folder = files_of(made.lake.current(NAME))
+    assert sum(file.name.endswith(".json") for file in folder.below(LOG)) < 30, "the others are behind a checkpoint"
+    made.check(kept)
+    with pytest.raises(Exception, match=r"(?i)not found|no such|no files in log"):
+        made.check(made.rows[30:31])
+    spark = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in settings.items())
+    file = tmp_path / "pipeline.toml"
+    file.write_text(PIPELINE.format(path=path, spark=spark))
+    folder.put("part-of-nobody.parquet", b"x")
+    monkeypatch.setattr(keeper_module, "_ORPHAN_SECONDS", -60.0)
+    assert app(["maintain", str(file), "--dry-run"], standalone_mode=False) == 0
+    assert re.search(r"^shop/t: .*; would be removed: [1-9]", capsys.readouterr().out, re.MULTILINE)
+    assert folder.identity("part-of-nobody.parquet") is not None
+    assert app(["maintain", str(file)], standalone_mode=False) == 0
+    assert re.search(r"^shop/t: .*; removed: [1-9]", capsys.readouterr().out, re.MULTILINE)
+    assert folder.identity("part-of-nobody.parquet") is None
+    made.check(kept[2:])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
-from headgate.delta._parquet import write_files
+from headgate._stores import is_remote
+from headgate.delta import files_of, write_files
 
 __all__ = ["make_table"]
 
@@ -42,6 +43,6 @@ def make_table(
     ]  # fmt: skip
     for rows in files:
         actions += write_files(rows.to_batches(), path, rows.schema, "snappy")
-    log = Path(path) / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020}.json").write_text("\n".join(actions) + "\n")
+    if not is_remote(path) or path.startswith("file://"):
+        Path(path.removeprefix("file://"), "_delta_log").mkdir(parents=True)
+    files_of(path).put(f"_delta_log/{0:020}.json", ("\n".join(actions) + "\n").encode())

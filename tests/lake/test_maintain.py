@@ -17,9 +17,9 @@ from headgate.lake import _maintain as maintain_module
 from tests.lake.test_upkeep import HOUR, NAME, STILL, Written
 
 
-def written(path: Path) -> Written:
+def written(path: Path | str) -> Written:
     """A table that each batch replaces, in three hours, and one that stands still."""
-    made = Written(path / "lake")
+    made = Written(path if isinstance(path, str) else path / "lake")
     for number in range(6):
         made.write(STILL, [number])
     for number in range(13):
@@ -65,6 +65,19 @@ def test_while_a_run_goes_on_files_are_removed_only(tmp_path: Path) -> None:
     assert {one.folded for one in done.values()} == {0}
     assert done["shop/t"].removed.files == 8
     assert TableLog(made.lake.ledger).refresh().version == 13
+
+
+def test_in_a_store_files_are_removed_only(tmp_path: Path) -> None:
+    made = written((tmp_path / "lake").as_uri())
+    _, planned = maintain(made, dry=True)
+    assert len(made.files(NAME)) == 13
+    work, done = maintain(made)
+    assert work.busy is None
+    assert {one.folded for one in [*planned.values(), *done.values()]} == {0}
+    assert done["shop/t"].removed.files == planned["shop/t"].removed.files == 8
+    assert done["shop/t"].removed + done["shop/t"].after == done["shop/t"].before
+    assert len(made.files(NAME)) == 5
+    made.check(made.rows[-5:])
 
 
 def test_a_commit_that_another_program_comes_before_is_left_out(

@@ -17,12 +17,24 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import OURS, TableLog, commit, data_files_in, worth_checkpoint, write_checkpoint, write_files
+from headgate._stores import delta_rs_options
+from headgate.delta import (
+    OURS,
+    TableLog,
+    commit,
+    data_files_in,
+    files_of,
+    worth_checkpoint,
+    write_checkpoint,
+    write_files,
+)
+from headgate.delta import _files as files_module
 from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState, Upkeep
 from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
 from headgate.lake._kept import KeptVersions
+from headgate.lake._upkeep import STILL_FILES
 from tests.lake.tables import make_table
 
 NAME, STILL = "shop.t", "shop.still"
@@ -39,11 +51,22 @@ LEDGER = pa.schema(
 HOUR = 3600.0
 
 
-class Written:
-    """A lake with tables that batches append to, or whose rows they replace."""
+def put(folder: str, name: str, text: str) -> None:
+    """Put the file of a commit into a store, for one writer."""
+    if files_of(folder).identity(name) is not None:
+        raise FileExistsError(name)
+    files_of(folder).put(name, text.encode())
 
-    def __init__(self, path: Path, properties: Mapping[str, str] = OURS) -> None:
-        self.lake = Lake.at(path)
+
+class Written:
+    """A lake with tables that batches append to, or whose rows they replace.
+
+    :param path: a URI stands for a store, also one of a folder.
+    """
+
+    def __init__(self, path: Path | str, properties: Mapping[str, str] = OURS) -> None:
+        self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
+        self.put = None if self.lake.is_local else put
         self.states: dict[str, TableState] = {}
         self.rows: list[LedgerRow] = []
         self.expected: dict[tuple[str, int], list[int]] = {}
@@ -54,7 +77,12 @@ class Written:
             make_table(self.lake.current(table), [], ROWS, {"headgate.key": "[]", **properties}, **plain)
             self.expected[self.lake.current(table), 0] = []
             self.states[table] = TableState(table, "live", 0)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new run, which knows what the ledger says."""
         self.upkeep = Upkeep(self.lake, HOUR)
+        self.upkeep._put = self.put
 
     def write(self, table: str, values: Sequence[int], *, anew: bool = False) -> None:
         folder = self.lake.current(table)
@@ -62,7 +90,7 @@ class Written:
         rows = pa.table({"id": values, "v": values}, schema=ROWS)
         removed = [file.removal(time.time_ns() // 10**6, data_change=True) for file in read.files.values()]
         actions: list[Any] = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
-        commit(folder, read, actions, "WRITE", {}, blind=not anew)
+        commit(folder, read, actions, "WRITE", {}, blind=not anew, put=self.put)
         self.states[table] = replace(self.states[table], version=read.version + 1)
         before = [] if anew else self.expected.get((folder, read.version), [])
         self.expected[folder, read.version + 1] = sorted([*before, *values])
@@ -77,7 +105,7 @@ class Written:
         line = {"batch_id": row.batch_id, "epoch": row.epoch, "gtid": "", "committed_at": when, "tables": tables}
         rows = pa.Table.from_pylist([line], LEDGER)
         added = write_files(rows.to_batches(), self.lake.ledger, LEDGER, "snappy")
-        commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True)
+        commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True, put=self.put)
         for state in states.values():
             folder = self.lake.current(state.table)
             if (folder, state.version) not in self.expected:
@@ -100,11 +128,12 @@ class Written:
         for row in rows:
             for state in row.tables.values():
                 folder = self.lake.current(state.table)
-                found = DeltaTable(folder, version=state.version).to_pyarrow_table()
+                options = delta_rs_options(folder)
+                found = DeltaTable(folder, version=state.version, storage_options=options).to_pyarrow_table()
                 assert sorted(found["v"].to_pylist()) == self.expected[folder, state.version or 0]
 
     def files(self, table: str) -> set[str]:
-        return {name for name, _ in data_files_in(self.lake.current(table))}
+        return {file.name for file in data_files_in(self.lake.current(table))}
 
 
 @pytest.fixture
@@ -112,8 +141,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper_module, "_LISTING_SECONDS", 0.0)
 
 
-def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(tmp_path: Path, at_once: None) -> None:
-    made = Written(tmp_path / "lake")
+@pytest.mark.parametrize("is_local", [True, False])
+def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(
+    tmp_path: Path, at_once: None, is_local: bool
+) -> None:
+    made = Written(tmp_path / "lake" if is_local else (tmp_path / "lake").as_uri())
     made.write(STILL, [7])
     for number in range(8):
         made.write(NAME, [number], anew=True)
@@ -130,7 +162,7 @@ def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(tmp_path:
 def test_random_histories(tmp_path: Path, at_once: None) -> None:
     for seed in range(6):
         choice = random.Random(seed)
-        made = Written(tmp_path / str(seed))
+        made = Written(tmp_path / str(seed) if seed % 2 else (tmp_path / str(seed)).as_uri())
         made.write(STILL, [7])
         ago = 3.0
         for number in range(choice.randrange(5, 60)):
@@ -143,7 +175,7 @@ def test_random_histories(tmp_path: Path, at_once: None) -> None:
                 made.wait_for_folds()
             if choice.random() < 0.05:
                 made.upkeep.close()
-                made.upkeep = Upkeep(made.lake, HOUR)  # a new run knows what the ledger says
+                made.restart()
         made.end()
         made.round()
         since = datetime.now(UTC) - timedelta(hours=1)
@@ -220,8 +252,13 @@ def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
     made.upkeep.close()
 
 
-def test_tables_of_an_earlier_headgate_get_properties(tmp_path: Path) -> None:
-    made = Written(tmp_path / "lake", properties={"headgate.other": "stays"})
+@pytest.mark.parametrize("is_local", [True, False])
+def test_tables_of_an_earlier_headgate_get_properties(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 0.0)
+    path = tmp_path / "lake"
+    made = Written(path if is_local else path.as_uri(), properties={"headgate.other": "stays"})
     made.write(STILL, [1])
     made.end()
     made.round()
@@ -265,6 +302,44 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
     for _ in upkeep_module.load_kept(made.lake, time.time() - HOUR, kept):
         pass
     assert kept.oldest(made.lake.current(NAME), time.time() - HOUR) == 1
+    made.upkeep.close()
+
+
+def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Written((tmp_path / "lake").as_uri())
+    for number in range(STILL_FILES):
+        made.write(STILL, [number])
+    made.write(NAME, [1])
+    made.end()
+    made.round()
+    asked = set[str]()
+
+    def opened(files: Any, name: str) -> Any:
+        asked.add(files._uri)
+        return open_file(files, name)
+
+    def look() -> set[str]:
+        asked.clear()
+        made.round()
+        return asked & {made.lake.current(NAME), made.lake.current(STILL)}
+
+    open_file = files_module._Prefix._open
+    monkeypatch.setattr(files_module._Prefix, "_open", opened)
+    assert look() == set()
+    made.write(NAME, [2])
+    made.end()
+    assert look() == {made.lake.current(NAME)}
+    assert look() == set()
+    monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 0.0)
+    assert look() == {made.lake.current(NAME), made.lake.current(STILL)}
+    monkeypatch.undo()
+    assert made.upkeep.folds.ready() == []
+    made.upkeep._looked = {folder: (1.0, oldest) for folder, (_, oldest) in made.upkeep._looked.items()}
+    monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 1e12)
+    monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
+    made.round()
+    made.wait_for_folds()
+    assert [folder for folder, _ in made.upkeep.folds.ready()] == [made.lake.current(STILL)], "it stands still now"
     made.upkeep.close()
 
 

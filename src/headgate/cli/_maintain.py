@@ -32,9 +32,9 @@ def maintain(
     What stays: the newest batch of the ledger, and every batch of the last target.retention_hours. What goes: data
     files, deletion vectors and log files that only older batches need, and after a day files of unfinished batches.
 
-    It may be used while the pipeline runs. Then it only removes files, because the run folds by itself. Small files
-    that are folded now stay as long as a batch needs them: the next run names the larger ones in its ledger, and
-    removes the small ones after target.retention_hours.
+    It may be used while the pipeline runs. Then it only removes files, because the run folds by itself. On S3 it never
+    folds. Small files that are folded now stay as long as a batch needs them: the next run names the larger ones in
+    its ledger, and removes the small ones after target.retention_hours.
 
     The last lines tell what will be there in a week if it goes on as in the last hour of the ledger: what the rows grow
     by in a week, and what batches leave behind in target.retention_hours.
@@ -49,8 +49,8 @@ def maintain(
 
     config = load_config(pipeline)
     lake = Lake.of(config)
-    if not lake.is_local:
-        raise ConfigError(f"{lake.path} is no folder of this machine: run OPTIMIZE and VACUUM in Spark")
+    if lake.obstacle is not None:
+        raise ConfigError(f"{lake.path}: {lake.obstacle}. Run OPTIMIZE and VACUUM in Spark.")
     codec = config.spark.get(_CODEC, "snappy")
     work = Maintenance(lake, config.target.retention_hours * 3600.0, codec, dry=dry_run)
     done = list(work.tables())

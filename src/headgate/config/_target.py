@@ -42,7 +42,7 @@ class TargetConfig(Model):
         ge=1,
         le=87_600,
         description="how far back the lake can be read as of a batch, in hours: headgate removes what only older"
-        " batches need, if the lake is in a local folder. The newest batch always stays readable. A program that"
+        " batches need, in local folders and on S3. The newest batch always stays readable. A program that"
         " streams one of the tables may stand still for so long. See [upkeep](operations.md#upkeep) for its cost",
     )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._commit import Put, commit
 from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition, creation, demands, needs_mapping
-from headgate.delta._files import files_of
-from headgate.delta._log import DataFile, Snapshot, TableLog, checkpointed_version, log_folder
+from headgate.delta._files import Listed, files_of
+from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
 from headgate.delta._parquet import CODECS, VARIANT, discard_files, is_plain, write_files
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CODECS",
+    "LOG",
     "MAPPING_FEATURE",
     "MAPPING_MODE",
     "OURS",
@@ -41,6 +42,7 @@ __all__ = [
     "IndexCache",
     "KeyedTable",
     "Keys",
+    "Listed",
     "NewColumn",
     "Put",
     "Sequences",
@@ -60,7 +62,6 @@ __all__ = [
     "is_mapped_otherwise",
     "is_plain",
     "keys_of",
-    "log_folder",
     "loosened",
     "names_of",
     "needs_mapping",

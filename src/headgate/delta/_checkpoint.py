@@ -6,15 +6,14 @@ No commit waits for one: whoever looks after a table writes one now and then.
 files that were removed lately, to keep a VACUUM from taking them too early. A table that is upserted to all the time
 has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s. Where a VACUUM removes nothing because
 the retention is so long, they have no purpose. For other tables, and those with features whose actions are not known
-here, delta-rs writes the checkpoint.
+here, somebody else writes the checkpoint: delta-rs, or in a store Delta.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.delta._definition import FEATURES, OURS
-from headgate.delta._log import Snapshot, TableLog, checkpoint_name, checkpointed_version, log_folder
+from headgate.delta._files import files_of
+from headgate.delta._log import LAST_CHECKPOINT, LOG, Snapshot, TableLog, checkpoint_name, checkpointed_version
 from headgate.errors import TargetError
 
 __all__ = ["worth_checkpoint", "write_checkpoint"]
@@ -72,16 +72,19 @@ def worth_checkpoint(commits: int, files: int | None) -> bool:
     return commits >= min(least, _COMMITS)
 
 
-def write_checkpoint(folder: str) -> None:
-    """Write a checkpoint of the newest version. A failure is logged."""
+def write_checkpoint(folder: str, otherwise: Callable[[str], None] | None = None) -> None:
+    """Write a checkpoint of the newest version. A failure is logged.
+
+    :param otherwise: writes those that are not written here; by default delta-rs does, in a local folder.
+    """
     try:
         table = TableLog(folder).refresh()
         if table.features is not None and table.features <= FEATURES and OURS.items() <= table.properties.items():
             _write(folder, table)
         else:
-            _write_by_delta_rs(folder)
+            (otherwise or _write_by_delta_rs)(folder)
     except (TargetError, OSError, pa.ArrowException) as error:
-        log.warning("no checkpoint of the log %s: %s", log_folder(folder), str(error).partition("\n")[0])
+        log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
 
 
 def _write_by_delta_rs(folder: str) -> None:
@@ -92,7 +95,7 @@ def _write_by_delta_rs(folder: str) -> None:
         path = folder
         if "%" in path:  # delta-rs would decode it
             path = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
-            Path(path, "_delta_log").symlink_to(log_folder(folder), target_is_directory=True)
+            Path(path, LOG).symlink_to(Path(folder, LOG), target_is_directory=True)
         try:
             DeltaTable(path).create_checkpoint()
         except DeltaError as error:
@@ -102,18 +105,13 @@ def _write_by_delta_rs(folder: str) -> None:
 def _write(folder: str, table: Snapshot) -> None:
     """One file, in the classic form (Delta Transaction Log Protocol, "Checkpoints")."""
     rows = [_line(action) for action in _actions(table)]
-    to = Path(folder, checkpoint_name(table.version))
-    aside = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), aside, compression="snappy", store_schema=False)
-        size = aside.stat().st_size
-        aside.replace(to)
-        if checkpointed_version(folder) < table.version:
-            note = {"version": table.version, "size": len(rows), "sizeInBytes": size, "numOfAddFiles": len(table.files)}
-            aside.write_text(json.dumps(note))
-            aside.replace(to.with_name("_last_checkpoint"))
-    finally:
-        aside.unlink(missing_ok=True)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="snappy", store_schema=False)
+    data, files = sink.getvalue(), files_of(folder)
+    files.put(checkpoint_name(table.version), data)
+    if checkpointed_version(folder) < table.version:
+        about = {"version": table.version, "size": len(rows), "sizeInBytes": data.size}
+        files.put(LAST_CHECKPOINT, json.dumps({**about, "numOfAddFiles": len(table.files)}).encode())
 
 
 def _actions(table: Snapshot) -> Iterator[dict[str, Any]]:

@@ -12,13 +12,12 @@ Methods that are generators yield now and then, so that the caller may pause.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from headgate.delta._files import FileIdentity
+from headgate.delta._files import FileIdentity, Listed, files_of
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
 from headgate.delta._vectors import vector_file
 
@@ -186,7 +185,7 @@ class FileHistory:
         for name in names:
             self._gone.pop(name, None)
 
-    def orphans(self, before: float) -> Iterator[os.DirEntry[str] | None]:
+    def orphans(self, before: float) -> Iterator[Listed | None]:
         """Files in the folder that no version since the beginning has, and that were written before a moment.
 
         Lists the folder. A file may be of a commit that is about to come, so the moment is to be long ago.
@@ -196,24 +195,18 @@ class FileHistory:
         """
         if not self.is_removable:
             return
-        for count, (name, entry) in enumerate(data_files_in(self.folder)):
-            known = name in self._uses or name in self._gone
-            if not known and entry.stat().st_mtime < before:
-                yield entry
+        for count, file in enumerate(data_files_in(self.folder)):
+            known = file.name in self._uses or file.name in self._gone
+            identity = None if known else file.identity()
+            if identity is not None and identity.modified < before:
+                yield file
             elif count % _YIELD_ACTIONS == 0:
                 yield None
 
 
-def data_files_in(folder: str, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The data files and deletion vectors in a table's folder, with their names: what is hidden is not the table's."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(("_", ".")):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from data_files_in(entry.path, f"{prefix}{entry.name}/")
-            elif entry.name.endswith(_ENDINGS):
-                yield f"{prefix}{entry.name}", entry
+def data_files_in(folder: str) -> Iterator[Listed]:
+    """The data files and deletion vectors in a table's folder: what is hidden is not the table's."""
+    return (file for file in files_of(folder).below() if file.name.endswith(_ENDINGS))
 
 
 def _name(action: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 from urllib.parse import unquote
@@ -30,20 +29,25 @@ from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
 
 __all__ = [
+    "LAST_CHECKPOINT",
+    "LOG",
     "DataFile",
     "Snapshot",
     "TableLog",
     "checkpoint_name",
     "checkpointed_version",
+    "checkpoints_among",
     "commit_identity",
     "commit_name",
     "find_checkpoints",
-    "log_folder",
     "read_checkpoint",
     "read_commit",
 ]
 
 LOG: Final = "_delta_log"
+"""The folder of the log, in the table's."""
+LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
+"""The note that says which checkpoint is the newest."""
 _DIGITS: Final = 20
 _CHECKPOINT: Final = re.compile(rf"{LOG}/(\d+)\.checkpoint.*\.parquet")
 _MAPS: Final = frozenset({"configuration", "options", "partitionValues", "tags"})
@@ -51,11 +55,6 @@ _OF_CHECKPOINTS: Final = frozenset({"stats_parsed", "partitionValues_parsed"})
 """What checkpoints say twice, in a form of their own."""
 _CHECKPOINT_ROWS: Final = 5000
 _KINDS: Final = ("metaData", "protocol", "txn")
-
-
-def log_folder(folder: str) -> Path:
-    """Where the log of the table in a local ``folder`` is."""
-    return Path(folder, LOG)
 
 
 def commit_name(version: int) -> str:
@@ -270,7 +269,7 @@ def checkpoint_name(version: int) -> str:
 def checkpointed_version(folder: str) -> int:
     """The version of the newest checkpoint, by the log's own note; −1: there is none."""
     try:
-        return int(json.loads(files_of(folder).read(f"{LOG}/_last_checkpoint"))["version"])
+        return int(json.loads(files_of(folder).read(LAST_CHECKPOINT))["version"])
     except (OSError, ValueError, KeyError):
         return -1
 
@@ -289,9 +288,14 @@ def _noted_checkpoint(folder: str) -> int | None:
 
 
 def find_checkpoints(folder: str) -> dict[int, list[str]]:
-    """The names of the files of each checkpoint of a classic kind that is whole, by version."""
+    """The names of the files of each checkpoint of a classic kind that is whole, by version: lists the log."""
+    return checkpoints_among(file.name for file in files_of(folder).below(LOG))
+
+
+def checkpoints_among(names: Iterable[str]) -> dict[int, list[str]]:
+    """Those of which these are files of the log."""
     found: dict[int, list[str]] = {}
-    for name in files_of(folder).names(LOG):
+    for name in names:
         numbered = _CHECKPOINT.fullmatch(name)
         if numbered is not None:
             found.setdefault(int(numbered[1]), []).append(name)

@@ -19,6 +19,7 @@ from headgate._names import quote_name
 from headgate._stores import is_remote, obstacle
 from headgate.delta import (
     MAPPING_MODE,
+    OURS,
     TYPE_FEATURES,
     NewColumn,
     Put,
@@ -105,8 +106,8 @@ class DeltaPath:
 
     spark: SparkSession
     path: str
-    defaults: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Properties of a table that is made, where nothing else is asked for."""
+    ours: bool = field(default=False, compare=False)
+    """Whether a table that is made is one whose old files headgate alone removes, where it can (:data:`OURS`)."""
 
     @property
     def sql(self) -> str:
@@ -189,7 +190,7 @@ class DeltaPath:
 
     def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Make an empty table in one commit; ``replace`` drops the columns and rows of the one that is there."""
-        values = {**self.defaults, **properties}
+        values = {**(OURS if self.ours and not self.obstacle() else {}), **properties}
         actions = None if replace or not self._is_plain() else creation(schema.json(), values)
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}

@@ -10,14 +10,12 @@ share a folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from headgate._stores import grant, is_remote, obstacle
-from headgate.delta import OURS
 from headgate.errors import ConfigError, TargetError
 
 if TYPE_CHECKING:
@@ -77,11 +75,6 @@ class Lake:
     def obstacle(self) -> str | None:
         """Why only Spark reads and writes the lake's files; None: that is done here, too."""
         return obstacle(self.path)
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Properties that tables are made with: in a local folder nobody but headgate is to remove their files."""
-        return OURS if self.is_local else {}
 
     def current(self, table: str) -> str:
         """The Delta table that holds ``db.table`` as it is now."""

@@ -134,7 +134,7 @@ class Ledger:
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
-        self._delta = DeltaPath(spark, lake.ledger, lake.properties)
+        self._delta = DeltaPath(spark, lake.ledger, ours=True)
         self._pipeline = pipeline
         self._version = -1
         self.last: LedgerRow | None = None

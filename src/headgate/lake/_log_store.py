@@ -64,7 +64,10 @@ def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> 
 
 
 def checkpoint_by_delta(spark: SparkSession, folder: str) -> None:
-    """Have Delta write a checkpoint of the newest version, and clean the log. A failure is logged."""
+    """Have Delta write a checkpoint of the newest version, and clean the log. A failure is logged.
+
+    For tables that headgate does not write checkpoints of (:func:`headgate.delta.write_checkpoint`).
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

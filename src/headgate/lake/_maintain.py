@@ -1,15 +1,14 @@
-"""Upkeep of a local lake at once, without a pipeline: what ``headgate maintain`` does and tells.
+"""Upkeep of a lake at once, without a pipeline: what ``headgate maintain`` does and tells.
 
 It removes what the upkeep of a run removes, by the same rules, so it may be done beside one. Small files it folds only
 while no run holds the lake's lock, which it takes for each commit: a run folds by itself, and its batches are planned
-on versions that nobody else may move.
+on versions that nobody else may move. On S3 there is no such lock, and without Spark no commit: there only runs fold.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +18,13 @@ from typing import Final
 from headgate._owning import OwnedError, sole_owner
 from headgate.delta import (
     CODECS,
+    LOG,
     Fold,
+    Listed,
     TableLog,
     commit,
     data_files_in,
-    log_folder,
+    files_of,
     prepare_fold,
     version_at,
 )
@@ -68,7 +69,7 @@ class Maintenance:
     """
 
     def __init__(self, lake: Lake, retention_seconds: float, codec: str, *, dry: bool) -> None:
-        if not Path(lake.ledger, "_delta_log").is_dir() or not (moments := ledger_moments(lake, _HOUR)):
+        if not files_of(lake.ledger).has_folder(LOG) or not (moments := ledger_moments(lake, _HOUR)):
             raise ConfigError(f"{lake.path} has no ledger with a batch: no pipeline has written there")
         self._lake, self._retention, self._codec, self._dry = lake, retention_seconds, codec.lower(), dry
         self._hour_begun = max(moments[0] - _HOUR, moments[-1])
@@ -85,11 +86,11 @@ class Maintenance:
 
     def tables(self) -> Iterator[Maintained]:
         """Look after one table after the other."""
-        if not self._dry:
+        if self._lake.is_local and not self._dry:
             with suppress(CommitConflictError):
                 self._alone(lambda: None)
         for folder in [*sorted(self._kept.folders()), *own_tables(self._lake)]:
-            if log_folder(folder).is_dir():
+            if files_of(folder).has_folder(LOG):
                 yield self._maintain(folder)
 
     def _maintain(self, folder: str) -> Maintained:
@@ -108,7 +109,7 @@ class Maintenance:
     def _fold(self, folder: str) -> int:
         """Fold small files as long as there are some; how many there were."""
         done, log = 0, TableLog(folder)
-        while self.busy is None and self._codec in CODECS:
+        while self._lake.is_local and self.busy is None and self._codec in CODECS:
             read = log.refresh()
             key, schema = fold_key(read), table_schema(read.schema_json)
             files = small_files(self._lake, folder, read, STILL_FILES)
@@ -159,18 +160,16 @@ class Maintenance:
         base = self._kept.at(folder, self._hour_begun)
         base = version_at(folder, self._hour_begun) if base is None else base
         live = grown = gone = Amount()
-        for name, entry in data_files_in(folder):
-            file, is_new = _of_entry(entry), entry.stat().st_mtime > self._hour_begun
-            since = keeper.history.gone_since(name)
-            if keeper.history.is_live(name):
+        for listed in data_files_in(folder):
+            file, fresh = _size(listed), _size(listed, self._hour_begun)
+            since = keeper.history.gone_since(listed.name)
+            if keeper.history.is_live(listed.name):
                 live += file
-                grown += file if is_new else Amount()
+                grown += fresh
             elif since is not None and since > base:
                 gone += file
-                grown += Amount() if is_new else file.times(-1)
-        with os.scandir(log_folder(folder)) as entries:
-            for entry in entries:
-                gone += _of_entry(entry) if entry.stat().st_mtime > self._hour_begun else Amount()
+                grown += fresh + file.times(-1)
+        gone += _sum(files_of(folder).below(LOG, hidden=True), self._hour_begun)
         hours, kept = self.seconds / _HOUR, min(self._retention / _HOUR, _WEEK)
         rows = live + Amount(max(0, grown.files), max(0, grown.bytes)).times(_WEEK / hours)
         rows = Amount(min(rows.files, _SMALL_FILES + rows.bytes // _LARGE_BYTES), rows.bytes)
@@ -179,15 +178,15 @@ class Maintenance:
 
 def _amount(folder: str) -> Amount:
     """All that is in the folder."""
-    found = Amount()
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                found += Amount(1, Path(place, name).stat().st_size)
-            except FileNotFoundError:
-                continue
-    return found
+    return _sum(files_of(folder).below(hidden=True))
 
 
-def _of_entry(entry: os.DirEntry[str]) -> Amount:
-    return Amount(1, entry.stat().st_size)
+def _sum(files: Iterable[Listed], since: float = 0.0) -> Amount:
+    """Those of these files that were written since a moment."""
+    return sum((_size(file, since) for file in files), Amount())
+
+
+def _size(file: Listed, since: float = 0.0) -> Amount:
+    """A file; nothing if it was written before a moment, or is gone."""
+    found = file.identity()
+    return Amount() if found is None or found.modified <= since else Amount(1, found.size)

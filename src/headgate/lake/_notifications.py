@@ -33,7 +33,7 @@ class TableChannel:
     name = "table"
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
-        self._delta = DeltaPath(spark, lake.notifications, lake.properties)
+        self._delta = DeltaPath(spark, lake.notifications, ours=True)
         self._pipeline = pipeline
         self._there = False
 

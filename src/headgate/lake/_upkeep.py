@@ -1,14 +1,15 @@
 """Upkeep of a lake's tables beside the batches: what no reader needs is removed, small files are folded.
 
-**On S3** small files of tables that are upserted to are folded, and Delta writes the checkpoints of logs. Old files are
-left to VACUUM.
-
 What has to stay readable is said by the ledger (``_kept``); of tables that it does not name (itself, the history of
 schemas, notifications), by the age of their versions. ``_keeper`` removes the rest.
 
 **The newest ledger row stays readable**, also of a table that stands still. Nothing that its version needs is removed
 here. If another program has compacted the table (commits that change no data), the next ledger row *adopts* its
 version, so that the other program's VACUUM breaks no row that is the newest.
+
+**On S3** each look costs requests. A table that no batch has changed is looked after again when a version of it is no
+longer needed, when it has stood still for so long that it is folded, and each hour, because another program may have
+compacted it.
 
 **All commits are the writer's**, between those of its batches: folds that were prepared beside them, and properties of
 tables that an earlier headgate made; those of the ledger come after its row. The thread of the upkeep only reads the
@@ -23,11 +24,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.delta import (
     CODECS,
+    LOG,
     OURS,
     DataFile,
     Put,
@@ -37,6 +38,7 @@ from headgate.delta import (
     choose_files,
     commit,
     demands,
+    files_of,
     version_at,
     worth_checkpoint,
     write_checkpoint,
@@ -65,6 +67,8 @@ _STILL_SECONDS: Final = 600.0
 """A table that did not change for so long stands still."""
 STILL_FILES, _FILES = 4, 16
 """So many small files of a class are folded in a table that stands still, and in others."""
+_REST_SECONDS: Final = 3600.0
+"""For so long no store is asked for a table of which nothing is known to have changed."""
 _COMMIT_SECONDS: Final = 0.2
 """So much of a batch's time goes into folds of tables that it does not write, at most."""
 
@@ -72,7 +76,7 @@ _COMMIT_SECONDS: Final = 0.2
 def own_tables(lake: Lake) -> list[str]:
     """The tables that the ledger does not name, as far as they are there; the ledger is the first."""
     folders = (lake.ledger, lake.schema_history, lake.notifications)
-    return [folder for folder in folders if Path(folder, "_delta_log").is_dir()]
+    return [folder for folder in folders if files_of(folder).has_folder(LOG)]
 
 
 def fold_key(table: Snapshot) -> tuple[str, ...] | None:
@@ -97,10 +101,14 @@ def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[Da
     return choose_files(table, least)
 
 
-def oldest_needed(kept: KeptVersions, folder: str, since: float) -> int:
-    """The oldest version of a table that has to stay readable if the retention began at ``since``."""
+def oldest_needed(kept: KeptVersions, folder: str, since: float, low: int = 0, high: int | None = None) -> int:
+    """The oldest version of a table that has to stay readable if the retention began at ``since``.
+
+    :param low: no version before this one has to.
+    :param high: the newest version, as far as it is known.
+    """
     oldest = kept.oldest(folder, since)
-    return version_at(folder, since) if oldest is None else oldest
+    return version_at(folder, since, low, high) if oldest is None else oldest
 
 
 def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
@@ -131,13 +139,15 @@ class Upkeep:
         self._write_checkpoint: Callable[[str], None] = write_checkpoint
         if spark is not None and not lake.is_local:
             self._put = partial(put_by_log_store, spark)
-            self._write_checkpoint = partial(checkpoint_by_delta, spark)
+            self._write_checkpoint = partial(write_checkpoint, otherwise=partial(checkpoint_by_delta, spark))
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)
         self.kept = KeptVersions()
         self._is_loaded = False
         self._keepers: dict[str, TableKeeper] = {}
+        self._looked: dict[str, tuple[float, int]] = {}
+        """When a table was looked after, and the oldest version that was needed then."""
         self._states: Mapping[str, TableState] = {}
         self._tables: dict[str, tuple[str, str]] = {}
         self._adoptable: dict[str, tuple[int, int]] = {}
@@ -154,8 +164,7 @@ class Upkeep:
 
     def start(self) -> None:
         """Begin to work beside the batches."""
-        if self._lake.is_local:
-            self.background.repeat(self.round, ROUND_SECONDS)
+        self.background.repeat(self.round, ROUND_SECONDS)
 
     def close(self) -> None:
         """End; what was prepared and not committed is removed."""
@@ -234,7 +243,7 @@ class Upkeep:
             return None
         metadata = {**table.metadata, "configuration": {**table.properties, **OURS}}
         try:
-            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False)
+            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False, put=self._put)
         except (CommitConflictError, OSError) as error:
             log.info("%s: its properties are left for now: %s", folder, error)
             return None
@@ -248,12 +257,28 @@ class Upkeep:
             self._is_loaded = True
         self.kept.forget(since)
         for folder in [*self.kept.folders(), *own_tables(self._lake)]:
-            yield from self._look_after(folder, since)
+            if self._lake.is_local or not self._may_rest(folder, since):
+                yield from self._look_after(folder, since)
+
+    def _may_rest(self, folder: str, since: float) -> bool:
+        """Whether nothing is to be done for a table, as far as that is known without a look at it."""
+        newest, keeper, now = self.kept.newest(folder), self._keepers.get(folder), time.time()
+        if newest is None or keeper is None or folder not in self._looked:
+            return False
+        (committed_at, version), (looked_at, oldest) = newest, self._looked[folder]
+        stands_still_now = looked_at < committed_at + _STILL_SECONDS <= now
+        is_known = version <= keeper.history.version and self.kept.oldest(folder, since) == oldest
+        return is_known and not stands_still_now and now - looked_at < _REST_SECONDS
+
+    def _oldest(self, folder: str, since: float, keeper: TableKeeper) -> int:
+        if folder not in self._looked or not keeper.history.is_continued():
+            return oldest_needed(self.kept, folder, since)
+        return oldest_needed(self.kept, folder, since, self._looked[folder][1], keeper.history.version)
 
     def _look_after(self, folder: str, since: float) -> Iterator[None]:
-        keeper = self._keepers.setdefault(folder, TableKeeper(folder))
+        keeper, now = self._keepers.setdefault(folder, TableKeeper(folder)), time.time()
         try:
-            oldest = oldest_needed(self.kept, folder, since)
+            oldest = self._oldest(folder, since, keeper)
             yield from keeper.follow(oldest)
             yield from keeper.clean(oldest)
             self._checkpoint(folder, keeper.history.version)
@@ -261,6 +286,7 @@ class Upkeep:
             self._offer_fold(folder, keeper)
             if not OURS.items() <= keeper.history.properties.items():
                 self._unclaimed.add(folder)
+            self._looked[folder] = now, oldest
         except (HeadgateError, OSError) as error:
             log.warning("upkeep of %s failed for now: %s", folder, error)
         yield
@@ -284,13 +310,15 @@ class Upkeep:
             return
         if folder in self._keyed and not still:  # by its upserts
             return
-        self._tried[folder] = keeper.history.version
         tables = TableLog(folder)
         table = tables.refresh()
         key, schema = fold_key(table), table_schema(table.schema_json)
         if key:
             self._keyed.add(folder)
-        if key is None or schema is None or (key and not still):
+            if not still:
+                return
+        self._tried[folder] = keeper.history.version
+        if key is None or schema is None:
             return
         files = small_files(self._lake, folder, table, least)
         if files:

@@ -191,11 +191,11 @@ class BatchWriter:
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
-        delta = DeltaPath(spark, self.lake.current(table), self.lake.properties)
+        delta = DeltaPath(spark, self.lake.current(table), ours=True)
         return CurrentTable(delta, self.pipeline, table, span, self._upserts)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
-        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), self.lake.properties), self.pipeline, table)
+        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), ours=True), self.pipeline, table)
 
     def _decide(self, spark: SparkSession, batch: Batch) -> list[Decision]:
         """What each table needs, for all of them."""
