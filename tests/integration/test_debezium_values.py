@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -14,8 +13,7 @@ from headgate._policies import Policies
 from headgate.binlog import Segment
 from headgate.errors import DecodeError, TransportError
 from headgate.gtid import GtidSet
-from headgate.replication import _readers
-from headgate.replication._dump import open_dump
+from headgate.replication._dump import Dump
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log
 
@@ -97,25 +95,19 @@ def test_debezium_36_compressed_transactions_over_tables_through_lost_connection
         assert log.rows() == whole[6 * number :]
     log.start, lost = prefixes[0], list[GtidSet]()
 
-    @contextmanager
-    def fragile(*args: Any, **options: Any) -> Iterator[Any]:
+    items = Dump.items
+
+    def fragile(dump: Dump) -> Iterator[Any]:
         """The first connection is lost behind its first segment, the second behind its second, and so on."""
-        with open_dump(*args, **options) as opened:
-            dump: Any = opened
-            dump.stream.at_once, items = 65_536, dump.items  # so that no segment holds more than a transaction or two
+        dump.stream.at_once = 65_536  # so that no segment holds more than a transaction or two
+        segments = 0
+        for item in items(dump):
+            yield item
+            segments += isinstance(item, Segment)
+            if segments > len(lost):
+                lost.append(dump.needed)
+                raise TransportError("the connection was lost")
 
-            def until_lost() -> Iterator[Any]:
-                segments = 0
-                for item in items():
-                    yield item
-                    segments += isinstance(item, Segment)
-                    if segments > len(lost):
-                        lost.append(options["wanted"])
-                        raise TransportError("the connection was lost")
-
-            dump.items = until_lost
-            yield dump
-
-    monkeypatch.setattr(_readers, "open_dump", fragile)
+    monkeypatch.setattr(Dump, "items", fragile)
     assert log.rows() == whole
     assert lost[0] != lost[-1]

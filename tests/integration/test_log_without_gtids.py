@@ -174,8 +174,7 @@ def test_the_history_is_recognised_by_a_commit_time(scene: Scene) -> None:
     assert commit_time(scene.settings, one) == commit_time(scene.settings, one) > 1_600_000_000_000_000
 
 
-def test_what_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.replication._readers.time.sleep", lambda _seconds: None)
+def test_what_is_refused(scene: Scene) -> None:
     scene.do("XA START 'x'", "INSERT INTO t VALUES (70, 'xa')", "XA END 'x'", "XA PREPARE 'x'")
     scene.server.execute("XA COMMIT 'x'")
     with pytest.raises(UnsupportedError, match="XA transactions need GTIDs"):

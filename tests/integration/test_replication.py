@@ -25,6 +25,10 @@ from headgate.replication import (
     previous_gtids,
     read_range,
 )
+from headgate.replication._log_read import LogRead
+from headgate.replication._readers import range_items
+from headgate.replication._tables import DecodeOptions
+from headgate.replication._transport import Pacing, Transport
 from headgate.testing import MySQLServer
 
 
@@ -329,25 +333,14 @@ def test_following(mysql_server: MySQLServer, mysql_db: str) -> None:
     assert [row["id"] for row in images([block])] == [3]
 
 
-def test_an_incomplete_range_is_an_error(
-    mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_incomplete_range_is_an_error(mysql_server: MySQLServer) -> None:
     """Asked for a transaction that the server says it executed but its log does not hold."""
     pauses: list[float] = []
-    monkeypatch.setattr("headgate.replication._readers._BackOff.__init__.__defaults__", (2, pauses.append))
-    end = executed(mysql_server)
     ghost = GtidSet.parse("11111111-71ca-11e1-9e33-c80aa9429562:5")
+    read = LogRead(settings_of(mysql_server), wanted=ghost, executed=executed(mysql_server))
+    transport = Transport(pacing=Pacing(attempts=2, sleep=pauses.append))
     with pytest.raises(IncompleteReadError) as caught:
-        list(
-            read_range(
-                settings_of(mysql_server),
-                ghost,
-                executed=end,
-                server_uuid=None,
-                tables=TablePatterns([f"{mysql_db}.*"]),
-                epoch=1,
-            )
-        )
+        list(range_items(read, DecodeOptions(TablePatterns(["d.*"])), transport))
     assert caught.value.missing == str(ghost)
     assert len(pauses) == 1
 

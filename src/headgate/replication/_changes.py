@@ -6,30 +6,30 @@ Nothing of it is decoded but its statements; a kernel finds them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 from headgate.binlog import Segment, codes, other_statements, parse_query
 from headgate.catalog import AddedColumn, decode_statement, parse_statement
-from headgate.errors import IncompleteReadError, ServerBehindError, ServerError, UnsupportedError
-from headgate.mysql import Connection, ConnectionSettings
-from headgate.replication._dump import open_file_dump
+from headgate.errors import IncompleteReadError, ServerError, UnsupportedError
+from headgate.mysql import ConnectionSettings
+from headgate.replication._dump import first_event
+from headgate.replication._log_read import LogRead
+from headgate.replication._requests import FIRST_EVENT, has_no_file
+from headgate.replication._resumable import Scan, scan
+from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import file_number
 
 __all__ = ["Change", "Changes", "Place"]
 
 _ANSI_QUOTES = 4
 _NO_BACKSLASH_ESCAPES = 1 << 20
-_LARGEST_POS = 2**32 - 1
-"""COM_BINLOG_DUMP has four bytes for the position."""
-_ER_FATAL_READING = 1236
-"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: here, that there is no such file."""
-_FIRST_EVENT = 4
-"""Where a file's first event begins."""
 _ATTEMPTS = 6
-_PAUSE_SECONDS = 0.01
+"""Of a read that ends too early: a position that the server names may be ahead of what its dumps see by one flush. What
+else may go wrong is left to the reader that asks.
+"""
+_FIRST_PAUSE_SECONDS = 0.02
 _STATEMENT_LETTERS = 200
 _NEAR_FILES = 1
 """A gap of at most so many files is read to keep what is known; behind a wider one everything is learnt anew."""
@@ -73,9 +73,13 @@ class Change:
 class Changes:
     """All changes of definitions between two places of one server's log."""
 
-    def __init__(self, settings: ConnectionSettings, server_uuid: str) -> None:
+    def __init__(self, settings: ConnectionSettings, server_uuid: str, transport: Transport = TRANSPORT) -> None:
         self._settings = settings
         self._uuid = server_uuid
+        pacing = replace(
+            transport.pacing, attempts=_ATTEMPTS, first_pause_seconds=_FIRST_PAUSE_SECONDS, retries=IncompleteReadError
+        )
+        self._transport = replace(transport, pacing=pacing)
         self._begin: Place | None = None
         self._end: Place | None = None
         self._found: list[Change] = []
@@ -124,45 +128,36 @@ class Changes:
 
     def _read(self, first: Place, until: Place) -> list[Change]:
         """Changes at ``first`` and later but before ``until``."""
-        for attempt in range(_ATTEMPTS):
-            if attempt:  # a position that the server names may be ahead of what its dumps see by one flush
-                time.sleep(_PAUSE_SECONDS * 2**attempt)
-            found, reached = self._dump(first, until)
-            if reached >= until[:2]:
-                return [change for change in found if first <= change.place < until]
-        raise IncompleteReadError("the log ended before a place that it has", file=until.file, pos=until.pos)
+        read = LogRead(
+            self._settings, start=(first.file, first.pos), until=(until.file, until.pos), server_uuid=self._uuid,
+            subject="a position that it has",
+        )  # fmt: skip
+        found = _Statements()
+        scan(read, found, self._transport)
+        return [change for change in found.changes if first <= change.place < until]
 
     def _written(self, file: str) -> int:
         """When a file was begun, seconds since the Unix epoch; 0 if it is not there."""
-        with Connection.open(self._settings) as connection, open_file_dump(connection, file) as dump:
-            try:
-                for item in dump.items():
-                    if isinstance(item, Segment):
-                        return int.from_bytes(item.buf[int(item.start[0]) :][:4].tobytes(), "little")
-            except ServerError as error:
-                if error.code != _ER_FATAL_READING:
-                    raise
-        return 0
+        try:
+            event = first_event(LogRead(self._settings, start=(file, FIRST_EVENT)), self._transport)
+        except ServerError as error:
+            if not has_no_file(error):
+                raise
+            return 0
+        return int.from_bytes((event or b"")[:4], "little")
 
-    def _dump(self, first: Place, until: Place) -> tuple[list[Change], tuple[int, int]]:
-        """Changes, and how far the log was read."""
-        found: list[Change] = []
-        reached = (0, 0)
-        pos = first.pos if first.pos <= _LARGEST_POS else _FIRST_EVENT
-        with Connection.open(self._settings) as connection:
-            uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
-            if uuid != self._uuid:
-                raise ServerBehindError(f"connected to server {uuid}, but the log is read from {self._uuid}")
-            with open_file_dump(connection, first.file, pos) as dump:
-                for item in dump.items():
-                    if isinstance(item, Segment):
-                        found += _changes(item)
-                        reached = (file_number(item.file), int(item.next_pos[-1]))
-                    else:
-                        reached = (file_number(item.file), item.pos)
-                    if reached >= until[:2]:
-                        break
-        return found, reached
+
+class _Statements(Scan):
+    """Keeps all changes."""
+
+    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> Self:
+        """A dump has begun."""
+        self.changes: list[Change] = []
+        return self
+
+    def look(self, segment: Segment) -> None:
+        """Keep those in the segment."""
+        self.changes += _changes(segment)
 
 
 def _changes(segment: Segment) -> Iterator[Change]:

@@ -15,12 +15,10 @@ Layouts: MySQL source ``libs/mysql/binlog/event/control_events.h`` (``Rotate_eve
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from numba import njit
@@ -33,8 +31,9 @@ from headgate.errors import IncompleteReadError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.replication._decoder import LogDecoder
-from headgate.replication._dump import dump_error, open_dump
-from headgate.replication._settings import check_settings
+from headgate.replication._dump import open_dump
+from headgate.replication._log_read import LogRead
+from headgate.replication._requests import dump_error
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._types import LogHint
 
@@ -45,7 +44,6 @@ END_PACKET: Final = b"\x05\x00\x00\x00\xfe\x00\x00\x02\x00"
 _PACKET_HEADER: Final = 4
 _EVENT: Final = _PACKET_HEADER + 1
 """Where the event begins in its packet: after the packet's header and the status byte."""
-_HEARTBEAT_SECONDS: Final = 1.0
 
 
 def rotate_packet(file: str, pos: int, *, checksum: bool) -> bytes:
@@ -194,11 +192,7 @@ def copy_log(
             "a log without GTIDs cannot be kept: SET GLOBAL gtid_mode = ON, step by step",
             setting="gtid_mode", expected="ON", actual="OFF",
         )  # fmt: skip
-    identity = random.randrange(1 << 31, (1 << 32) - 1)
-    with open_dump(
-        settings, had=had, executed=had, server_id=identity, heartbeat_seconds=_HEARTBEAT_SECONDS, hint=hint,
-        check=partial(check_settings, tables=tables, ordered=False),
-    ) as dump:  # fmt: skip
+    with open_dump(LogRead.endless(settings, had, tables, hint=hint)) as dump:
         copy, stream = LogCopy(dump.server_uuid, had), dump.stream
         while True:
             item, used = copy.next(stream.buf, stream.start, stream.end)

@@ -59,6 +59,7 @@ from headgate.replication._meta import (
 )
 from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._probe import original_commit_us
+from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._statements import check_change, check_copy, check_rollback, short
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, key_reason
@@ -69,8 +70,6 @@ __all__ = ["LogDecoder"]
 _HEADER: Final = codes.HEADER_SIZE
 _ANSI_QUOTES: Final = 4
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
-_FIRST_EVENT: Final = 4
-"""Where a file's first event begins."""
 _ROLLBACK_TO: Final = re.compile(r"ROLLBACK\s+(WORK\s+)?TO\b", re.IGNORECASE)
 _IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 
@@ -491,9 +490,7 @@ class LogDecoder:
         yield from self._flush(segment)
         if verb in ("START", "BEGIN"):
             if self._prepared is not None:
-                here = (
-                    self.end if self.end is not None and self.end[0] == segment.file else (segment.file, _FIRST_EVENT)
-                )
+                here = self.end if self.end is not None and self.end[0] == segment.file else (segment.file, FIRST_EVENT)
                 self._held = self._prepared.hold(here)
             self._scanner.mark_begun()
             return

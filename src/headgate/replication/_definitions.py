@@ -45,15 +45,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from headgate.binlog import TableMap
 from headgate.catalog import NamedTable, TableDef, ambiguous, fit_table, load_table
-from headgate.errors import Definite, HeadgateError, ServerBehindError
+from headgate.errors import Definite, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_status
 from headgate.replication._changes import Change, Changes, Place
+from headgate.replication._transport import TRANSPORT, Transport, check_planned
 
 __all__ = ["Definitions"]
 
@@ -72,29 +71,27 @@ class _Known:
         self.proven.clear()
 
 
-_servers: dict[tuple[str, ConnectionSettings], _Known] = {}
+_servers: dict[tuple[str, ConnectionSettings, Transport], _Known] = {}
 _lock = threading.Lock()
 
 
 class Definitions:
-    """What tables look like at places of one server's log. A context manager: it may hold a connection open.
+    """What tables look like at places of one server's log. To be closed: it may hold a connection open.
 
     :param server_uuid: the server whose log is read; to be set before the first question.
     """
 
-    def __init__(self, settings: ConnectionSettings, server_uuid: str = "") -> None:
+    def __init__(self, settings: ConnectionSettings, server_uuid: str = "", transport: Transport = TRANSPORT) -> None:
         self.server_uuid = server_uuid
-        self._settings = settings
+        self._settings, self._transport = settings, transport
         self._connection: Connection | None = None
         self._began = False
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._drop()
+    def close(self) -> None:
+        """Close the connection, if there is one; the next question opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def at(self, table_map: TableMap, file: str, pos: int) -> TableDef:
         """The definition that an event has which is being read from the log.
@@ -126,7 +123,8 @@ class Definitions:
     def _known(self) -> _Known:
         with _lock:
             return _servers.setdefault(
-                (self.server_uuid, self._settings), _Known(Changes(self._settings, self.server_uuid))
+                (self.server_uuid, self._settings, self._transport),
+                _Known(Changes(self._settings, self.server_uuid, self._transport)),
             )
 
     def _begin(self, known: _Known) -> None:
@@ -182,27 +180,21 @@ class Definitions:
             try:
                 self._check(self._connection, known)
             except HeadgateError:
-                self._drop()  # it was idle for too long
+                self.close()  # it was idle for too long
             else:
                 return self._connection
-        self._connection = Connection.open(self._settings)
+        self._connection = self._transport.connect(self._settings)
         self._check(self._connection, known)
         return self._connection
 
     def _check(self, connection: Connection, known: _Known) -> None:
         """The same server, with the same history as before (RESET BINARY LOGS begins the files anew)."""
         uuid, executed = connection.query("SELECT @@global.server_uuid, @@global.gtid_executed")[0]
-        if str(uuid) != self.server_uuid:
-            raise ServerBehindError(f"connected to server {uuid}, but the log is read from {self.server_uuid}")
+        check_planned(str(uuid), self.server_uuid)
         now = GtidSet.parse(str(executed))
         if not known.executed <= now:
             known.forget()
         known.executed = now
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 def _before(now: NamedTable, changes: list[Change]) -> TableDef:

@@ -10,6 +10,7 @@ from headgate.errors import ConfigError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.replication._dump import open_dump
+from headgate.replication._log_read import LogRead
 from headgate.replication._types import LogHint
 
 __all__ = ["commit_time", "original_commit_us"]
@@ -33,7 +34,7 @@ def commit_time(settings: ConnectionSettings, gtid: GtidSet, *, hint: LogHint | 
     if gtid.count() != 1:
         raise ConfigError(f"not one transaction: {gtid}")
     one = next(iter(gtid))
-    with open_dump(settings, wanted=gtid, hint=hint) as dump:
+    with open_dump(LogRead(settings, wanted=gtid, hint=hint)) as dump:
         for item in dump.items():
             if isinstance(item, Segment):
                 found = _find(item, one)

@@ -20,9 +20,11 @@ from headgate.binlog import Segment, codes, parse_tagged_gtid
 from headgate.errors import BinlogPurgedError, ServerSettingError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.replication._dump import open_file_dump
+from headgate.replication._dump import open_dump
+from headgate.replication._log_read import LogRead
 from headgate.replication._probe import original_commit_us
 from headgate.replication._readers import previous_gtids
+from headgate.replication._requests import FIRST_EVENT
 
 __all__ = ["gtids_before"]
 
@@ -74,7 +76,7 @@ def _first_time(settings: ConnectionSettings, file: str) -> int | None:
 
 def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gtid, int]]:
     """GTIDs and original commit times, from the beginning of a file to the log's end."""
-    with Connection.open(settings) as connection, open_file_dump(connection, file) as dump:
+    with open_dump(LogRead(settings, start=(file, FIRST_EVENT))) as dump:
         for item in dump.items():
             if not isinstance(item, Segment):
                 continue

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -38,23 +37,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.binlog import Segment, codes, parse_tagged_gtid
-from headgate.errors import BinlogPurgedError, DecodeError, IncompleteReadError, ServerBehindError, ServerError
+from headgate.errors import BinlogPurgedError, DecodeError, ServerError
 from headgate.gtid import Gtid, GtidSet
-from headgate.mysql import Connection, ConnectionSettings
-from headgate.replication._dump import open_dump, open_file_dump
+from headgate.mysql import ConnectionSettings
+from headgate.replication._log_read import LogRead
 from headgate.replication._meta import seq_array
+from headgate.replication._requests import FIRST_EVENT, has_no_file
+from headgate.replication._resumable import ItemDecoder, ResumableDump, Scan, scan
+from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, LogHint, Stopped, file_number
 
 __all__ = ["HeldRows", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
 
 _HELD_BYTES: Final = 64 << 20
 """Images that a reader keeps of transactions prepared and not committed; what goes beyond is read again."""
-_FIRST_EVENT: Final = 4
-"""Where a file's first event begins."""
-_LARGEST_POS: Final = 2**32 - 1
-"""COM_BINLOG_DUMP has four bytes for the position."""
-_ER_FATAL_READING: Final = 1236
-"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: here, that there is no such file."""
 _STATEMENT: Final = re.compile(
     r"XA\s+(START|BEGIN|END|COMMIT|ROLLBACK)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\s*", re.IGNORECASE
 )
@@ -105,13 +101,10 @@ class Prepared:
     size: int = 0
 
 
-class _Decoder(Protocol):
+class _Decoder(ItemDecoder[LogBlock | Ddl | Stopped], Protocol):
     """What is needed of a :class:`~headgate.replication._decoder.LogDecoder`."""
 
     changes: int
-    received_count: int
-
-    def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl | Stopped]: ...
 
 
 class PreparedTransactions:
@@ -120,13 +113,19 @@ class PreparedTransactions:
     :param decoder_of: makes a decoder of these transactions that gives rows where they are logged.
     """
 
-    def __init__(self, settings: ConnectionSettings, decoder_of: Callable[[GtidSet], _Decoder]) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        decoder_of: Callable[[GtidSet], _Decoder],
+        transport: Transport = TRANSPORT,
+    ) -> None:
         self._settings = settings
         self._decoder_of = decoder_of
+        self._transport = replace(transport, pacing=replace(transport.pacing, attempts=1))  # the reader tries again
         self._uuid = ""
         self._known: dict[str, Prepared] = {}
         self._held_bytes = 0
-        self._search = _Search(settings, "")
+        self._search = _Search(settings, "", self._transport)
 
     def begin(self, server_uuid: str) -> None:
         """A dump begins; what is known of another server's log says nothing about this one's."""
@@ -134,7 +133,7 @@ class PreparedTransactions:
             self._known.clear()
             self._held_bytes = 0
         self._uuid = server_uuid
-        self._search = _Search(self._settings, server_uuid)
+        self._search = _Search(self._settings, server_uuid, self._transport)
 
     def hold(self, place: tuple[str, int]) -> HeldRows:
         """For the images of a transaction that begins."""
@@ -169,17 +168,28 @@ class PreparedTransactions:
         :raises IncompleteReadError: it did not arrive.
         """
         wanted = GtidSet.parse(gtid)
-        decoder = self._decoder_of(wanted)
-        hint = LogHint(self._uuid, *place)
-        with open_dump(self._settings, wanted=wanted, server_uuid=self._uuid, hint=hint, falls_back=True) as dump:
-            for item in dump.items():
-                if isinstance(item, Segment):
-                    for found in decoder.decode(item):
-                        if not isinstance(found, Ddl):
-                            yield found, decoder.changes
-                    if decoder.received_count:
-                        return
-        raise IncompleteReadError("a prepared XA transaction did not arrive", missing=gtid)
+        read = LogRead(
+            self._settings, wanted=wanted, server_uuid=self._uuid, hint=LogHint(self._uuid, *place), falls_back=True,
+            subject="a prepared XA transaction",
+        )  # fmt: skip
+        decoding = _AsLogged(self._decoder_of(wanted))
+        for found in ResumableDump(read, decoding, self._transport).items():
+            if not isinstance(found, Ddl):
+                yield found, decoding.decoder.changes
+
+
+@dataclass
+class _AsLogged:
+    """One decoder for one dump."""
+
+    decoder: _Decoder
+
+    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> _Decoder:
+        """The dump has begun."""
+        return self.decoder
+
+    def close(self) -> None:
+        """What the decoder asks is asked beside another dump, which goes on."""
 
 
 def _at(item: LogBlock | Stopped, commit: Point) -> LogBlock | Stopped:
@@ -212,7 +222,7 @@ def _batch_at(batch: pa.RecordBatch, commit: Point) -> pa.RecordBatch:
 class _File:
     """What is known of one log file."""
 
-    until: int = _FIRST_EVENT
+    until: int = FIRST_EVENT
     """Everything before this position is known."""
     whole: bool = False
     prepares: dict[str, list[tuple[int, Prepared]]] = field(default_factory=dict)
@@ -222,9 +232,10 @@ class _File:
 class _Search:
     """Finds PREPAREs in one server's log, backwards; remembers what it saw on the way."""
 
-    def __init__(self, settings: ConnectionSettings, server_uuid: str) -> None:
+    def __init__(self, settings: ConnectionSettings, server_uuid: str, transport: Transport) -> None:
         self._settings = settings
         self._uuid = server_uuid
+        self._transport = transport
         self._files: dict[str, _File] = {}
 
     def find(self, xid: str, commit: Point) -> Prepared:
@@ -232,55 +243,52 @@ class _Search:
 
         :raises BinlogPurgedError: there is none in the log.
         """
-        with self._open() as connection:
+        with self._transport.planned(self._settings, self._uuid) as connection:
             names = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
         at = names.index(commit.file) if commit.file in names else -1
+        until = (commit.file, commit.pos)
         for name in reversed(names[: at + 1]):
-            until = commit.pos if name == commit.file else None
             for pos, prepared in reversed(self._known(name, until).prepares.get(xid, ())):
-                if until is None or pos < until:
+                if name != commit.file or pos < commit.pos:
                     return prepared
+            until = (name, FIRST_EVENT)
         raise BinlogPurgedError(
             f"the log no longer holds what XA COMMIT {xid} commits: it was prepared in a file that the server has"
             " purged; the tables have to be read again, with a new checkpoint",
             needed=commit.gtid, gtid=commit.gtid, file=commit.file, pos=commit.pos,
         )  # fmt: skip
 
-    def _known(self, name: str, until: int | None) -> _File:
-        """The file, read up to ``until``; None: to its end."""
+    def _known(self, name: str, until: tuple[str, int]) -> _File:
+        """The file, read up to a position in it, or to the beginning of the next one."""
         known = self._files.setdefault(name, _File())
-        if not known.whole and (until is None or known.until < until):
-            if known.until > _LARGEST_POS:
-                known = self._files[name] = _File()
+        to_its_end = until[0] != name
+        if not known.whole and (to_its_end or known.until < until[1]):
+            read = LogRead(
+                self._settings, start=(name, known.until), until=until, server_uuid=self._uuid,
+                subject="a position that it has",
+            )  # fmt: skip
             try:
-                self._read(name, known, until)
+                scan(read, _Prepares(name, known), self._transport)
             except ServerError as error:
-                if error.code != _ER_FATAL_READING:
+                if not has_no_file(error):
                     raise
                 known.whole = True  # purged since the server listed it
+            known.whole = known.whole or to_its_end
+            known.until = known.until if to_its_end else until[1]
         return known
 
-    def _read(self, name: str, known: _File, until: int | None) -> None:
-        gtid: tuple[str, int] | None = None
-        with self._open() as connection, open_file_dump(connection, name, known.until) as dump:
-            for item in dump.items():
-                if item.file != name:
-                    known.whole = True
-                    return
-                if isinstance(item, Segment):
-                    gtid = _note_prepares(item, known, gtid)
-                    if until is not None and int(item.next_pos[-1]) >= until:
-                        known.until = until
-                        return
-        raise IncompleteReadError("the log ended before a place that it has", file=name, pos=until)
 
-    @contextmanager
-    def _open(self) -> Iterator[Connection]:
-        with Connection.open(self._settings) as connection:
-            uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
-            if uuid != self._uuid:
-                raise ServerBehindError(f"connected to server {uuid}, but the log is read from {self._uuid}")
-            yield connection
+class _Prepares(Scan):
+    """Notes the PREPAREs of one file. Those that were noted before are not noted again."""
+
+    def __init__(self, name: str, known: _File) -> None:
+        self._name, self._known = name, known
+        self._gtid: tuple[str, int] | None = None
+
+    def look(self, segment: Segment) -> None:
+        """Note what is in the segment, if it is one of the file."""
+        if segment.file == self._name:
+            self._gtid = _note_prepares(segment, self._known, self._gtid)
 
 
 def _note_prepares(segment: Segment, known: _File, gtid: tuple[str, int] | None) -> tuple[str, int] | None:

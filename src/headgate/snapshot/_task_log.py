@@ -33,14 +33,12 @@ class TaskLog:
     ) -> None:
         self._names = {chunk.table for chunk in chunks}
         self._policies = policies
-        # All images: a rewind needs the before-images of updates that leave the key alone, too.
         self._reader = WindowReader(
             settings,
             executed,
             server_uuid=server_uuid,
             tables=exact_patterns(self._names),
             hint=hint,
-            images="all",
             policies=policies,
         )
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}

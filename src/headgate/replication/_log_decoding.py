@@ -1,0 +1,74 @@
+"""What the dumps of one reader, one after another, share: the decoder's options, and all that is asked beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from headgate.catalog import load_table
+from headgate.gtid import GtidSet
+from headgate.mysql import ConnectionSettings, read_facts
+from headgate.replication._decoder import LogDecoder
+from headgate.replication._defaults import Defaults
+from headgate.replication._definitions import Definitions
+from headgate.replication._log_read import LogRead
+from headgate.replication._tables import DecodeOptions
+from headgate.replication._transport import TRANSPORT, Transport
+from headgate.replication._xa import PreparedTransactions
+
+__all__ = ["LogDecoding"]
+
+
+class LogDecoding:
+    """Makes the decoders of a reader's dumps; in what they give, XA transactions come out where they are committed."""
+
+    def __init__(self, settings: ConnectionSettings, options: DecodeOptions, transport: Transport = TRANSPORT) -> None:
+        self._settings, self._options, self._transport = settings, options, transport
+        self._definitions = Definitions(settings, transport=transport)
+        self._prepared = PreparedTransactions(settings, self._decoder_as_logged, transport)
+
+    def begin(self, server_uuid: str, read: LogRead, skip: tuple[str, int] | None) -> LogDecoder:
+        """A decoder for a dump of this server that has begun."""
+        self._definitions.server_uuid = server_uuid
+        self._prepared.begin(server_uuid)
+        inside = read.wanted is not None
+        transactions = (read.wanted if inside else read.had) or GtidSet()
+        return self._decoder(transactions, inside=inside, skip=skip, prepared=self._prepared)
+
+    def close(self) -> None:
+        """The dump is over."""
+        self._definitions.close()
+
+    def _decoder_as_logged(self, wanted: GtidSet) -> LogDecoder:
+        """Gives rows where they are logged, committed or not."""
+        return self._decoder(wanted)
+
+    def _decoder(
+        self,
+        transactions: GtidSet,
+        *,
+        inside: bool = True,
+        skip: tuple[str, int] | None = None,
+        prepared: PreparedTransactions | None = None,
+    ) -> LogDecoder:
+        definitions = self._definitions
+        return LogDecoder(
+            transactions, self._options, self._key_of, inside=inside, skip=skip, definition_of=definitions.at,
+            defaults_of=Defaults(self._settings, definitions).at, lower_case=self._case_lookup(), prepared=prepared,
+        )  # fmt: skip
+
+    def _key_of(self, db: str, table: str) -> Sequence[str]:
+        """Key columns of a table that has no primary key; asked of information_schema when such a table turns up."""
+        with self._transport.connect(self._settings) as connection:
+            found = load_table(connection.query, db, table)
+        return () if found is None else found.table.key_names
+
+    def _case_lookup(self) -> Callable[[], bool]:
+        """Whether the server stores names in lower case; asked once for each dump."""
+
+        @cache
+        def lower_case() -> bool:
+            with self._transport.connect(self._settings) as connection:
+                return read_facts(connection).lower_case_table_names == 1
+
+        return lower_case

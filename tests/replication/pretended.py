@@ -1,0 +1,337 @@
+"""A server that is only pretended: its log is written with the encoder, its dumps end where a script says.
+
+It reads the commands that readers send, so a reader that asks for the wrong thing gets the wrong thing.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid as uuids
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headgate._places import file_number, places_before
+from headgate.binlog import codes
+from headgate.catalog import TablePatterns
+from headgate.errors import ConnectError
+from headgate.gtid import Gtid, GtidSet
+from headgate.mysql import ByteStream, Connection, ConnectionSettings
+from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
+from headgate.replication._log_read import LogRead
+from headgate.replication._readers import following_items, range_items
+from headgate.replication._tables import DecodeOptions
+from headgate.replication._transport import Pacing, Transport
+from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
+
+UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+OTHER: Final = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+SETTINGS: Final = ConnectionSettings("pretended")
+TABLES: Final = TablePatterns(["d.*"])
+OPTIONS: Final = DecodeOptions(TABLES)
+NON_BLOCK: Final = 1
+
+Row = tuple[str | None, int, int, int, int]
+"""GTID, file number, position, ordinal, id."""
+
+
+def gtids(first: int, last: int) -> GtidSet:
+    return GtidSet.parse(f"{UUID}:{first}-{last}") if first <= last else GtidSet()
+
+
+def error_packet(code: int, message: str) -> bytes:
+    body = b"\xff" + struct.pack("<H", code) + b"#HY000" + message.encode()
+    return len(body).to_bytes(3, "little") + b"\1" + body
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How one dump ends: behind so many bytes, or before so many packets; then comes ``tail``, then nothing."""
+
+    after_bytes: int | None = None
+    after_packets: int | None = None
+    tail: bytes = b""
+
+
+@dataclass
+class _Event:
+    data: bytes
+    number: int
+    """Of its transaction; 0: it belongs to the file."""
+    pos: int
+    end: int
+
+
+@dataclass
+class _File:
+    writer: BinlogWriter
+    name: str
+    description: bytes = b""
+    events: list[_Event] = field(default_factory=list)
+
+
+class PretendedServer:
+    """One table ``d.t (id INT PRIMARY KEY)``; transactions are numbered from 1.
+
+    :param anonymous: ``gtid_mode=OFF``.
+    :param began: the time of its events.
+    """
+
+    def __init__(self, uuid: str = UUID, *, anonymous: bool = False, began: int = 1_700_000_000) -> None:
+        self.uuid, self.anonymous, self.began = uuid, anonymous, began
+        self.number = 0
+        self.files: list[_File] = []
+        self.purged = GtidSet()
+        self.rows: dict[int, list[int]] = {}
+        self._open_file()
+
+    # --- what is written ------------------------------------------------------------------------------------------
+
+    def _open_file(self) -> None:
+        name = f"binlog.{len(self.files) + 1:06d}"
+        writer = BinlogWriter(name)
+        writer.timestamp = self.began
+        self.files.append(_File(writer, name, writer.format_description()))
+        self.write(lambda one: one.event(codes.PREVIOUS_GTIDS, self.executed.encode()), number=0)
+
+    def write(self, make: Callable[[BinlogWriter], bytes], number: int | None = None) -> None:
+        file = self.files[-1]
+        pos = file.writer.pos
+        data = make(file.writer)
+        file.events.append(_Event(data, self.number if number is None else number, pos, file.writer.pos))
+
+    def begin(self, first: str = "BEGIN") -> None:
+        self.number += 1
+        if self.anonymous:
+            body = b"\0" + bytes(16) + struct.pack("<qBqq", 0, 2, 0, 1) + (10**15).to_bytes(7, "little") + packed(0)
+            self.write(lambda one: one.event(codes.ANONYMOUS_GTID, body + struct.pack("<I", 90704)))
+        else:
+            self.write(lambda one: one.gtid(UUID, self.number))
+        self.write(lambda one: one.query(first))
+
+    def insert(self, *ids: int) -> None:
+        """One event."""
+        optional = packed(4) + packed(3) + packed(2) + b"id" + packed(8) + packed(1) + packed(0)
+        images = b"".join(b"\0" + struct.pack("<i", one) for one in ids)
+        self.write(lambda one: one.table_map(1, "d", "t", [codes.T_LONG], b"", optional=optional))
+        self.write(lambda one: one.rows(codes.WRITE_ROWS, 1, 1, images))
+        self.rows.setdefault(self.number, []).extend(ids)
+
+    def commit(self, *events: Sequence[int]) -> None:
+        """A transaction with these rows, so many to an event."""
+        self.begin()
+        for ids in events:
+            self.insert(*ids)
+        self.write(lambda one: one.xid(self.number))
+
+    def statement(self, text: str) -> None:
+        self.begin(text)
+
+    def rotate(self) -> None:
+        following = f"binlog.{len(self.files) + 1:06d}"
+        self.write(lambda one: one.rotate(following, artificial=False), number=0)
+        self._open_file()
+
+    def restart(self) -> None:
+        """The file ends with STOP."""
+        self.write(lambda one: one.event(codes.STOP, b""), number=0)
+        self._open_file()
+
+    # --- what it says ---------------------------------------------------------------------------------------------
+
+    @property
+    def executed(self) -> GtidSet:
+        return gtids(1, self.number)
+
+    @property
+    def status(self) -> tuple[str, int]:
+        file = self.files[-1]
+        return file.name, file.events[-1].end
+
+    @property
+    def position(self) -> GtidSet:
+        """The position now, of either kind."""
+        if not self.anonymous:
+            return self.executed
+        file, pos = self.status
+        return places_before(self.uuid, file_number(file), pos)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        mode = "OFF" if self.anonymous else "ON"
+        executed = "" if self.anonymous else str(self.executed)
+        settings = {"log_bin": "ON", "gtid_mode": mode, "binlog_format": "ROW", "server_uuid": self.uuid}
+        answers: dict[str, list[tuple[Any, ...]]] = {
+            "SELECT @@global.server_uuid": [(self.uuid,)],
+            "SELECT @@global.gtid_executed": [(executed,)],
+            "SELECT @@global.server_uuid, @@global.gtid_executed": [(self.uuid, executed)],
+            "SELECT @@global.server_uuid, @@global.gtid_executed, @@global.gtid_purged": [
+                (self.uuid, executed, str(self.purged))
+            ],
+            "SELECT @@global.gtid_mode, @@global.server_uuid": [(mode, self.uuid)],
+            "SHOW BINARY LOG STATUS": [(*self.status, "", "", executed)],
+            "SHOW BINARY LOGS": [(file.name, file.events[-1].end, "No") for file in self.files],
+            "SHOW REPLICA STATUS": [],
+        }
+        if sql.startswith("SHOW GLOBAL VARIABLES"):
+            return list(settings.items())
+        return [] if sql.startswith("SET @") else answers[sql]
+
+    def dump(self, code: int, payload: bytes) -> tuple[int, int, list[bytes]]:
+        """Flags and server id of a command, and the packets that answer it, without their end."""
+        if code == 0x1E:
+            flags, server_id, size = struct.unpack_from("<HII", payload)
+            name = payload[10 : 10 + size].decode()
+            pos, _ = struct.unpack_from("<QI", payload, 10 + size)
+            had = GtidSet.decode(payload[22 + size :])
+        else:
+            pos, flags, server_id = struct.unpack_from("<IHI", payload)
+            name, had = payload[10:].decode(), GtidSet()
+        return flags, server_id, [packets([event]) for event in self._sent(name, pos, had)]
+
+    def _sent(self, name: str, pos: int, had: GtidSet) -> Iterator[bytes]:
+        sid = uuids.UUID(UUID).bytes
+        first = next((n for n, file in enumerate(self.files) if file.name == name), 0)
+        for number, file in enumerate(self.files[first:]):
+            begin = pos if number == 0 else 4
+            yield BinlogWriter().rotate(file.name, begin)
+            yield file.description
+            skipped = 0
+            for event in file.events:
+                if event.pos < begin:
+                    continue
+                if event.number and Gtid(sid, "", event.number) in had:
+                    skipped = event.end
+                    continue
+                if skipped:
+                    yield self._heartbeat(file, skipped)
+                skipped = 0
+                yield event.data
+            if skipped:
+                yield self._heartbeat(file, skipped)
+
+    @staticmethod
+    def _heartbeat(file: _File, pos: int) -> bytes:
+        return BinlogWriter(file.name).heartbeat(pos)
+
+    def idle_packet(self) -> bytes:
+        return packets([self._heartbeat(self.files[-1], self.status[1])])
+
+
+class _Socket:
+    """Gives its bytes so many at a time, then the end of the connection."""
+
+    def __init__(self, data: bytes, step: int) -> None:
+        self._data, self._step = data, step
+
+    def recv_into(self, view: memoryview) -> int:
+        piece, self._data = self._data[: min(self._step, len(view))], self._data[min(self._step, len(view)) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+class _Session(Connection):
+    def __init__(self, network: Network, server: PretendedServer) -> None:
+        self._network, self._server = network, server
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        return 9, 7, 4
+
+    def query(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self._network.queries.append(sql)
+        return self._server.query(sql)
+
+    def command(self, code: int, payload: bytes) -> ByteStream:
+        return ByteStream(self._network.answer(self._server, code, payload), "pretended", 1)
+
+    def close(self) -> None:
+        self._network.open -= 1
+
+
+@dataclass
+class Network:
+    """Leads to servers.
+
+    :param script: how the dumps end, one after another; those behind it come whole, with the end that they should have.
+    :param route: the servers that the connections lead to, None: to none; those behind it lead to ``server``.
+    :param step: so many bytes come at a time.
+    """
+
+    server: PretendedServer
+    script: list[Ends] = field(default_factory=list)
+    route: list[PretendedServer | None] = field(default_factory=list)
+    step: int = 1 << 20
+    attempts: int = 8
+    pauses: list[float] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    dumps: list[tuple[int, int]] = field(default_factory=list)
+    """Flags and server id of each."""
+    sent: list[list[bytes]] = field(default_factory=list)
+    """The packets that would have answered each."""
+    open: int = 0
+
+    def connect(self, _settings: ConnectionSettings) -> Connection:
+        server = self.route.pop(0) if self.route else self.server
+        if server is None:
+            raise ConnectError("nobody answers")
+        self.open += 1
+        return _Session(self, server)
+
+    def transport(self, **pacing: Any) -> Transport:
+        return Transport(self.connect, Pacing(**{"attempts": self.attempts, "sleep": self.pauses.append, **pacing}))
+
+    def answer(self, server: PretendedServer, code: int, payload: bytes) -> _Socket:
+        flags, server_id, found = server.dump(code, payload)
+        self.dumps.append((flags, server_id))
+        self.sent.append(found)
+        if self.script:
+            ends = self.script.pop(0)
+            return _Socket(b"".join(found[: ends.after_packets])[: ends.after_bytes] + ends.tail, self.step)
+        return _Socket(b"".join(found) + (EOF_PACKET if flags & NON_BLOCK else server.idle_packet()), self.step)
+
+
+# --- readers ------------------------------------------------------------------------------------------------------
+
+
+def rows(items: Iterator[Any]) -> Iterator[Row]:
+    for item in items:
+        if isinstance(item, LogBlock):
+            yield from (row for image in item.images for row in _rows(image))
+
+
+def _rows(image: ImageBatch) -> Iterator[Row]:
+    for row in image.batch.to_pylist():
+        seq = row["_seq"]
+        yield row["_gtid"], seq["file"], seq["pos"], seq["ordinal"], row["id"]
+
+
+def read_range(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
+    end = network.server.position
+    read = LogRead(SETTINGS, wanted=end - had, executed=end, server_uuid=uuid)
+    return rows(range_items(read, OPTIONS, network.transport()))
+
+
+def read_window(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
+    window = WindowReader(SETTINGS, had, server_uuid=uuid, tables=TABLES, transport=network.transport())
+    yield from rows(window.read_to(*network.server.status))
+    assert network.server.position <= window.gtid
+
+
+def read_following(network: Network, had: GtidSet, _uuid: str | None = None) -> Iterator[Row]:
+    items = following_items(LogRead.endless(SETTINGS, had, TABLES), OPTIONS, network.transport())
+
+    def until_idle() -> Iterator[Any]:
+        for item in items:
+            yield item
+            if isinstance(item, Idle) and network.server.position <= item.gtid:
+                return
+
+    yield from rows(until_idle())
+    items.close()  # type: ignore[attr-defined]
+
+
+READERS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
+    "range": read_range,
+    "window": read_window,
+    "follow": read_following,
+}

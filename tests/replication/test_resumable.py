@@ -1,0 +1,584 @@
+"""Every end of a dump, every cut of a connection, every wrong server: what is handed on is the log, once, in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate._places import places_before
+from headgate.errors import (
+    AccessError,
+    BinlogPurgedError,
+    ChecksumError,
+    ConnectError,
+    ConnectionLostError,
+    DefiniteServerError,
+    HeadgateError,
+    IncompleteReadError,
+    ServerBehindError,
+    ServerSettingError,
+    TransientServerError,
+)
+from headgate.gtid import GtidSet
+from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
+from headgate.replication._dump import open_dump
+from headgate.replication._log_read import LogRead
+from headgate.replication._readers import following_items, previous_gtids, range_items
+from headgate.replication._resumable import (
+    TRANSITIONS,
+    DumpEvent,
+    DumpState,
+    ResumableDump,
+    Scan,
+    scan,
+)
+from headgate.replication._transport import BackOff, Pacing, check_planned
+from headgate.testing._binlog import EOF_PACKET
+from tests.replication.pretended import (
+    NON_BLOCK,
+    OPTIONS,
+    OTHER,
+    READERS,
+    SETTINGS,
+    TABLES,
+    UUID,
+    Ends,
+    Network,
+    PretendedServer,
+    error_packet,
+    gtids,
+    read_range,
+    read_window,
+)
+
+
+def small(*, anonymous: bool = False, uuid: str = UUID) -> PretendedServer:
+    """Five transactions over three files; one file is rotated, one ended with its server."""
+    server = PretendedServer(uuid, anonymous=anonymous)
+    server.commit([1])
+    server.commit([2, 3], [4], [5, 6])
+    server.rotate()
+    server.commit([7], [8])
+    server.restart()
+    server.commit([9])
+    server.commit([10], [11, 12])
+    return server
+
+
+def beginning(server: PretendedServer) -> GtidSet:
+    return places_before(server.uuid, 1, 4) if server.anonymous else GtidSet()
+
+
+def whole(server: PretendedServer, reader: str = "range") -> list[Any]:
+    found = list(READERS[reader](Network(server), beginning(server)))
+    assert [row[-1] for row in found] == [one for ids in server.rows.values() for one in ids]
+    return found
+
+
+def borders(found: list[bytes]) -> list[int]:
+    """Of each packet: before it, inside its header, inside the event's header, before its last byte; and behind all."""
+    at, cuts = 0, set[int]()
+    for packet in found:
+        cuts |= {at, at + 2, at + 9, at + len(packet) - 1}
+        at += len(packet)
+    return [*sorted(cuts), at]
+
+
+# --- cuts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("anonymous", [False, True], ids=["gtids", "positions"])
+def test_a_connection_is_cut_at_any_border(reader: str, anonymous: bool) -> None:
+    server = small(anonymous=anonymous)
+    expected = whole(server, reader)
+    network = Network(server)
+    list(read_range(network, beginning(server)))
+    for cut in borders(network.sent[0]):
+        network = Network(server, [Ends(after_bytes=cut)], step=150)
+        assert list(READERS[reader](network, beginning(server))) == expected, f"cut behind {cut} bytes"
+        assert len(network.dumps) <= 2
+        assert network.open == 0
+
+
+SCRIPTS = st.lists(
+    st.one_of(
+        st.builds(Ends, after_bytes=st.integers(0, 2600)),
+        st.builds(
+            Ends,
+            after_packets=st.integers(0, 45),
+            tail=st.sampled_from([EOF_PACKET, error_packet(1053, "Server shutdown in progress"), b""]),
+        ),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=40)
+@given(
+    transactions=st.lists(
+        st.lists(st.integers(1, 4), min_size=1, max_size=4) | st.sampled_from(["rotate", "restart"]), max_size=9
+    ),
+    script=SCRIPTS,
+    step=st.integers(20, 2000),
+    reader=st.sampled_from(sorted(READERS)),
+    anonymous=st.booleans(),
+    data=st.data(),
+)
+def test_whatever_the_cuts_the_log_comes_once_and_in_order(
+    transactions: list[Any], script: list[Ends], step: int, reader: str, anonymous: bool, data: st.DataObject
+) -> None:
+    server, ids, places = PretendedServer(anonymous=anonymous), itertools.count(), [GtidSet()]
+    places[0] = server.position
+    for one in transactions:
+        if isinstance(one, str):
+            getattr(server, one)()
+        else:
+            server.commit(*([next(ids) for _ in range(size)] for size in one))
+        places.append(server.position)
+    had = data.draw(st.sampled_from(places))
+    network = Network(server, script, step=step, attempts=len(script) + 1)
+    found = list(READERS[reader](network, had))
+    assert found == list(read_range(Network(server), had))
+    missing = range(1 + (0 if anonymous else had.count()), server.number + 1)
+    if not anonymous:
+        assert [row[-1] for row in found] == [one for number in missing for one in server.rows[number]]
+    assert network.open == 0
+
+
+@settings(max_examples=25)
+@given(wanted=st.sets(st.integers(1, 5), min_size=1), script=SCRIPTS, step=st.integers(20, 2000))
+def test_a_range_with_holes(wanted: set[int], script: list[Ends], step: int) -> None:
+    """Only what is left is asked for again, and only what was asked for comes."""
+    server = small()
+    numbers = GtidSet.parse(f"{UUID}:" + ":".join(str(one) for one in sorted(wanted)))
+    read = LogRead(SETTINGS, wanted=numbers, executed=server.executed, server_uuid=UUID)
+    network = Network(server, script, step=step, attempts=len(script) + 1)
+    *blocks, end = range_items(read, OPTIONS, network.transport())
+    found = [row["id"] for item in blocks for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
+    assert found == [one for number in sorted(wanted) for one in server.rows[number]]
+    assert isinstance(end, RangeEnd)
+    assert (end.server_uuid, end.gtid) == (UUID, server.executed)
+    ends = {event.number: (file.name, event.end) for file in server.files for event in file.events}
+    assert (end.file, end.pos) == ends[max(wanted)]
+
+
+def test_changes_handed_on_before_a_cut_do_not_come_again() -> None:
+    """The cut lies between two row events of one transaction, and the first of them was handed on."""
+    server = PretendedServer()
+    server.commit([1, 2], [3])
+    network = Network(server, [Ends(after_packets=7)])  # up to the first WRITE_ROWS
+    seen = [(row[-1], len(network.dumps)) for row in read_range(network, GtidSet())]
+    assert seen == [(1, 1), (2, 1), (3, 2)]
+
+
+# --- ends ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_clean_end_proves_nothing(reader: str) -> None:
+    """``KILL QUERY`` on the dump's thread ends it with an EOF packet, anywhere."""
+    server = small()
+    expected, network = whole(server, reader), Network(server)
+    list(read_range(network, GtidSet()))
+    count = len(network.sent[0])
+    for ended in range(count + 1):
+        network = Network(server, [Ends(after_packets=ended, tail=EOF_PACKET)])
+        assert list(READERS[reader](network, GtidSet())) == expected
+        assert len(network.dumps) == (1 if ended == count and reader != "follow" else len(network.dumps))
+        assert len(network.pauses) == len(network.dumps) - 1
+
+
+@pytest.mark.parametrize("reader", ["range", "window"])
+def test_a_log_that_stays_short_is_an_error(reader: str) -> None:
+    """After as many tries as there may be without progress; each pause is longer than the one before."""
+    server = small()
+    network = Network(server, [Ends(after_packets=4, tail=EOF_PACKET)] * 20)
+    with pytest.raises(IncompleteReadError, match="the log ended before") as caught:
+        list(READERS[reader](network, GtidSet()))
+    assert len(network.dumps) == 8
+    assert len(network.pauses) == 7
+    assert all(0.05 * 2**n <= pause <= 0.1 * 2**n for n, pause in enumerate(network.pauses))
+    if reader == "range":
+        assert caught.value.missing == str(server.executed)
+    else:
+        assert (caught.value.file, caught.value.pos) == server.status
+
+
+@pytest.mark.parametrize("reader", ["range", "window"])
+def test_heartbeats_are_no_transactions(reader: str) -> None:
+    server = small()
+    beat = server.idle_packet()
+    network = Network(server, [Ends(after_packets=2, tail=beat * 3 + EOF_PACKET)])
+    if reader == "range":
+        assert list(read_range(network, GtidSet())) == whole(server)
+    else:  # the server has read its log that far, and says that nothing of it is outside ``had``
+        assert list(read_window(network, server.executed)) == []
+    assert len(network.dumps) == (2 if reader == "range" else 1)
+
+
+def test_whole_transactions_are_progress() -> None:
+    """A server that ends each dump behind one transaction is read to the end, with the shortest pauses."""
+    server = PretendedServer()
+    for one in range(30):
+        server.commit([one])
+    # Three packets begin a file, a heartbeat stands for what is not sent again, five are a transaction.
+    script = [Ends(after_packets=8, tail=EOF_PACKET), *[Ends(after_packets=9, tail=EOF_PACKET)] * 28]
+    network = Network(server, script)
+    assert list(read_range(network, GtidSet())) == whole(server)
+    assert len(network.dumps) == 30
+    assert max(network.pauses) <= 0.1
+
+
+PASSING = {
+    "the thread was killed": error_packet(1317, "Query execution was interrupted"),
+    "the server shuts down": error_packet(1053, "Server shutdown in progress"),
+    "another dump took its place": error_packet(1236, "A replica with the same server_uuid/server_id as this replica"),
+    "the same server_id": error_packet(1236, "a dump with the same server_id"),
+    "Network": error_packet(1236, "Network failure"),
+    "the log cannot be read now": error_packet(1236, "could not open log file"),
+}
+LASTING: dict[str, tuple[bytes, type[HeadgateError]]] = {
+    "purged": (error_packet(1236, "the source has purged binary logs"), BinlogPurgedError),
+    "no GTIDs": (error_packet(1236, "cannot replicate with AUTO_POSITION = 1"), ServerSettingError),
+    "no right": (error_packet(1227, "Access denied; you need REPLICATION SLAVE"), AccessError),
+    "unknown": (error_packet(4999, "something new"), DefiniteServerError),
+    "garbage": (b"\x20\0\0\1" + b"\0" + bytes(31), HeadgateError),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("why", PASSING)
+def test_an_error_that_may_pass_is_tried_again(reader: str, why: str) -> None:
+    server = small()
+    expected, network = whole(server, reader), Network(server, [Ends(after_packets=9, tail=PASSING[why])], step=60)
+    assert list(READERS[reader](network, GtidSet())) == expected
+    assert len(network.dumps) == 2
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("why", LASTING)
+def test_an_error_that_lasts_is_raised_at_once(reader: str, why: str) -> None:
+    tail, kind = LASTING[why]
+    network = Network(small(), [Ends(after_packets=9, tail=tail)])
+    with pytest.raises(kind):
+        list(READERS[reader](network, GtidSet()))
+    assert (len(network.dumps), network.pauses, network.open) == (1, [], 0)
+
+
+def test_a_passing_error_that_stays_is_raised_as_it_is() -> None:
+    network = Network(small(), [Ends(after_packets=3, tail=PASSING["the thread was killed"])] * 9)
+    with pytest.raises(TransientServerError, match="1317") as caught:
+        list(read_range(network, GtidSet()))
+    assert caught.value.missing == f"{UUID}:1-5"
+    network = Network(small(), [Ends(after_packets=3)] * 9, attempts=3)
+    with pytest.raises(ConnectionLostError):
+        list(read_range(network, GtidSet()))
+    assert len(network.dumps) == 3
+
+
+def test_a_damaged_event_is_never_skipped() -> None:
+    server = small()
+    event = server.files[0].events[4]
+    event.data = event.data[:-1] + bytes([event.data[-1] ^ 1])
+    network = Network(server)
+    with pytest.raises(ChecksumError):
+        list(read_range(network, GtidSet()))
+    assert len(network.dumps) == 1
+
+
+# --- servers ------------------------------------------------------------------------------------------------------
+
+
+def test_another_server_than_the_planned_one() -> None:
+    right, wrong = small(), small(uuid=OTHER)
+    for reader in (read_range, read_window):
+        network = Network(right, route=[wrong, None, wrong])
+        assert list(reader(network, GtidSet())) == whole(right)
+        assert len(network.dumps) == 1, "nothing was asked of the wrong one"
+        network = Network(wrong)
+        with pytest.raises(ServerBehindError, match=f"connected to server {OTHER}, but the read was planned on {UUID}"):
+            list(reader(network, GtidSet()))
+        assert (network.dumps, len(network.pauses), network.open) == ([], 7, 0)
+    assert list(read_range(Network(wrong), GtidSet(), None)) == whole(right)
+
+
+def test_another_server_after_a_cut() -> None:
+    """A reader of one server waits for it; one that follows goes on with any that has what was read."""
+    right, wrong = small(), small(uuid=OTHER)
+    network = Network(right, [Ends(after_packets=20)], [right, wrong, right], step=60)
+    assert list(read_range(network, GtidSet())) == whole(right)
+    assert len(network.dumps) == 2
+    network = Network(wrong, [Ends(after_packets=20)], [right], step=60)
+    assert list(READERS["follow"](network, GtidSet())) == whole(right)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_server_that_lacks_transactions(reader: str) -> None:
+    """A replica that is behind: it is waited for, and asked for nothing before."""
+    right, behind = small(), PretendedServer()
+    behind.commit([1])
+    had = gtids(1, 2)
+    network = Network(right, route=[behind, behind])
+    assert list(READERS[reader](network, had)) == [row for row in whole(right) if row[-1] > 6]
+    assert len(network.dumps) == 1
+    network = Network(right, route=[behind] * 8)
+    with pytest.raises(ServerBehindError, match="lacks transactions") as caught:
+        list(READERS[reader](network, had))
+    assert caught.value.missing == (f"{UUID}:2-5" if reader == "range" else f"{UUID}:2")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_server_that_has_purged_what_is_needed(reader: str) -> None:
+    server = small()
+    server.purged = gtids(1, 2)
+    network = Network(server)
+    with pytest.raises(BinlogPurgedError) as caught:
+        list(READERS[reader](network, gtids(1, 1)))
+    assert (caught.value.needed, caught.value.purged) == (f"{UUID}:2", f"{UUID}:1-2")
+    assert (network.dumps, network.pauses, network.open) == ([], [], 0)
+    assert [row[-1] for row in READERS[reader](network, gtids(1, 2))] == [7, 8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_log_without_gtids_stays_with_its_server(reader: str) -> None:
+    server, other = small(anonymous=True), small(anonymous=True, uuid=OTHER)
+    had = beginning(server)
+    with pytest.raises(ServerBehindError, match=r"cannot go on at another server|planned on"):
+        list(READERS[reader](Network(server, route=[other] * 8), had))
+    with pytest.raises(ServerSettingError, match="gtid_mode"):
+        list(READERS[reader](Network(server, route=[small()] * 8), had))
+    begun_anew = PretendedServer(anonymous=True)
+    with pytest.raises(ServerBehindError, match="ends before the position"):
+        list(READERS[reader](Network(server, route=[begun_anew] * 8), places_before(UUID, 2, 200)))
+    short = small(anonymous=True)
+    del short.files[0]
+    with pytest.raises(BinlogPurgedError, match="read again"):
+        list(READERS[reader](Network(short), had))
+
+
+def test_nobody_answers() -> None:
+    server = small()
+    assert list(read_range(Network(server, route=[None] * 7), GtidSet())) == whole(server)
+    with pytest.raises(ConnectError):
+        list(read_range(Network(server, route=[None] * 8), GtidSet()))
+
+
+def test_who_asks() -> None:
+    """Bounded dumps conflict with nobody; one for ever keeps its id, so that the server ends what is left of it."""
+    server = small()
+    network = Network(server, [Ends(after_packets=9)] * 2)
+    list(READERS["follow"](network, GtidSet()))
+    (identity,) = {server_id for _, server_id in network.dumps}
+    assert 1 << 31 <= identity < (1 << 32) - 1
+    assert {flags & NON_BLOCK for flags, _ in network.dumps} == {0}
+    assert any("heartbeat_period = 1000000000" in sql for sql in network.queries)
+    network = Network(server, [Ends(after_packets=9)] * 2)
+    list(read_range(network, GtidSet()))
+    assert {(flags & NON_BLOCK, server_id) for flags, server_id in network.dumps} == {(NON_BLOCK, 0)}
+    assert not any("heartbeat" in sql for sql in network.queries)
+    assert sum("checksum = 'CRC32'" in sql for sql in network.queries) == len(network.dumps)
+
+
+def test_a_hint_serves_at_its_own_server_alone() -> None:
+    server = small()
+    file = server.files[2]
+    had = gtids(1, 3)
+    for uuid, packets in ((UUID, 15), (OTHER, 27)):
+        read = LogRead(SETTINGS, had=had, hint=LogHint(uuid, file.name, 4))
+        network = Network(server)
+        with open_dump(read, network.transport()) as dump:
+            assert {item.file for item in dump.items()} == {
+                one.name for one in server.files[2 if uuid == UUID else 0 :]
+            }
+        assert len(network.sent[0]) <= packets
+
+
+# --- what is told about it ----------------------------------------------------------------------------------------
+
+
+def test_following_says_what_was_read() -> None:
+    server = small()
+    network = Network(server, [Ends(after_packets=20)], step=60)
+    items = following_items(LogRead.endless(SETTINGS, GtidSet(), TABLES), OPTIONS, network.transport())
+    idle = next(item for item in items if isinstance(item, Idle) and item.gtid == server.executed)
+    assert idle.hint == LogHint(UUID, *server.status)
+    items.close()  # type: ignore[attr-defined]
+    assert network.open == 0
+
+
+def test_following_never_ends_while_somebody_answers() -> None:
+    """Its tries begin again whenever something was handed on."""
+    server = small()
+    network = Network(server, [Ends(after_packets=3)] * 30)
+    assert list(READERS["follow"](network, GtidSet())) == whole(server)
+    assert len(network.dumps) == 31
+    network = Network(server, route=[None] * 8)
+    with pytest.raises(ConnectError):
+        list(READERS["follow"](network, GtidSet()))
+
+
+def test_a_wait_can_be_ended() -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(_seconds: float) -> None:
+        raise StoppedError
+
+    network = Network(small(), route=[None])
+    items = following_items(LogRead.endless(SETTINGS, GtidSet(), TABLES), OPTIONS, network.transport(sleep=stop))
+    with pytest.raises(StoppedError):
+        list(items)
+
+
+def test_a_window_goes_on_where_it_stopped() -> None:
+    server = PretendedServer()
+    server.commit([1])
+    network = Network(server)
+    window = WindowReader(SETTINGS, GtidSet(), server_uuid=UUID, tables=TABLES, transport=network.transport())
+
+    def step() -> list[int]:
+        found = window.read_to(*server.status)
+        return [row["id"] for item in found for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
+
+    assert (step(), len(network.dumps)) == ([1], 1)
+    assert (step(), len(network.dumps)) == ([], 1), "it has read that far"
+    server.rotate()
+    server.commit([2])
+    network.script = [Ends(after_packets=9, tail=EOF_PACKET)]
+    assert (step(), window.gtid) == ([2], server.executed)
+    begun = len(network.dumps)
+    server.commit([3])
+    assert (step(), len(network.dumps)) == ([3], begun + 1)
+    assert len(network.sent[-1]) < 10, "it began where the last one stopped"
+    network.route = [None] * 8
+    server.commit([4])
+    with pytest.raises(ConnectError):
+        step()
+    assert step() == [4]
+
+
+def test_the_first_set_of_a_file() -> None:
+    server = small()
+    for name, before in (("binlog.000001", 0), ("binlog.000002", 2), ("binlog.000003", 3)):
+        assert previous_gtids(SETTINGS, name, Network(server).transport()) == gtids(1, before)
+
+
+# --- states -------------------------------------------------------------------------------------------------------
+
+
+class Observed(ResumableDump[Any]):
+    """Notes its states."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.seen = [self.state]
+
+    def _go(self, event: DumpEvent) -> None:
+        super()._go(event)
+        self.seen.append(self.state)
+
+
+class Numbers(Scan):
+    """How many events there are."""
+
+    def begin(self, *_: Any) -> Numbers:
+        self.count = 0
+        return self
+
+    def look(self, segment: Any) -> None:
+        self.count += len(segment.start)
+
+
+def observed(network: Network, until: tuple[str, int]) -> Observed:
+    read = LogRead(SETTINGS, start=("binlog.000001", 4), until=until, server_uuid=UUID)
+    return Observed(read, Numbers(), network.transport())
+
+
+def test_states_of_a_read() -> None:
+    server, s = small(), DumpState
+    dump = observed(Network(server, [Ends(after_packets=5)], [None]), server.status)
+    assert list(dump.items()) == []
+    once = [s.CONNECTING, s.READING, s.BROKEN]
+    assert dump.seen == [s.IDLE, s.CONNECTING, s.BROKEN, *once, *once, s.COMPLETE, s.COMPLETE]
+    dump = observed(Network(server, route=[None], attempts=1), server.status)
+    with pytest.raises(ConnectError):
+        list(dump.items())
+    assert dump.seen == [s.IDLE, s.CONNECTING, s.BROKEN, s.FAILED, s.FAILED]
+    dump = observed(Network(server), ("", 0))
+    assert list(dump.items()) == []
+    assert dump.seen == [s.IDLE, s.COMPLETE, s.COMPLETE]
+
+
+def test_who_leaves_closes() -> None:
+    network = Network(small())
+    rows: Iterator[Any] = read_range(network, GtidSet())
+    next(rows)
+    assert network.open == 1
+    rows.close()  # type: ignore[attr-defined]
+    assert network.open == 0
+
+
+def test_what_cannot_happen_is_an_error() -> None:
+    dump = observed(Network(small()), ("", 0))
+    with pytest.raises(RuntimeError, match="event BEGINS came to a dump in state idle"):
+        dump._go(DumpEvent.BEGINS)
+
+
+def test_the_table_of_transitions() -> None:
+    """Each state can be reached, an end is one, and whoever leaves may."""
+    assert set(TRANSITIONS) == set(DumpEvent)
+    reached = {after for table in TRANSITIONS.values() for after in table.values()} | {DumpState.IDLE}
+    assert reached == set(DumpState)
+    ends = {DumpState.COMPLETE, DumpState.FAILED, DumpState.CLOSED}
+    for event, table in TRANSITIONS.items():
+        if event is DumpEvent.IS_LEFT:
+            assert set(table) == set(DumpState)
+        else:
+            assert not ends & set(table)
+
+
+def test_a_scan_sees_all_events_once() -> None:
+    server = small()
+    count = sum(len(file.events) for file in server.files) - 1  # a ROTATE is a position
+    network = Network(server)
+    list(read_range(network, GtidSet()))
+    for ended in range(len(network.sent[0])):
+        numbers = Numbers()
+        read = LogRead(SETTINGS, start=("binlog.000001", 4), until=server.status, server_uuid=UUID)
+        scan(read, numbers, Network(server, [Ends(after_packets=ended, tail=EOF_PACKET)]).transport())
+        assert numbers.count == count
+
+
+# --- pauses -------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_grow_up_to_a_limit_and_begin_again_with_progress() -> None:
+    pauses: list[float] = []
+    pacing = Pacing(attempts=100, first_pause_seconds=1, longest_pause_seconds=8, sleep=pauses.append)
+    back_off, error = BackOff(pacing), ConnectError("no")
+    for _ in range(6):
+        back_off.pause(error)
+    back_off.progress()
+    back_off.pause(error)
+    for pause, longest in zip(pauses, [1, 2, 4, 8, 8, 8, 1], strict=True):
+        assert longest / 2 <= pause <= longest
+
+
+def test_which_errors_are_tried_again() -> None:
+    for retries, error in ((IncompleteReadError, ConnectError("no")), (ConnectError, IncompleteReadError("no"))):
+        with pytest.raises(type(error)):
+            BackOff(Pacing(retries=retries, sleep=lambda _: None)).pause(error)
+    BackOff(Pacing(sleep=lambda _: None)).pause(ConnectError("no"))
+
+
+def test_any_server_is_the_planned_one_where_none_was_planned() -> None:
+    check_planned(OTHER, None)
+    check_planned(UUID, UUID)
+    with pytest.raises(ServerBehindError, match="planned on"):
+        check_planned(OTHER, UUID)
