@@ -38,7 +38,7 @@ from headgate._status import StatusWriter, tell_failure
 from headgate.carrier import ControlFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
-from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure
+from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
 from headgate.sinks import BatchReport, BatchWriter
@@ -199,6 +199,8 @@ class Pipeline:
                     resnapshot = []
                 patience.begin()
                 error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
+                if run.batches:
+                    keep_classes()
                 if error is None:
                     if run.superseded and not self._stop.is_set():
                         tables = self._tables

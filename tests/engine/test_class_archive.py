@@ -22,18 +22,20 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return modules
 
 
-def asked(folder: Path, *options: str, jars: tuple[str, ...] = ()) -> tuple[str, Path] | None:
+def asked(
+    folder: Path, options: str = "", memory: str = "2g", *, jars: tuple[str, ...] = (), writes: bool = True
+) -> tuple[str, Path] | None:
     """What the JVM is to do, and the archive."""
-    found = archive_option(folder, jars, options)
+    found = archive_option(folder, jars, options, memory, writes=writes)
     if found is None:
         return None
-    match = re.match(r"'?-XX:(\w+)=([^ ]+\.jsa)'? -Xlog", found)
+    match = re.match(r"'?-XX:(\w+)=([^ ]+\.jsa)'? .*-Xlog", found)
     assert match is not None, found
     return match[1], Path(match[2])
 
 
-def written(folder: Path, *options: str) -> Path:
-    found = asked(folder, *options)
+def written(folder: Path, options: str = "") -> Path:
+    found = asked(folder, options)
     assert found is not None
     assert found[0] == "ArchiveClassesAtExit"
     found[1].write_bytes(MAGIC + b"classes")
@@ -57,7 +59,7 @@ def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -
     jar = tmp_path / "some.jar"
     jar.write_bytes(b"one")
     jars = (str(jar),)
-    names = {written(tmp_path, "-Xmx2g"), written(tmp_path, "-Xmx3g")}
+    names = {written(tmp_path, "-Xmx2g"), written(tmp_path, "-javaagent:some.jar")}
     for change in (None, jar, java):
         if change is not None:
             change.write_bytes(b"something else")
@@ -65,6 +67,26 @@ def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -
         assert found is not None
         names.add(found[1])
     assert len(names) == 5
+
+
+@pytest.mark.parametrize(("options", "memory"), [("-XX:+UseSerialGC", "2g"), ("", "31g"), ("-XX:+UseG1GC", "512")])
+def test_neither_collector_nor_memory_matters(tmp_path: Path, options: str, memory: str) -> None:
+    archive = written(tmp_path)
+    assert asked(tmp_path, options, memory) == ("SharedArchiveFile", archive)
+
+
+@pytest.mark.parametrize("memory", ["32g", "1T", "32768", "33554432k", "40gb"])
+def test_long_references_do(tmp_path: Path, memory: str) -> None:
+    archive = written(tmp_path)
+    found = asked(tmp_path, memory=memory)
+    assert found is not None
+    assert found[1] != archive
+
+
+def test_short_commands_write_none(tmp_path: Path) -> None:
+    assert asked(tmp_path, writes=False) is None
+    archive = written(tmp_path)
+    assert asked(tmp_path, writes=False) == ("SharedArchiveFile", archive)
 
 
 def test_the_oldest_go(tmp_path: Path) -> None:
@@ -77,10 +99,10 @@ def test_the_oldest_go(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert archive_option(tmp_path / "file" / "classes", (), ()) is None
+    assert archive_option(tmp_path / "file" / "classes", (), "", "2g", writes=True) is None
 
 
 def test_without_java_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert archive_option(tmp_path, (), ()) is None
+    assert archive_option(tmp_path, (), "", "2g", writes=True) is None

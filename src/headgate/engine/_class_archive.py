@@ -4,9 +4,15 @@ Half the processor time of a start goes into reading some ten thousand classes f
 that ends in order writes those it has loaded into an archive, which later ones map into memory.
 
 **Which archive fits** is in its name: a digest of Java's own files, of the jars and of the options. The JVM looks as
-well, at the jars' sizes and times, and goes on without an archive that does not fit. So no archive can do harm.
+well, at the jars' sizes and times, and goes on without an archive that does not fit. So no archive can do harm. The
+collector does not matter, nor the heap's size below 32 GB, where Java's references begin to take 8 bytes.
 
-**Who writes one.** The first run that finds none, when it ends; one that is killed leaves none, and the next writes it.
+**Where it is mapped.** By default the JVM maps it at a random address, and so has to change each address in it: 0.15 s
+of a start, and 160 MB of memory of its own. ``ArchiveRelocationMode=0`` takes the address that the archive was made
+for, if that is free.
+
+**Who writes one.** The first ``headgate run`` that finds none, when it ends. If it made no batch, it removes the
+archive: most classes are missing there. One that is killed leaves none, and the next writes it.
 The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is whole if it
 begins with the magic number of dynamic archives. Two that end at once each write a file of their own; the later name
 stays.
@@ -20,10 +26,12 @@ import atexit
 import hashlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -35,40 +43,52 @@ from headgate.engine._gateway import spark_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["archive_option", "await_archive"]
+__all__ = ["archive_option", "await_archive", "keep_classes"]
 
 log = logging.getLogger("headgate")
 
 _MAGIC: Final = (0xF00BABA8).to_bytes(4, sys.byteorder)
 """Of dynamic archives: ``CDS_DYNAMIC_ARCHIVE_MAGIC`` in HotSpot's cds.h, from Java 13 on."""
 _WRITES: Final = "-XX:ArchiveClassesAtExit="
+_MAPPED: Final = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """An archive that is not there or does not fit is no news."""
 _WRITE_SECONDS: Final = 60.0
 _KEPT: Final = 4
 """Archives in the folder, of 150 to 200 MB each: for other versions, other options."""
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC")
+_MEMORY: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
+_UNITS: Final = {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}
+"""Powers of two. A number alone is of MB: Spark's documentation, "Configuration", ``spark.driver.memory``."""
+_LARGE_HEAP: Final = 32 << 30
+_BATCH_DONE: Final = threading.Event()
 
 
-def archive_option(folder: Path, jars: Sequence[str], options: Sequence[str]) -> str | None:
-    """The JVM's options that have it use the archive, or write it if there is none; None if there is nothing to do.
+def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str, *, writes: bool = False) -> str | None:
+    """The JVM's options that have it use the archive, or write it; None if there is nothing to do.
 
     :param folder: where archives are kept.
     :param jars: paths on the class path beside those of Spark.
-    :param options: what else decides whether an archive fits.
+    :param options: of Java, given by the user.
+    :param memory: the heap's size, as Spark takes it.
+    :param writes: if there is no archive, write it.
     """
     java, spark = _java_home(), spark_home()
     if java is None or spark is None:
         return None
     parts = [java / "lib" / "modules", *spark.glob("jars/*.jar"), *map(Path, jars)]
-    archive = folder / f"{_digest(parts, options)}.jsa"
+    decisive = [one for one in options.split() if not _COLLECTOR.fullmatch(one)]
+    archive = folder / f"{_digest(parts, [*decisive, str(_is_large(memory))])}.jsa"
     with suppress(OSError):
         with archive.open("rb") as file:
             whole = file.read(4) == _MAGIC
         if whole:
             archive.touch()
-            return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_QUIET}"
+            return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_MAPPED} {_QUIET}"
         if time.time() - archive.stat().st_mtime < _WRITE_SECONDS:
             return None  # it is being written
+    if not writes:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _tidy(folder)
@@ -80,18 +100,33 @@ def archive_option(folder: Path, jars: Sequence[str], options: Sequence[str]) ->
 def await_archive(spark: SparkSession, options: str) -> None:
     """If this session's JVM was told to write an archive: have the process wait for it, when it ends."""
     process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
-    if _WRITES in options and process is not None:
-        atexit.register(_wait, process, os.getpid())
+    archive = next((one.removeprefix(_WRITES) for one in shlex.split(options) if one.startswith(_WRITES)), None)
+    if archive is not None and process is not None:
+        atexit.register(_wait, process, Path(archive), os.getpid())
 
 
-def _wait(process: subprocess.Popen[bytes], starter: int) -> None:
+def keep_classes() -> None:
+    """A batch is done, so this process has loaded what the next start needs: the archive is worth keeping."""
+    _BATCH_DONE.set()
+
+
+def _wait(process: subprocess.Popen[bytes], archive: Path, starter: int) -> None:
     """End the JVM, as the end of this process would, and wait for it: in a container, what still runs is killed."""
     if os.getpid() != starter or process.poll() is not None or process.stdin is None:
         return
-    log.info("keeping the classes that Spark has loaded; the next start is faster")
+    if _BATCH_DONE.is_set():
+        log.info("keeping the classes that Spark has loaded; the next start is faster")
     process.stdin.close()
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.wait(_WRITE_SECONDS)
+    if not _BATCH_DONE.is_set():
+        archive.unlink(missing_ok=True)
+
+
+def _is_large(memory: str) -> bool:
+    """Whether Java's references take 8 bytes in a heap of this size."""
+    found = _MEMORY.fullmatch(memory.strip())
+    return found is not None and int(found[1]) << _UNITS[found[2].lower()] >= _LARGE_HEAP
 
 
 def _java_home() -> Path | None:

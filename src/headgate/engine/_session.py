@@ -133,7 +133,7 @@ def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
         return
     forks = is_local(session_settings(name, settings)) and PYTHON not in settings
     make_server = fork_server(_PRELOAD) if forks else None
-    wanted = _wanted(name, settings, quiet=None)
+    wanted = _wanted(name, settings, quiet=None, writes=True)
     try:
         begun = _begun = _Begun((name, settings), wanted)
     except OSError:
@@ -181,11 +181,12 @@ def _make(wanted: _Wanted) -> SparkSession:
     return spark
 
 
-def _wanted(name: str, settings: Mapping[str, str], *, quiet: bool | None) -> _Wanted:
+def _wanted(name: str, settings: Mapping[str, str], *, quiet: bool | None, writes: bool = False) -> _Wanted:
+    """:param writes: write an archive of classes if there is none."""
     quiet = "spark.log.level" not in settings if quiet is None else quiet
     conf = session_settings(name, settings, quiet=quiet)
     if is_local(conf):
-        _start_sooner(conf, settings)
+        _start_sooner(conf, settings, writes=writes)
     return _Wanted(*without_secrets(conf), quiet)
 
 
@@ -198,7 +199,7 @@ def _nothing() -> None:
     pass
 
 
-def _start_sooner(conf: dict[str, str], given: Mapping[str, str]) -> None:
+def _start_sooner(conf: dict[str, str], given: Mapping[str, str], *, writes: bool) -> None:
     """Settings that make a local session's start shorter.
 
     On few cores Java's second compiler and its concurrent collector take what a start needs: a run's first change comes
@@ -216,5 +217,5 @@ def _start_sooner(conf: dict[str, str], given: Mapping[str, str]) -> None:
         if MEMORY not in given and "GC" not in named:
             options.insert(0, _COLLECTS_ALONE)
     jars = conf.get(CLASS_PATH, "").split(os.pathsep)
-    archive = archive_option(cache_dir() / "classes", jars, (*options, conf[MEMORY]))
+    archive = archive_option(cache_dir() / "classes", jars, named, conf[MEMORY], writes=writes)
     conf[JAVA_OPTIONS] = " ".join(filter(None, (*options, archive)))
