@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,10 +27,12 @@ from headgate.errors import (
     TransientServerError,
 )
 from headgate.gtid import GtidSet
+from headgate.mysql import ByteStream, KeptLog, LogRequest
 from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import following_items, previous_gtids, range_items
+from headgate.replication._requests import gtid_request
 from headgate.replication._resumable import (
     TRANSITIONS,
     DumpEvent,
@@ -55,6 +59,7 @@ from tests.replication.pretended import (
     read_range,
     read_window,
 )
+from tests.replication.pretended import rows as rows_of
 
 
 def small(*, anonymous: bool = False, uuid: str = UUID) -> PretendedServer:
@@ -67,6 +72,15 @@ def small(*, anonymous: bool = False, uuid: str = UUID) -> PretendedServer:
     server.restart()
     server.commit([9])
     server.commit([10], [11, 12])
+    return server
+
+
+def tiny(*, anonymous: bool = False) -> PretendedServer:
+    """Two transactions in two files, for tests of every place."""
+    server = PretendedServer(anonymous=anonymous)
+    server.commit([1])
+    server.rotate()
+    server.commit([2, 3], [4])
     return server
 
 
@@ -95,12 +109,12 @@ def borders(found: list[bytes]) -> list[int]:
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("anonymous", [False, True], ids=["gtids", "positions"])
 def test_a_connection_is_cut_at_any_border(reader: str, anonymous: bool) -> None:
-    server = small(anonymous=anonymous)
+    server = tiny(anonymous=anonymous)
     expected = whole(server, reader)
     network = Network(server)
     list(read_range(network, beginning(server)))
     for cut in borders(network.sent[0]):
-        network = Network(server, [Ends(after_bytes=cut)], step=150)
+        network = Network(server, [Ends(after_bytes=cut)], step=100)
         assert list(READERS[reader](network, beginning(server))) == expected, f"cut behind {cut} bytes"
         assert len(network.dumps) <= 2
         assert network.open == 0
@@ -183,7 +197,7 @@ def test_changes_handed_on_before_a_cut_do_not_come_again() -> None:
 @pytest.mark.parametrize("reader", READERS)
 def test_a_clean_end_proves_nothing(reader: str) -> None:
     """``KILL QUERY`` on the dump's thread ends it with an EOF packet, anywhere."""
-    server = small()
+    server = tiny()
     expected, network = whole(server, reader), Network(server)
     list(read_range(network, GtidSet()))
     count = len(network.sent[0])
@@ -461,6 +475,63 @@ def test_a_window_goes_on_where_it_stopped() -> None:
     with pytest.raises(ConnectError):
         step()
     assert step() == [4]
+
+
+def test_a_window_ends_with_a_whole_transaction() -> None:
+    """The position asked for lies within one, and the dump ended behind it and before the transaction's end."""
+    server = PretendedServer()
+    server.commit([1], [2], [3])
+    within = server.files[0].events[4]
+    network = Network(server, [Ends(after_packets=7, tail=EOF_PACKET)])
+    window = WindowReader(SETTINGS, GtidSet(), server_uuid=UUID, tables=TABLES, transport=network.transport())
+    found = list(rows_of(window.read_to(server.files[0].name, within.end)))
+    assert [row[-1] for row in found] == [1, 2, 3]
+    assert (len(network.dumps), window.gtid) == (2, server.executed)
+
+
+class Keeper:
+    """Has a copy of a server's log from one transaction on; its answers end where a script says."""
+
+    def __init__(self, network: Network, begin: int, *, falls_back: bool) -> None:
+        self.network, self.begin, self.falls_back = network, begin, falls_back
+        self.asked: list[LogRequest] = []
+
+    @contextmanager
+    def open(self, asked: LogRequest) -> Iterator[KeptLog]:
+        self.asked.append(asked)
+        had = self.network.server.executed - asked.wanted if asked.wanted is not None else asked.had
+        if gtids(1, self.begin) - (had or GtidSet()):
+            raise BinlogPurgedError("the relay does not keep it any more")
+        request = gtid_request(had or GtidSet(), 0, None)
+        yield KeptLog(ByteStream(self.network.answer(self.network.server, *request)), UUID)
+
+
+@pytest.mark.parametrize("reader", ["range", "window"])
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_a_copy_of_the_log_is_read_like_the_log(reader: str, falls_back: bool) -> None:
+    server = small()
+    kept = Network(server, [Ends(after_packets=9), Ends(after_packets=4, tail=EOF_PACKET)], step=60)
+    keeper = Keeper(kept, 1, falls_back=falls_back)
+    settings, network = replace(SETTINGS, log=keeper), Network(server)
+    had = gtids(1, 1)
+
+    def read(had: GtidSet) -> list[int]:
+        if reader == "window":
+            window = WindowReader(settings, had, server_uuid=UUID, tables=TABLES, transport=network.transport())
+            return [row[-1] for row in rows_of(window.read_to(*server.status))]
+        wanted = LogRead(settings, wanted=server.executed - had, executed=server.executed, server_uuid=UUID)
+        return [row[-1] for row in rows_of(range_items(wanted, OPTIONS, network.transport()))]
+
+    assert read(had) == list(range(2, 13))
+    assert (len(keeper.asked), network.dumps) == (3, []), "the server was not asked"
+    assert all(one.until == (server.status if reader == "window" else None) for one in keeper.asked)
+    if falls_back:
+        assert read(GtidSet()) == list(range(1, 13))
+        assert len(network.dumps) == 1
+    else:
+        with pytest.raises(BinlogPurgedError, match="any more"):
+            read(GtidSet())
+        assert network.dumps == []
 
 
 def test_the_first_set_of_a_file() -> None:

@@ -32,10 +32,13 @@ PREPARE = struct.pack("<BIII", 0, 1, 1, 0) + b"a"
 NO_FILE = error_packet(1236, "Could not find first log file name in binary log index file")
 
 
-def prepared() -> PretendedServer:
-    """Prepared in the first file, committed in the third; the same xid was used, and rolled back, before."""
-    server = PretendedServer()
-    for ids, verb in (([90], "ROLLBACK"), ([1, 2], None)):
+def prepared(uuid: str = UUID, offset: int = 0) -> PretendedServer:
+    """Prepared in the first file, committed in the third; the same xid was used, and rolled back, before.
+
+    :param offset: added to what was prepared.
+    """
+    server = PretendedServer(uuid)
+    for ids, verb in (([90], "ROLLBACK"), ([1 + offset, 2 + offset], None)):
         server.begin(f"XA START {XID}")
         server.insert(*ids)
         server.insert(ids[0] + 10)
@@ -105,13 +108,13 @@ def test_a_prepare_in_a_file_that_is_gone() -> None:
 @pytest.mark.parametrize("connection", range(1, 6))
 def test_a_search_at_another_server(connection: int) -> None:
     """Whichever of its connections leads there, nothing of that server's log is taken."""
-    server, other = prepared(), PretendedServer(OTHER)
+    server, other = prepared(), prepared(OTHER, 1000)
     network = Network(server, route=[*[server] * connection, other])
     assert read(network) == EXPECTED
 
 
 def test_a_search_that_always_ends_at_another_server() -> None:
-    server, other = prepared(), PretendedServer(OTHER)
+    server, other = prepared(), prepared(OTHER, 1000)
     with pytest.raises(ServerBehindError, match="planned on"):
         read(Network(server, route=[server, other] * 8))
 
