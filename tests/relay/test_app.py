@@ -118,7 +118,7 @@ def test_stream_in_binary(with_events: Served) -> None:
 
 
 def info_place() -> Any:
-    from headgate.relay._buffer import Place
+    from headgate.databus import Place
 
     return Place(-1)
 

@@ -24,17 +24,17 @@ from typing import Any, Final
 
 import numpy as np
 
+from headgate._files import read_json, write_json
 from headgate._policies import Policies
+from headgate._retrying import Retrying
 from headgate.catalog import load_tables
+from headgate.databus import EOP_SIZE
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
-from headgate.relay._events._binary import EOP_SIZE
 from headgate.relay._events._schemas import Registry
-from headgate.relay._files import read_json, write_json
-from headgate.relay._retrying import Retrying
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames

@@ -16,18 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from headgate._files import owned
+from headgate.archive import LogFeeder, LogSpool
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, State, load_state
-from headgate.relay._files import owned
 from headgate.relay._given import Given
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
-from headgate.relay._spool._feeder import LogFeeder
-from headgate.relay._spool._spool import LogSpool
 from headgate.relay._stats import EventStats
 from headgate.relay._traffic import Traffic
 from headgate.relay._usage import Usage

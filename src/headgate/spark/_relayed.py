@@ -31,8 +31,8 @@ from headgate.gtid import GtidSet
 from headgate.spark._server import MySQLServer, ServerState
 
 if TYPE_CHECKING:
+    from headgate.archive import LogHead, LogOfRelay
     from headgate.mysql import ConnectionSettings
-    from headgate.replication import LogHead, LogOfRelay
     from headgate.spark._options import Options
 
 __all__ = ["RelayedServer", "server_of"]

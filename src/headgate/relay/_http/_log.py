@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from headgate.archive import LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
@@ -26,8 +27,6 @@ from headgate.relay._http._commands import PROCESSING, Command, failure, object_
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import text
 from headgate.relay._relay import Partition, Relay
-from headgate.relay._spool._reader import LogReader
-from headgate.relay._spool._spool import LogSpool
 
 __all__ = ["commands"]
 

@@ -12,8 +12,7 @@ there with the same bytes (:class:`_Trail`); another one, or none, is a :class:`
 not come so far yet is waited for; of one that no longer holds that window nothing can be said, and its own check of
 SCNs decides.
 
-The order of callbacks is in ``_client._consumer``, how several consumers are called in
-``_client._callbacks``.
+The order of callbacks is in ``_consumer``, how several consumers are called in ``_callbacks``.
 """
 
 from __future__ import annotations
@@ -29,6 +28,18 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from headgate.databus import (
+    EOP_SOURCE,
+    FIRST,
+    BootstrapPoint,
+    Place,
+    Schema,
+    bootstrap_of,
+    checkpoint_json,
+    event_fields,
+    place_of,
+    sound,
+)
 from headgate.errors import (
     ConfigError,
     HeadgateError,
@@ -38,18 +49,12 @@ from headgate.errors import (
     ScnNotFoundError,
     Transient,
 )
-from headgate.relay._bootstrap._points import BootstrapPoint, bootstrap_of
-from headgate.relay._buffer import FIRST, Place
-from headgate.relay._checkpoints import CheckpointStore, checkpoint_json
-from headgate.relay._client._bootstrap import Bootstrapper, Means
-from headgate.relay._client._callbacks import Callbacks
-from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
-from headgate.relay._client._retry import Failures, Retry
-from headgate.relay._client._transport import Access, Transport
-from headgate.relay._events._binary import EOP_SOURCE, sound
-from headgate.relay._events._fields import event_fields
-from headgate.relay._events._schemas import Schema
-from headgate.relay._http._requests import place_of
+from headgate.relay_client._bootstrap import Bootstrapper, Means
+from headgate.relay_client._callbacks import Callbacks
+from headgate.relay_client._checkpoints import CheckpointStore
+from headgate.relay_client._consumer import Consumer, Event, Result, Subscription
+from headgate.relay_client._retry import Failures, Retry
+from headgate.relay_client._transport import Access, Transport
 
 __all__ = ["CHECKPOINT_SECONDS", "RelayClient", "Share"]
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from headgate.relay._events._schemas import Schema
+from headgate.databus import Schema
 
 __all__ = ["Consumer", "Event", "Result", "Subscription"]
 

@@ -1,6 +1,6 @@
 """A member of a group of consumers: a :class:`RelayClient` in a thread for each partition that it owns.
 
-What the group guarantees is in ``_groups``. The member's part of it:
+What the group guarantees is in ``relay._groups``. The member's part of it:
 
 - It syncs every second, or three times a lease if that is more often: it reports the kept checkpoints, releases the
   partitions that have stopped because they were asked back, and takes up what it was given.
@@ -25,14 +25,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from headgate.databus import LARGEST_GROUP, bootstrap_of
 from headgate.errors import ConfigError, HeadgateError, Transient
-from headgate.relay._bootstrap._points import bootstrap_of
-from headgate.relay._checkpoints import CheckpointStore
-from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Share
-from headgate.relay._client._consumer import Consumer, Subscription
-from headgate.relay._client._retry import Retry
-from headgate.relay._client._transport import Access, Transport
-from headgate.relay._groups import LARGEST_GROUP
+from headgate.relay_client._checkpoints import CheckpointStore
+from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient, Share
+from headgate.relay_client._consumer import Consumer, Subscription
+from headgate.relay_client._retry import Retry
+from headgate.relay_client._transport import Access, Transport
 
 __all__ = ["ConsumerOf", "GroupMember"]
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from headgate._serving import Serving
+from headgate.archive import LogOfRelay
+from headgate.archive import _spool as spool_module
 from headgate.binlog import EndOfLog, Framer
 from headgate.errors import (
     AccessError,
@@ -28,11 +30,9 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay import Relay, RelayConfig, Tenant, Token, create_app, load_relay
-from headgate.relay._spool import _spool as spool_module
-from headgate.replication import LogOfRelay
+from tests.archive.test_spool import A, B, Server, feed, gtids
 from tests.certificates import make_certificates
 from tests.relay.serving import PERSON, PET, physical
-from tests.relay.test_spool import A, B, Server, feed, gtids
 
 TOKEN = "0123456789abcdef-operator"
 PETS = "0123456789abcdef-pets"
@@ -144,7 +144,7 @@ def test_a_tenant_that_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.
         pauses.append(seconds)
         time.sleep(seconds)
 
-    monkeypatch.setattr("headgate.replication._of_relay._sleep", sleep)
+    monkeypatch.setattr("headgate.archive._remote._sleep", sleep)
     tenants = [Tenant("operator", Token(TOKEN), requests_per_second=1)]
     with kept(tmp_path / "state", tenants=tenants) as (_, url):
         log = LogOfRelay(url, token_file=str(tmp_path / "token"))

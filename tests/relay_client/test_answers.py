@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate._answers import retry_after
+from headgate.archive import LogOfRelay
 from headgate.errors import (
     ConfigError,
     ConnectError,
@@ -25,9 +26,8 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
-from headgate.relay import Consumer, GroupMember, RelayClient, Retry
-from headgate.relay._client._transport import Transport
-from headgate.replication import LogOfRelay
+from headgate.relay_client import Consumer, GroupMember, RelayClient, Retry
+from headgate.relay_client._transport import Transport
 from tests.relay.rows import block, people
 from tests.relay.serving import Served, served
 from tests.relay.test_app import pets
@@ -181,7 +181,7 @@ class Clock:
 
     def __init__(self, client: RelayClient, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
-        monkeypatch.setattr("headgate.relay._client._transport.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("headgate.relay_client._transport.time.monotonic", lambda: self.now)
         monkeypatch.setattr(client._stop, "wait", self.wait)
 
     def wait(self, seconds: float) -> None:
@@ -253,7 +253,7 @@ def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
         if len(pauses) == 2:
             server.status, server.headers = 500, {"x-dbus-error-cause": "ServerBehindError", "retry-after": "7"}
 
-    monkeypatch.setattr("headgate.replication._of_relay._sleep", sleep)
+    monkeypatch.setattr("headgate.archive._remote._sleep", sleep)
     log = LogOfRelay(server.url)
     for what in (log.head, lambda: log.open(LogRequest(had=GtidSet())).__enter__()):
         server.status, server.headers, server.asked = status, {"retry-after": "7"}, 0
@@ -266,7 +266,7 @@ def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
 
 def test_a_reader_of_the_log_does_not_wait_for_ever(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("headgate.replication._of_relay._sleep", pauses.append)
+    monkeypatch.setattr("headgate.archive._remote._sleep", pauses.append)
     for asked, most in (("86400", 2), ("20", 4), ("0", 0), ("soon", 0)):
         server.status, server.headers = 429, {"retry-after": asked}
         pauses.clear()

@@ -12,22 +12,12 @@ from typing import Any
 
 import pytest
 
+from headgate.databus import Place, checkpoint_json
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
-from headgate.relay import (
-    CheckpointFile,
-    Consumer,
-    Event,
-    LogicalSource,
-    RelayClient,
-    Result,
-    Retry,
-    Share,
-    Subscription,
-)
-from headgate.relay._buffer import Place
-from headgate.relay._checkpoints import checkpoint_json
-from headgate.relay._client._callbacks import _Lane
+from headgate.relay import LogicalSource
 from headgate.relay._scn import KINDS, Kind
+from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
+from headgate.relay_client._callbacks import _Lane
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
@@ -148,7 +138,7 @@ def test_an_error_at_a_checkpoint_does_not_keep_it_and_goes_on(tmp_path: Path) -
 def test_a_callback_that_takes_too_long_ends_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes in that callback only, so that no other one takes long."""
     release, now = threading.Event(), [1000.0]
-    monkeypatch.setattr("headgate.relay._client._callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("headgate.relay_client._callbacks.time", SimpleNamespace(monotonic=lambda: now[0]))
     checkpoints = CheckpointFile(tmp_path, "c")
 
     def hook(name: str, value: Any) -> None:
@@ -206,7 +196,7 @@ def test_a_deadline_for_failures() -> None:
         run("http://127.0.0.1:1", consumer, retry=Retry(first_seconds=0.01, deadline_seconds=0.3))
     assert consumer.said.count("error") >= 2
     pauses = [0.1 * 1.1**n for n in range(60)]
-    from headgate.relay._client._retry import Failures
+    from headgate.relay_client._retry import Failures
 
     failures = Failures(Retry())
     found = []
@@ -242,7 +232,7 @@ def test_checkpoints_no_more_often_than_asked_for(
 ) -> None:
     """By default some in a second, however many windows; the clock stands still here."""
     since_the_machine_started = SimpleNamespace(monotonic=lambda: 5.0)
-    monkeypatch.setattr("headgate.relay._client._client.time", since_the_machine_started)
+    monkeypatch.setattr("headgate.relay_client._client.time", since_the_machine_started)
     stored: list[int] = []
 
     class Counting(CheckpointFile):

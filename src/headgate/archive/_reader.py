@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headgate.archive._files import LogSegment, Mark
 from headgate.errors import BinlogPurgedError
-from headgate.relay._spool._files import LogSegment, Mark
 from headgate.replication import END_PACKET, rotate_packet
 
 __all__ = ["LogReader", "Reached"]

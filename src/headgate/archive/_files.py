@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headgate._files import read_json, write_json
 from headgate.errors import ConfigError, HeadgateError, TargetError
 from headgate.gtid import GtidSet
-from headgate.relay._files import read_json, write_json
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 
 __all__ = ["LogSegment", "Mark", "stored_log"]

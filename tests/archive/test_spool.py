@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.archive import LogSpool, _spool
+from headgate.archive import _files as _spool_files
 from headgate.binlog import EndOfLog, Framer, LogPosition, Segment, codes
 from headgate.errors import (
     BinlogPurgedError,
@@ -26,9 +28,6 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
-from headgate.relay._spool import _files as _spool_files
-from headgate.relay._spool import _spool
-from headgate.relay._spool._spool import LogSpool
 from headgate.replication import CopiedPlace, LogCopy
 from headgate.testing._binlog import BinlogWriter, packets
 from tests.relay.serving import PATIENCE_SECONDS

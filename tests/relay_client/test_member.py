@@ -14,10 +14,10 @@ import pytest
 from starlette.requests import Request
 
 from headgate.errors import ConfigError, RelayConsumerError, TargetError
-from headgate.relay import Consumer, Event, GroupMember, Result
-from headgate.relay._client._member import _Kept
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._parameters import InvalidParameterError
+from headgate.relay_client import Consumer, Event, GroupMember, Result
+from headgate.relay_client._member import _Kept
 from headgate.testing import Proxy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -27,7 +27,7 @@ from tests.relay.test_bootstrap import serving as bootstrapping
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay._client._member._SYNC_SECONDS", 0.1)
+    monkeypatch.setattr("headgate.relay_client._member._SYNC_SECONDS", 0.1)
 
 
 PARTITIONS = 4
@@ -329,7 +329,7 @@ def test_an_older_relay_whose_groups_cannot_bootstrap(
 def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.relay._client._bootstrap._FIRST_SIZE", 2_000)
+    monkeypatch.setattr("headgate.relay_client._bootstrap._FIRST_SIZE", 2_000)
     log, held, release = Log(), threading.Event(), threading.Event()
     parts = [list(range(n, n + 20)) for n in range(1000, 1200, 20)]
     rows = {key for part in parts for key in part}
@@ -379,7 +379,7 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
     """Else, if the member is killed, the next one begins with rows of a later moment, and of those that were given and
     deleted in between nobody hears.
     """
-    monkeypatch.setattr("headgate.relay._client._member._SYNC_SECONDS", 1000.0)  # but for what has to be reported
+    monkeypatch.setattr("headgate.relay_client._member._SYNC_SECONDS", 1000.0)  # but for what has to be reported
     log, known, given, really = Log(), list[Any](), threading.Event(), GroupMember._ask
     with bootstrapping(Shelf([1000, 1001], [1002]), state=tmp_path) as relay:
         put(relay, 1)

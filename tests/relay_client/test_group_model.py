@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from headgate.relay import Consumer, Event, GroupMember, Result, Retry, Share
-from tests.relay.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
-from tests.relay.test_member import InThread, wait_until
-from tests.relay.test_model import TRANSACTIONS
-from tests.relay.told import is_in, value_of
+from headgate.relay_client import Consumer, Event, GroupMember, Result, Retry, Share
+from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
+from tests.relay_client.test_member import InThread, wait_until
+from tests.relay_client.test_model import TRANSACTIONS
+from tests.relay_client.told import is_in, value_of
 
 PARTITIONS = 3
 LEASE_SECONDS = 0.15
@@ -25,12 +25,12 @@ LEASE_SECONDS = 0.15
 @pytest.fixture(scope="module")
 def address() -> Iterator[Board]:
     with boards(1) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay._client._client._WAIT_MS", 20)
-        patch.setattr("headgate.relay._client._client._HELD_SECONDS", 0.002)
-        patch.setattr("headgate.relay._client._client._FIRST_SIZE", 400)
-        patch.setattr("headgate.relay._client._bootstrap._FIRST_SIZE", 2000)
-        patch.setattr("headgate.relay._client._member._SYNC_SECONDS", 0.02)
-        patch.setattr("headgate.relay._client._member._AFTER_FAILURE_SECONDS", 0.01)
+        patch.setattr("headgate.relay_client._client._WAIT_MS", 20)
+        patch.setattr("headgate.relay_client._client._HELD_SECONDS", 0.002)
+        patch.setattr("headgate.relay_client._client._FIRST_SIZE", 400)
+        patch.setattr("headgate.relay_client._bootstrap._FIRST_SIZE", 2000)
+        patch.setattr("headgate.relay_client._member._SYNC_SECONDS", 0.02)
+        patch.setattr("headgate.relay_client._member._AFTER_FAILURE_SECONDS", 0.01)
         patch.setattr("headgate.relay._bootstrap._bootstrap._POSITION_SECONDS", 0.01)
         patch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.2)
         yield made[0]

@@ -1,4 +1,6 @@
-"""A consumer's checkpoint while it is bootstrapped, in Databus's form (``Checkpoint.java``)::
+"""A consumer's checkpoint in Databus's form (``Checkpoint.java``): its place in the stream, or in a bootstrap.
+
+In the stream it is ``windowScn`` and ``windowOffset``. While it is bootstrapped::
 
     {"consumption_mode": "BOOTSTRAP_SNAPSHOT", "bootstrap_since_scn": 0, "bootstrap_start_scn": 1234,
      "bootstrap_snapshot_source_index": 0, "snapshot_source": "com.example.Person", "snapshot_offset": 16777316,
@@ -22,10 +24,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from headgate.relay._buffer import FIRST, Place
-from headgate.relay._events._binary import seal
+from headgate.databus._binary import seal
 
-__all__ = ["CATCHUP", "CHECKPOINT_SOURCE", "SNAPSHOT", "BootstrapPoint", "bootstrap_of", "checkpoint_event"]
+__all__ = [
+    "CATCHUP",
+    "CHECKPOINT_SOURCE",
+    "FIRST",
+    "SNAPSHOT",
+    "BootstrapPoint",
+    "Place",
+    "bootstrap_of",
+    "checkpoint_event",
+    "checkpoint_json",
+    "place_of",
+]
 
 SNAPSHOT: Final = "BOOTSTRAP_SNAPSHOT"
 CATCHUP: Final = "BOOTSTRAP_CATCHUP"
@@ -37,6 +49,53 @@ _NUMBERS: Final = {
     "offset": "snapshot_offset", "window": "windowScn", "window_offset": "windowOffset",
 }  # fmt: skip
 _TEXTS: Final = {"snapshot_source": "snapshot_source", "catchup_source": "catchup_source"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A reader's position, as a Databus checkpoint has it.
+
+    ``scn`` −1: the oldest there is; −2: from the first window that there ever was, or not at all. ``offset`` −1: the
+    window is done; otherwise so many of its events are.
+    """
+
+    scn: int
+    offset: int = -1
+
+    def after_event(self, scn: int) -> Place:
+        """The place behind the next event, which is of window ``scn``."""
+        return Place(scn, self.offset + 1 if self.scn == scn and self.offset > 0 else 1)
+
+
+FIRST: Final = Place(-2)
+
+
+def checkpoint_json(place: Place) -> dict[str, Any]:
+    """A place as a checkpoint of online consumption."""
+    found = {
+        "windowOffset": place.offset, "snapshot_offset": -1, "prevScn": -1, "windowScn": place.scn,
+        "consumption_mode": "ONLINE_CONSUMPTION",
+    }  # fmt: skip
+    return found | {"windowScn": 0, "bootstrap_start_scn": 0} if place == FIRST else found
+
+
+def place_of(checkpoint: Any) -> Place:
+    """The place that a checkpoint (a JSON object) means; ``windowScn`` −1, or none, is the oldest there is. After a
+    bootstrap from a relay that had no window yet it is 0, with ``bootstrap_start_scn`` 0.
+
+    :raises ValueError: it is none, or one of the bootstrap, which comes from elsewhere.
+    """
+    if not isinstance(checkpoint, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
+    mode = checkpoint.get("consumption_mode", "ONLINE_CONSUMPTION")
+    if mode not in ("INIT", "ONLINE_CONSUMPTION"):
+        raise ValueError("a checkpoint of the bootstrap")
+    scn, offset = checkpoint.get("windowScn", -1), checkpoint.get("windowOffset", -1)
+    if not all(isinstance(one, int) and not isinstance(one, bool) and -1 <= one < 2**63 for one in (scn, offset)):
+        raise ValueError("not numbers")
+    if scn == 0 and checkpoint.get("bootstrap_start_scn") == 0:
+        return FIRST
+    return Place(scn, offset)
 
 
 @dataclass(frozen=True)

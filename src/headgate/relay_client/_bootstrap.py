@@ -1,7 +1,7 @@
 """A client's side of a bootstrap: rows and changes by turns, until the consumer holds what the server holds.
 
 It asks for some rows, which are exact as of an SCN S, gives them, and then gives what the stream has up to S; then more
-rows. So the stream is never beyond the rows that come next, which is what ``_bootstrap._bootstrap`` needs for
+rows. So the stream is never beyond the rows that come next, which is what ``relay._bootstrap._bootstrap`` needs for
 its proof; and the relay's buffer has to hold what came since the last request, not since the beginning. After the last
 row the stream is followed up to the target.
 
@@ -22,13 +22,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from headgate.databus import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint, Place, Schema, event_fields, sound
 from headgate.errors import ProtocolError, ScnNotFoundError
-from headgate.relay._bootstrap._points import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint
-from headgate.relay._buffer import Place
-from headgate.relay._client._consumer import Event, Result
-from headgate.relay._events._binary import sound
-from headgate.relay._events._fields import event_fields
-from headgate.relay._events._schemas import Schema
+from headgate.relay_client._consumer import Event, Result
 
 __all__ = ["Bootstrapper", "Means"]
 

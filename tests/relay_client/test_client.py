@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
+from headgate.databus import Place, Schema, checkpoint_json, place_of
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
-from headgate.relay import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
-from headgate.relay._buffer import Place
-from headgate.relay._checkpoints import checkpoint_json
-from headgate.relay._events._schemas import Schema
-from headgate.relay._http._requests import place_of
+from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
 
@@ -294,3 +291,9 @@ def test_checkpoint_files_one_of_which_is_always_whole(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         CheckpointFile(tmp_path / "file", "x").store(checkpoint_json(Place(1)))
+
+
+def test_the_relay_s_room_has_the_names_that_it_had() -> None:
+    from headgate import relay, relay_client
+
+    assert {name for name in relay_client.__all__ if getattr(relay, name) is not getattr(relay_client, name)} == set()

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from headgate.databus import FIRST, Place, checkpoint_json
 from headgate.errors import RelayConsumerError, ScnNotFoundError
-from headgate.relay import Consumer, Event, RelayClient, Result, Retry
-from headgate.relay._buffer import FIRST, Place
-from headgate.relay._checkpoints import checkpoint_json
-from headgate.relay._client._transport import Transport
+from headgate.relay_client import Consumer, Event, RelayClient, Result, Retry
+from headgate.relay_client._transport import Transport
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served
 from tests.relay.test_app import pets
@@ -155,7 +154,7 @@ def test_no_callback_begins_while_rows_may_not_be_given() -> None:
 
 def test_hiccups_on_the_way_back_to_where_a_callback_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not in a row, so a few tries are enough, however long the way is."""
-    monkeypatch.setattr("headgate.relay._client._client._FIRST_SIZE", 200)
+    monkeypatch.setattr("headgate.relay_client._client._FIRST_SIZE", 200)
     streams = itertools.count()
     fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) % 2 == 1)
 
@@ -184,7 +183,7 @@ def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monk
     with served() as relay:
         first = relay.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
         put(relay, 2)
-        monkeypatch.setattr("headgate.relay._client._client._FIRST_SIZE", len(first))
+        monkeypatch.setattr("headgate.relay_client._client._FIRST_SIZE", len(first))
         with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
             run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3))
     assert consumer.keys == [1, 2] * 4
@@ -231,7 +230,7 @@ def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
 
 def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it fails for a moment, the other one has nothing again; that does not say that none has."""
-    monkeypatch.setattr("headgate.relay._client._client._WAIT_MS", 1)
+    monkeypatch.setattr("headgate.relay_client._client._WAIT_MS", 1)
     streams = itertools.count(1)
     fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) == 3)
 

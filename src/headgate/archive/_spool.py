@@ -3,7 +3,7 @@
 What it is
 ==========
 
-A copy of the packets that the server sent, in files (``_spool._files``), bounded in bytes: the oldest
+A copy of the packets that the server sent, in files (``_files``), bounded in bytes: the oldest
 stretches go first. Readers get from it what a dump of the server would give them, byte for byte, with the places that
 events have in the server's own files. So rows, their order ``_seq``, windows of chunks and hints are those that the
 server itself would have given, and any number of readers costs the server one dump.
@@ -20,7 +20,7 @@ What it guarantees
   Places in different series cannot be compared, so who needs places (a window up to a position, the rows of a batch)
   asks for one server's log, and gets an error where its stretch is not in one series.
 - **The same history.** Before a dump goes on, the newest transaction of the copy must have the commit time that the
-  server has for it: after RESET BINARY LOGS AND GTIDS the same numbers name others (``_spool._feeder``).
+  server has for it: after RESET BINARY LOGS AND GTIDS the same numbers name others (``_feeder``).
 
 A relay is a little behind its server. Whoever plans with it takes the smaller of two sets, what the server has executed
 and what is kept: both are prefixes of one log, so that is one, too. And whoever reads a window up to a place that the
@@ -36,12 +36,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from headgate._files import read_json, write_json
+from headgate.archive._files import LogSegment, Mark, stored_log
+from headgate.archive._reader import LogReader, Reached
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, KeptLog, LogRequest
-from headgate.relay._files import read_json, write_json
-from headgate.relay._spool._files import LogSegment, Mark, stored_log
-from headgate.relay._spool._reader import LogReader, Reached
 from headgate.replication import CopiedEvents, CopiedFile, CopiedPlace, LogHint, file_number
 
 __all__ = ["LogSpool", "Series"]

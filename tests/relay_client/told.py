@@ -9,8 +9,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headgate.relay import Consumer, Event, RelayClient, Result, Share
-from tests.relay.modelled import GENERATION, Told, World
+from headgate.relay_client import Consumer, Event, RelayClient, Result, Share
+from tests.relay_client.modelled import GENERATION, Told, World
 
 _VALUE: Final = re.compile(rb"v(\d+\.\d+);")
 _ANSWERS: Final = {

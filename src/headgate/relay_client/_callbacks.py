@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from headgate.errors import RelayConsumerError
-from headgate.relay._client._consumer import Consumer, Result, Subscription
+from headgate.relay_client._consumer import Consumer, Result, Subscription
 
 __all__ = ["Callbacks"]
 

@@ -11,25 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from headgate._files import read_json
 from headgate.errors import ConfigError
-from headgate.relay._buffer import FIRST, Place
-from headgate.relay._files import read_json
 
-__all__ = ["CheckpointFile", "CheckpointStore", "checkpoint_json"]
+__all__ = ["CheckpointFile", "CheckpointStore"]
 
 _MANY_SOURCES: Final = 5
 _COMMON: Final = "com.linkedin.events."
 _LONGEST_NAME: Final = 240
 """These three are Databus's."""
-
-
-def checkpoint_json(place: Place) -> dict[str, Any]:
-    """A place as a checkpoint of online consumption."""
-    found = {
-        "windowOffset": place.offset, "snapshot_offset": -1, "prevScn": -1, "windowScn": place.scn,
-        "consumption_mode": "ONLINE_CONSUMPTION",
-    }  # fmt: skip
-    return found | {"windowScn": 0, "bootstrap_start_scn": 0} if place == FIRST else found
 
 
 class CheckpointStore(Protocol):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.relay._events import _binary as ev
+from headgate.databus import _binary as ev
 from headgate.relay._events._choice import choice_of, gather, select
 
 DIGEST = bytes(range(16))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numba import njit
 
 from headgate._memory import copy
-from headgate.relay._events._binary import i16_at, i64_at, size_at, source_at, u32_at
+from headgate.databus._binary import i16_at, i64_at, size_at, source_at, u32_at
 
 __all__ = ["EventFields", "event_fields", "stretches_of"]
 
