@@ -462,7 +462,7 @@ def killed(server: MySQLServer, path: Path, kills: int, seed: int, *options: str
 def test_kills_of_the_relay(
     mysql_server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, options: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("headgate.relay_client._bootstrap._FIRST_SIZE", SMALL_ANSWERS)
+    monkeypatch.setattr("headgate.relay_client._reading._ROWS_SIZE", SMALL_ANSWERS)
     killed(mysql_server, tmp_path, kills, 23 + kills, *options)
 
 

@@ -161,7 +161,7 @@ def test_an_event_larger_than_what_was_asked_for() -> None:
     with served() as relay:
         put(relay, 1)
         recorder.client = RelayClient(f"http://127.0.0.1:{relay.port}", [], recorder)
-        recorder.client._size = 100
+        recorder.client._reader._sizes["stream"] = 100
         recorder.client.run()
     assert recorder.calls[1:-1] == calls_of(1)
 
@@ -176,7 +176,7 @@ def in_pieces(relay: Served, recorder: Recorder, **more: Any) -> RelayClient:
     recorder.client = RelayClient(
         f"http://127.0.0.1:{relay.port}", [PERSON_SOURCE], recorder, retry=Retry(first_seconds=0.001, **more)
     )
-    recorder.client._size = 200
+    recorder.client._reader._sizes["stream"] = 200
     return recorder.client
 
 
@@ -227,8 +227,8 @@ def test_another_transaction_in_the_middle_of_one() -> None:
     with served() as relay:
         first, second = many(relay, 1), many(relay, 100)
         client = in_pieces(relay, recorder)
-        whole = client._stream
-        client._stream = lambda place: second if place.offset > 0 else whole(place)  # type: ignore[method-assign]
+        reader, whole = client._reader, client._reader.stream
+        reader.stream = lambda place: second if place.offset > 0 else whole(place)  # type: ignore[method-assign]
         with pytest.raises(RelayDivergedError, match="in the middle of"):
             client.run()
     assert len(first) > 200
@@ -241,7 +241,7 @@ def test_a_connection_that_the_relay_closed_is_made_again() -> None:
     with served() as relay:
 
         def answer(name: str, value: Any) -> None:
-            connection = recorder.client._transport._connection
+            connection = recorder.client._reader.transport._connection
             if (name, value) == ("checkpoint", 1) and connection is not None and connection.sock is not None:
                 connection.sock.shutdown(socket.SHUT_RDWR)
                 put(relay, 2)

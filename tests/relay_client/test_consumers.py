@@ -18,6 +18,7 @@ from headgate.relay import LogicalSource
 from headgate.relay._scn import KINDS, Kind
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
 from headgate.relay_client._callbacks import _Lane
+from headgate.relay_client._reading import Reader, Trail
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
@@ -232,7 +233,7 @@ def test_checkpoints_no_more_often_than_asked_for(
 ) -> None:
     """By default some in a second, however many windows; the clock stands still here."""
     since_the_machine_started = SimpleNamespace(monotonic=lambda: 5.0)
-    monkeypatch.setattr("headgate.relay_client._client.time", since_the_machine_started)
+    monkeypatch.setattr("headgate.relay_client._checkpoints.time", since_the_machine_started)
     stored: list[int] = []
 
     class Counting(CheckpointFile):
@@ -324,15 +325,15 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytes
             if (name, value) == ("checkpoint", NUMBER + 2):
                 consumer.client._switch()
 
-        really, waits = RelayClient._confirm, iter([True])
+        really, waits = Reader.recognises, iter([True])
 
-        def confirm(client: RelayClient) -> bool:
-            found = really(client)
+        def confirm(reader: Reader, trail: Trail) -> bool:
+            found = really(reader, trail)
             if not found and next(waits, False):
                 put(behind, 2, 3)
             return found
 
-        monkeypatch.setattr(RelayClient, "_confirm", confirm)
+        monkeypatch.setattr(Reader, "recognises", confirm)
         consumer._hook = hook
         run([url(ahead), url(behind)], consumer, checkpoints, sources=[PERSON.name])
     assert consumer.keys == [1, 2, 3]

@@ -25,10 +25,10 @@ LEASE_SECONDS = 0.15
 @pytest.fixture(scope="module")
 def address() -> Iterator[Board]:
     with boards(1) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._client._WAIT_MS", 20)
+        patch.setattr("headgate.relay_client._reading._WAIT_MS", 20)
         patch.setattr("headgate.relay_client._client._HELD_SECONDS", 0.002)
-        patch.setattr("headgate.relay_client._client._FIRST_SIZE", 400)
-        patch.setattr("headgate.relay_client._bootstrap._FIRST_SIZE", 2000)
+        patch.setattr("headgate.relay_client._reading._STREAM_SIZE", 400)
+        patch.setattr("headgate.relay_client._reading._ROWS_SIZE", 2000)
         patch.setattr("headgate.relay_client._member._SYNC_SECONDS", 0.02)
         patch.setattr("headgate.relay_client._member._AFTER_FAILURE_SECONDS", 0.01)
         patch.setattr("headgate.relay._bootstrap._bootstrap._POSITION_SECONDS", 0.01)

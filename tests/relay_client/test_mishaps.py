@@ -11,6 +11,7 @@ import pytest
 from headgate.databus import FIRST, Place, checkpoint_json
 from headgate.errors import RelayConsumerError, ScnNotFoundError
 from headgate.relay_client import Consumer, Event, RelayClient, Result, Retry
+from headgate.relay_client._reading import Reader
 from headgate.relay_client._transport import Transport
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served
@@ -154,7 +155,7 @@ def test_no_callback_begins_while_rows_may_not_be_given() -> None:
 
 def test_hiccups_on_the_way_back_to_where_a_callback_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not in a row, so a few tries are enough, however long the way is."""
-    monkeypatch.setattr("headgate.relay_client._client._FIRST_SIZE", 200)
+    monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", 200)
     streams = itertools.count()
     fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) % 2 == 1)
 
@@ -183,7 +184,7 @@ def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monk
     with served() as relay:
         first = relay.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
         put(relay, 2)
-        monkeypatch.setattr("headgate.relay_client._client._FIRST_SIZE", len(first))
+        monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", len(first))
         with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
             run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3))
     assert consumer.keys == [1, 2] * 4
@@ -230,7 +231,7 @@ def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
 
 def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it fails for a moment, the other one has nothing again; that does not say that none has."""
-    monkeypatch.setattr("headgate.relay_client._client._WAIT_MS", 1)
+    monkeypatch.setattr("headgate.relay_client._reading._WAIT_MS", 1)
     streams = itertools.count(1)
     fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) == 3)
 
@@ -266,14 +267,14 @@ def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pyt
     consumer = Calls(answer)
     with served() as relay:
         put(relay, 1)
-        really = RelayClient._schema
+        really = Reader._schema
 
-        def schema(self: RelayClient, digest: bytes) -> Any:
+        def schema(self: Reader, digest: bytes) -> Any:
             if 102 not in consumer.keys and consumer.keys[-1:] == [2]:
                 self._schemas.clear()  # as if the table had been altered
             return really(self, digest)
 
-        monkeypatch.setattr(RelayClient, "_schema", schema)
+        monkeypatch.setattr(Reader, "_schema", schema)
         fail_once(monkeypatch, fails)
         common: dict[str, Any] = {"gtids": [f"{UUID}:2"], "pos": [200]}
         relay.put(block(people([2], **common), pets([102], ordinals=[1], **common)))
@@ -333,7 +334,7 @@ def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: p
     def answer(what: Any, turn: int) -> Any:
         if what == 7 and not down & {0}:
             down.symmetric_difference_update({0, 1})
-            consumer.client._transport.close()
+            consumer.client._reader.transport.close()
         return "stop" if what == "on_stop_bootstrap" else None
 
     consumer, down = Calls(answer), {1}

@@ -22,7 +22,7 @@ from tests.relay_client.told import Killed, Story
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[Board]]:
     with boards(2) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._client._WAIT_MS", 1)
+        patch.setattr("headgate.relay_client._reading._WAIT_MS", 1)
         patch.setattr("headgate.relay_client._client._HELD_SECONDS", 0.0002)
         patch.setattr("headgate.relay_client._client._STALLED_SECONDS", 0.005)
         patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
@@ -123,8 +123,8 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
     events = sum(map(len, history.events))
     nuisance = 3 + 5 * len(rough.requests) + len(rough.reads) + len(rough.callbacks) + len(rough.holds)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._client._FIRST_SIZE", size)
-        patch.setattr("headgate.relay_client._bootstrap._FIRST_SIZE", size + 1350)
+        patch.setattr("headgate.relay_client._reading._STREAM_SIZE", size)
+        patch.setattr("headgate.relay_client._reading._ROWS_SIZE", size + 1350)
         together = data.draw(st.sampled_from([0.0, 3600.0]), "together")
         patch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", together)
         world = World(

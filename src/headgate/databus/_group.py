@@ -25,6 +25,11 @@ class Done:
     release: bool = False
     """It has stopped and gives it up."""
 
+    def to_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        checkpoint = {} if self.checkpoint is None else {"checkpoint": dict(self.checkpoint)}
+        return {"generation": self.generation, "release": self.release, **checkpoint}
+
 
 @dataclass(frozen=True)
 class Owned:
@@ -37,3 +42,8 @@ class Owned:
     """It is to stop, report how far it came, and release it."""
     bootstrap: bool = False
     """Rows come first where there is no checkpoint, or nothing holds what comes after it."""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Owned:
+        """As it is received; a relay of an older version says nothing of bootstraps, a newer one may say more."""
+        return cls(value["generation"], value["checkpoint"], value["back"], value.get("bootstrap", False))

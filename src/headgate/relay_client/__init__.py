@@ -5,7 +5,8 @@
 ``_callbacks``    consumers called one by one or side by side
 ``_retry``        how failures are met
 ``_transport``    requests to a relay, or to one of several
-``_client``       from a relay to callbacks: back-off, checkpoints, switching relays
+``_reading``      what is asked of a relay, and events taken apart
+``_client``       from a relay to callbacks: states, back-off, checkpoints, switching relays
 ``_bootstrap``    rows first
 ``_checkpoints``  where checkpoints are kept, in Databus's files
 ``_member``       a consumer as member of a group
@@ -13,9 +14,10 @@
 """
 
 from headgate.relay_client._checkpoints import CheckpointFile, CheckpointStore
-from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient, Share
+from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay_client._member import ConsumerOf, GroupMember
+from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import Retry
 from headgate.relay_client._transport import Access
 

@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
+from headgate.databus import Schema
 from headgate.errors import RelayConsumerError
-from headgate.relay_client._consumer import Consumer, Result, Subscription
+from headgate.relay_client._consumer import Consumer, Event, Result, Subscription
 
-__all__ = ["Callbacks"]
+__all__ = ["Callbacks", "Rollback", "Runs"]
 
 log = logging.getLogger("headgate")
 
@@ -34,6 +35,10 @@ _OF_SOURCES: Final = (
 )  # fmt: skip
 
 _Call: TypeAlias = "tuple[str, tuple[Any, ...]] | None"
+
+
+class Rollback(Exception):
+    """A callback said ``ERROR``."""
 
 
 def _answer(consumer: Consumer, name: str, arguments: tuple[Any, ...]) -> Result:
@@ -110,7 +115,8 @@ class _Lane:
 
 
 class Callbacks:
-    """The consumers of one client, within a ``with`` block.
+    """The consumers of one client, within a ``with`` block. An answer of ``ERROR`` is a :class:`Rollback`, one of
+    ``ERROR_FATAL`` and a call that takes too long a :class:`RelayConsumerError`.
 
     :param limit: seconds that one call may take; None: as long as it likes.
     """
@@ -132,8 +138,31 @@ class Callbacks:
             lane.end(wait=self._limit is None or error is None)
         self._lanes = []
 
-    def post(self, name: str, *arguments: Any) -> Result:
-        """Call all whom it concerns; the answer of a single one, else ``SUCCESS`` until the barrier."""
+    def post(self, name: str, *arguments: Any) -> None:
+        """Call all whom it concerns; what several answer is known at the next barrier only."""
+        _heed(self._send(name, arguments))
+
+    def say(self, name: str, *arguments: Any) -> None:
+        """The same, and a barrier."""
+        _heed(self.call(name, *arguments))
+
+    def ask(self, name: str, *arguments: Any) -> Result:
+        """The answer of all, of which only ``ERROR_FATAL`` is heeded here."""
+        result = self.call(name, *arguments)
+        if result is Result.ERROR_FATAL:
+            _heed(result)
+        return result
+
+    def settle(self) -> None:
+        """The barrier: wait until all consumers have had what they were given."""
+        _heed(self._barrier())
+
+    def call(self, name: str, *arguments: Any) -> Result:
+        """Call all whom it concerns, and a barrier: everybody's gravest answer."""
+        return max(self._send(name, arguments), self._barrier())
+
+    def _send(self, name: str, arguments: tuple[Any, ...]) -> Result:
+        """The answer of a single one, else ``SUCCESS`` until the barrier."""
         if self._alone:
             (one,) = self._subscriptions
             return _answer(one.consumer, name, arguments) if _concerns(one, name, arguments) else Result.SUCCESS
@@ -142,13 +171,43 @@ class Callbacks:
                 lane.post(name, arguments)
         return Result.SUCCESS
 
-    def barrier(self) -> Result:
-        """The gravest answer since the last barrier, once all calls are done.
-
-        :raises RelayConsumerError: a call takes too long.
-        """
+    def _barrier(self) -> Result:
         return max((lane.finish(self._limit) for lane in self._lanes), default=Result.SUCCESS)
 
-    def call(self, name: str, *arguments: Any) -> Result:
-        """:meth:`post`, and a barrier: everybody's gravest answer."""
-        return max(self.post(name, *arguments), self.barrier())
+
+def _heed(result: Result) -> None:
+    if result is Result.ERROR_FATAL:
+        raise RelayConsumerError("a callback ended the consumer")
+    if result is Result.ERROR:
+        raise Rollback("a callback said ERROR")
+
+
+class Runs:
+    """Gives events to consumers, those of one source in a row between a beginning and an end.
+
+    :param kind: ``""`` or ``"bootstrap_"``, a part of the callbacks' names.
+    """
+
+    def __init__(self, callbacks: Callbacks, kind: str = "") -> None:
+        self._callbacks = callbacks
+        self._start, self._end = f"on_start_{kind}source", f"on_end_{kind}source"
+        self._event = "on_bootstrap_event" if kind else "on_data_event"
+        self._open: tuple[str, Schema] | None = None
+
+    def give(self, event: Event) -> None:
+        source = (event.source, event.schema)
+        if source != self._open:
+            self.end()
+            self._callbacks.post(self._start, *source)
+            self._open = source
+        self._callbacks.post(self._event, event)
+
+    def end(self) -> None:
+        """What comes next is no event of the same source in the same window."""
+        if self._open is not None:
+            source, self._open = self._open, None
+            self._callbacks.post(self._end, *source)
+
+    def forget(self) -> None:
+        """What was open is cut short."""
+        self._open = None

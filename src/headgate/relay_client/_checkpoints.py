@@ -5,16 +5,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headgate._files import read_json
+from headgate.databus import BootstrapPoint, Place, bootstrap_of, checkpoint_json, place_of
 from headgate.errors import ConfigError
 
-__all__ = ["CheckpointFile", "CheckpointStore"]
+__all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
 
 _MANY_SOURCES: Final = 5
 _COMMON: Final = "com.linkedin.events."
@@ -87,3 +90,45 @@ class CheckpointFile:
             self._new.replace(self._current)
         except OSError as error:
             raise ConfigError(f"{self._current} cannot be written: {error.strerror or error}") from None
+
+
+class Keeper:
+    """Keeps the checkpoints of one client, but not each one at once.
+
+    :param store: where; None: nowhere.
+    :param seconds: how often at most.
+    """
+
+    def __init__(self, store: CheckpointStore | None, seconds: float) -> None:
+        self._store, self._seconds = store, seconds
+        self.at: Place | BootstrapPoint = Place(-1)
+        """What is to be kept."""
+        self._stored: Place | BootstrapPoint = self.at
+        self._stored_at = -math.inf  # the monotonic clock may begin when the machine does
+
+    def load(self, *, bootstrap: bool) -> Place | BootstrapPoint:
+        """Where to go on.
+
+        :param bootstrap: whether that may be in a bootstrap.
+        :raises ConfigError: what is kept is no checkpoint.
+        """
+        found = None if self._store is None else self._store.load()
+        if found is not None:
+            try:
+                self.at = (bootstrap_of(found) if bootstrap else None) or place_of(found)
+            except ValueError as error:
+                raise ConfigError(f"what is kept is no checkpoint that can be followed: {error}") from None
+        else:
+            self.at = Place(-1)
+        self._stored = self.at
+        return self.at
+
+    def save(self, *, at_once: bool = False) -> None:
+        """Keep it, if that was not done and it is time."""
+        if self._store is None or self._stored == self.at:
+            return
+        now = time.monotonic()
+        if at_once or now - self._stored_at >= self._seconds:
+            at = self.at
+            self._store.store(checkpoint_json(at) if isinstance(at, Place) else at.to_json())
+            self._stored, self._stored_at = at, now

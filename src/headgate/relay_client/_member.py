@@ -16,6 +16,7 @@ What the group guarantees is in ``relay._groups``. The member's part of it:
 
 from __future__ import annotations
 
+import enum
 import logging
 import os
 import socket
@@ -23,13 +24,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headgate.databus import LARGEST_GROUP, bootstrap_of
+from headgate.databus import LARGEST_GROUP, Done, Owned, bootstrap_of
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.relay_client._checkpoints import CheckpointStore
-from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient, Share
+from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
+from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import Retry
 from headgate.relay_client._transport import Access, Transport
 
@@ -109,17 +112,50 @@ def _start_of(checkpoint: Mapping[str, Any] | None) -> int | None:
     return None if point is None else point.start
 
 
+class Part(enum.Enum):
+    """What becomes of an owned partition.
+
+    ::
+
+        HELD        the group asks it back                         BACK
+        HELD, BACK  somebody has it, or it was given once more     LOST
+    """
+
+    HELD = enum.auto()
+    BACK = enum.auto()
+    """It finishes its window and is released."""
+    LOST = enum.auto()
+    """Nothing of it is reported."""
+
+
 class _Worker:
     """One owned partition."""
 
     def __init__(self, number: int, generation: int, kept: _Kept, client: RelayClient, tell: threading.Event) -> None:
         self.generation, self.kept, self.client = generation, kept, client
-        self.lost = False
-        """It is owned no longer: nothing of it is reported."""
+        self.state = Part.HELD
         self.error: BaseException | None = None
         self._tell = tell
         self.thread = threading.Thread(target=self._run, name=f"headgate-partition-{number}", daemon=True)
         self.thread.start()
+
+    def follow(self, mine: Owned | None) -> None:
+        """What the group says of it; None: it is not this member's."""
+        if mine is None or mine.generation != self.generation:
+            self.state = Part.LOST
+        elif mine.back and self.state is Part.HELD:
+            self.state = Part.BACK
+        if self.state is Part.LOST:
+            self.client.stop()
+        elif self.state is Part.BACK:
+            self.client.finish()
+
+    def report(self, kept: Mapping[str, Any] | None, *, release: bool) -> Done:
+        """What the relay is told.
+
+        :param kept: the newest checkpoint.
+        """
+        return Done(self.generation, None if kept == self.kept.reported else kept, release)
 
     def _run(self) -> None:
         try:
@@ -132,6 +168,43 @@ class _Worker:
     @property
     def ended(self) -> bool:
         return not self.thread.is_alive()
+
+
+class State(enum.Enum):
+    """Where a member is.
+
+    ::
+
+        JOINED           the relay does not answer     CUT_OFF: its lease runs out
+        CUT_OFF          it answers again              JOINED
+        JOINED, CUT_OFF  stop, or an error             LEAVING: windows that were begun are finished
+        LEAVING          all partitions are released   LEFT
+    """
+
+    JOINED = enum.auto()
+    CUT_OFF = enum.auto()
+    LEAVING = enum.auto()
+    LEFT = enum.auto()
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What a member was made with."""
+
+    urls: str | Sequence[str]
+    group: str
+    partitions: int
+    sources: Sequence[str]
+    consumer_of: ConsumerOf
+    access: Access | None
+    retry: Retry | None
+    lease_seconds: float
+    callback_seconds: float | None
+    stores: Callable[[int, int], CheckpointStore] | None
+    checkpoint_seconds: float
+    dropped: Callable[[int], None]
+    before_images: bool
+    bootstrap: bool
 
 
 class GroupMember:
@@ -174,13 +247,12 @@ class GroupMember:
     ) -> None:
         if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
             raise ConfigError(f"a group has 1 to {LARGEST_GROUP} partitions and a lease of 0.1 to 600 seconds")
-        self._urls, self._group, self._partitions, self._sources = urls, group, partitions, list(sources)
-        self._consumer_of, self._access, self._retry, self._dropped = consumer_of, access, retry, dropped
-        self._stores, self._checkpoint_seconds, self._bootstrap = stores, checkpoint_seconds, bootstrap
-        self._lease_seconds, self._callback_seconds = lease_seconds, callback_seconds
-        self._before_images = before_images
+        self._setup = _Setup(
+            urls, group, partitions, list(sources), consumer_of, access, retry, lease_seconds, callback_seconds, stores,
+            checkpoint_seconds, dropped, before_images, bootstrap,
+        )  # fmt: skip
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
-        self._lease, self._answered, self._leaving = _Lease(), True, False
+        self._lease, self._state = _Lease(), State.JOINED
         self._error: BaseException | None = None
         self._workers: dict[int, _Worker] = {}
         self._stop, self._news = threading.Event(), threading.Event()
@@ -210,12 +282,13 @@ class GroupMember:
     def _turn(self) -> None:
         """Sync, and wait until it is time again, or there are news."""
         self._news.clear()
-        pause = min(_SYNC_SECONDS, self._lease_seconds / _SYNCS_A_LEASE)
+        leaving = self._state is State.LEAVING
+        pause = min(_SYNC_SECONDS, self._setup.lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
             pause = min(pause, _AFTER_FAILURE_SECONDS)
-            if not self._leaving:
+            if not leaving:
                 pause = max(pause, self._transport.seconds_until_asked())
-        if self._workers if self._leaving else (self._error is None and not self._stop.is_set()):
+        if self._workers if leaving else (self._error is None and not self._stop.is_set()):
             self._news.wait(pause)
 
     def _sync(self) -> bool:
@@ -226,94 +299,86 @@ class GroupMember:
         ended = [
             number
             for number, one in self._workers.items()
-            if one.ended and (one.error is None or one.lost or self._leaving)
+            if one.ended and (one.error is None or one.state is Part.LOST or self._state is State.LEAVING)
         ]
-        kept = {number: one.kept.value for number, one in self._workers.items() if not one.lost}
+        kept = {number: one.kept.value for number, one in self._workers.items() if one.state is not Part.LOST}
         began = time.monotonic()
         try:
-            owned = self._ask({number: self._report(number, kept[number], number in ended) for number in kept})
+            owned = self._ask(
+                {number: self._workers[number].report(kept[number], release=number in ended) for number in kept}
+            )
         except HeadgateError as error:
             if not isinstance(error, Transient):
                 raise
-            if self._answered:
-                log.warning("group %s: %s", self._group, error)
-            self._answered = False
+            if self._state is State.JOINED:
+                log.warning("group %s: %s", self._setup.group, error)
+                self._state = State.CUT_OFF
             self._transport.switch()
             return False
-        self._answered = True
+        if self._state is State.CUT_OFF:
+            self._state = State.JOINED
         for number, value in kept.items():
             self._workers[number].kept.heard(value)
         for number in ended:
             self._drop(number)
         self._follow(owned)
-        for one in self._workers.values():  # what failed because it was another's by then is no error
-            if one.ended and not one.lost:
-                self._error = self._error or one.error
-        self._lease.renew(began + self._lease_seconds)  # last: those that were lost meanwhile have been stopped
+        self._lease.renew(began + self._setup.lease_seconds)  # last: those that were lost meanwhile have been stopped
         return True
 
     def _drop(self, number: int) -> None:
         worker = self._workers.pop(number)
-        self._error = self._error or (None if worker.lost else worker.error)
-        self._dropped(number)
+        self._error = self._error or (None if worker.state is Part.LOST else worker.error)
+        self._setup.dropped(number)
 
-    def _report(self, number: int, kept: Mapping[str, Any] | None, released: bool) -> dict[str, Any]:
-        worker = self._workers[number]
-        report: dict[str, Any] = {"generation": worker.generation, "release": released}
-        if kept is not None and kept != worker.kept.reported:
-            report["checkpoint"] = dict(kept)
-        return report
-
-    def _ask(self, done: Mapping[int, Mapping[str, Any]], *, leave: bool = False) -> dict[int, dict[str, Any]]:
+    def _ask(self, done: Mapping[int, Done], *, leave: bool = False) -> dict[int, Owned]:
+        setup = self._setup
         asked = {
-            "member": self.name, "partitions": self._partitions, "sources": self._sources,
-            "lease_ms": round(self._lease_seconds * 1000), "done": done, "leave": leave,
+            "member": self.name, "partitions": setup.partitions, "sources": setup.sources,
+            "lease_ms": round(setup.lease_seconds * 1000), "leave": leave,
+            "done": {number: one.to_json() for number, one in done.items()},
         }  # fmt: skip
-        if self._bootstrap:  # an older relay refuses what it does not know
+        if setup.bootstrap:  # an older relay refuses what it does not know
             asked["bootstrap"] = True
         try:
-            found = self._transport.post(f"groups/{self._group}", asked)["partitions"]
+            found = self._transport.post(f"groups/{setup.group}", asked)["partitions"]
         except ConfigError as error:
             raise self._older() if "parameter bootstrap " in error.message else error from None
-        if self._bootstrap and not all("bootstrap" in one for one in found.values()):
+        if setup.bootstrap and not all("bootstrap" in one for one in found.values()):
             raise self._older()
-        return {int(number): {"bootstrap": False, **one} for number, one in found.items()}
+        return {int(number): Owned.from_json(one) for number, one in found.items()}
 
     def _older(self) -> ConfigError:
         return ConfigError(f"the groups of the relay {self._transport.relay} cannot bootstrap, it is an older one")
 
-    def _follow(self, owned: Mapping[int, Mapping[str, Any]]) -> None:
+    def _follow(self, owned: Mapping[int, Owned]) -> None:
         for number, worker in self._workers.items():
-            mine = owned.get(number)
-            if mine is None or mine["generation"] != worker.generation:  # somebody has it, or it was given anew
-                worker.lost = True
-            if worker.lost:
-                worker.client.stop()
-            elif mine is not None and mine["back"]:
-                worker.client.finish()
+            worker.follow(owned.get(number))
+            if worker.ended and worker.state is not Part.LOST:  # what failed because it was another's by then is none
+                self._error = self._error or worker.error
         for number, one in owned.items():
-            if number not in self._workers and not self._leaving:  # else it begins when what it was before has ended
+            # What was lost begins when what it was before has ended.
+            if number not in self._workers and self._state is not State.LEAVING:
                 self._begin(number, one)
 
-    def _begin(self, number: int, owned: Mapping[str, Any]) -> None:
-        generation = owned["generation"]
-        store = None if self._stores is None else self._stores(number, generation)
-        kept = _Kept(owned["checkpoint"], self._news, store)
+    def _begin(self, number: int, owned: Owned) -> None:
+        setup = self._setup
+        store = None if setup.stores is None else setup.stores(number, owned.generation)
+        kept = _Kept(owned.checkpoint, self._news, store)
         client = RelayClient(
-            self._urls, self._sources, self._consumer_of(number, generation), kept, access=self._access,
-            retry=self._retry, share=Share(number, self._partitions), callback_seconds=self._callback_seconds,
+            setup.urls, setup.sources, setup.consumer_of(number, owned.generation), kept, access=setup.access,
+            retry=setup.retry, share=Share(number, setup.partitions), callback_seconds=setup.callback_seconds,
             may_deliver=lambda: kept.is_begun and self._lease.holds(),
-            checkpoint_seconds=0.0 if store is None else self._checkpoint_seconds,  # for itself it costs nothing
-            before_images=self._before_images, bootstrap=owned["bootstrap"],
+            checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # for itself it costs nothing
+            before_images=setup.before_images, bootstrap=owned.bootstrap,
         )  # fmt: skip
-        if owned["back"]:  # before it was heard of
+        if owned.back:  # before it was heard of
             client.stop()
-        self._workers[number] = _Worker(number, generation, kept, client, self._news)
-        log.info("group %s: partition %d begins here, generation %d", self._group, number, generation)
+        self._workers[number] = _Worker(number, owned.generation, kept, client, self._news)
+        log.info("group %s: partition %d begins here, generation %d", setup.group, number, owned.generation)
 
     def _leave(self) -> None:
         """Finish the windows that were begun, report, and give everything back."""
-        self._leaving = True
+        self._state = State.LEAVING
         end = time.monotonic() + _FINISH_SECONDS
         for worker in self._workers.values():
             worker.client.finish()
@@ -324,14 +389,15 @@ class GroupMember:
                 worker.client.stop()
             for worker in self._workers.values():
                 worker.thread.join(_JOIN_SECONDS)
-            held = {number: one for number, one in self._workers.items() if not one.lost}
-            reports = {number: self._report(number, one.kept.value, one.ended) for number, one in held.items()}
+            held = {number: one for number, one in self._workers.items() if one.state is not Part.LOST}
+            reports = {number: one.report(one.kept.value, release=one.ended) for number, one in held.items()}
             # Where a callback still runs, others are to wait for the lease's end.
             self._ask(reports, leave=all(one.ended for one in held.values()))
         except HeadgateError as error:
-            log.warning("group %s: could not be left, its lease has to end: %s", self._group, error)
+            log.warning("group %s: could not be left, its lease has to end: %s", self._setup.group, error)
         for worker in self._workers.values():
             worker.client.stop()
         self._transport.close()
         for number in list(self._workers):
             self._drop(number)
+        self._state = State.LEFT

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headgate.errors import RelayConsumerError
 
-__all__ = ["Failures", "Retry"]
+__all__ = ["Failures", "Retry", "Setbacks"]
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,24 @@ class Failures:
         pause = max(pause * random.uniform(0.5, 1.0), asked * random.uniform(1.0, 1.1))
         deadline = self._retry.deadline_seconds
         return pause if deadline is None else min(pause, max(0.0, self._since + deadline - time.monotonic()))
+
+
+class Setbacks(Failures):
+    """Failures that are in a row until what was set back has come further than it was: what lies before that may well
+    succeed once more.
+    """
+
+    _goal: tuple[float, ...] = ()
+
+    def add_at(self, error: Exception, goal: tuple[float, ...]) -> None:
+        """Until the client is beyond ``goal``.
+
+        :raises RelayConsumerError: it was one too many.
+        """
+        self.add(error)
+        self._goal = goal
+
+    def come_to(self, progress: tuple[float, ...]) -> None:
+        """The client is so far."""
+        if progress > self._goal:
+            self.clear()
