@@ -213,7 +213,7 @@ def over_two_servers(folder: Path) -> Iterator[tuple[LogSpool, Server, Server]]:
 
 def test_an_answer_is_of_one_server(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
     spool, a, b = over_two_servers
-    assert [(one.server_uuid, one.begin, one.end) for one in spool.series()] == [
+    assert [(one.server_uuid, one.begin, one.end) for one in spool.head().series] == [
         (A, gtids(0), gtids(10)), (B, gtids(10), gtids(15)),
     ]  # fmt: skip
     assert [(uuid, name) for uuid, name, _, _ in spool.files()] == [
@@ -368,7 +368,7 @@ def test_damaged_files(folder: Path) -> None:
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     spool = LogSpool(folder, 1 << 20, lambda: gtids(7))
-    assert (spool.gtid, spool.begin, spool.reached, spool.newest()) == (gtids(7), gtids(7), None, GtidSet())
+    assert (spool.gtid, spool.begin, spool.head().file, spool.newest()) == (gtids(7), gtids(7), "", GtidSet())
     assert read(spool, 7) == ([], None)
     spool.close()
     spool = LogSpool(folder, 1 << 20, lambda: gtids(9))  # what it began with, not what is told now
@@ -379,7 +379,7 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     assert str(spool.newest()) == f"{SOURCE}:8"
     spool.close()
     spool = LogSpool(folder, 1 << 20, lambda: gtids(9), anew=True)
-    assert (spool.gtid, spool.series()) == (gtids(9), [])
+    assert (spool.gtid, spool.head().series) == (gtids(9), ())
     spool.close()
 
 

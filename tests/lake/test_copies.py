@@ -14,11 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError
-from headgate.lake import Lake, LakeSupplier
-from headgate.lake._supplier import _lacking, _opened, _read
+from headgate.lake import CopyGoneError, Lake, LakeCopies
+from headgate.lake._copies import _lacking, _opened, _read
 from headgate.lake._version import Part, TableVersion, rows_kept
-from headgate.mysql import ConnectionSettings
-from headgate.relay import LogicalSource, PlanGoneError
 
 ROWS = pa.table({"id": range(10), "v": [f"v{n}" for n in range(10)]})
 
@@ -113,7 +111,6 @@ def test_a_deletion_vector_of_an_unknown_file_is_refused(uris: list[str]) -> Non
 
 TEXT = Column("v", "varchar", length=80, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
 TABLE = TableDef("d", "t", (Column("id", "bigint", nullable=False), TEXT), (0,))
-SOURCE = LogicalSource(1, "t", "d.t")
 OTHERS = [
     replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, type="json", length=0, charset=None, collation=None))),
     replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, collation="utf8mb4_bin"))),
@@ -131,7 +128,7 @@ class Copies:
         self.lake = Lake.at(folder)
         self.epoch = 0
         write_deltalake(self.lake.current("d.t"), ROWS)
-        self.supplier = LakeSupplier(self.lake, ConnectionSettings("127.0.0.1", 1, "nobody"), Policies())
+        self.copies = LakeCopies(self.lake, Policies())
 
     def batch(self, state: str = "live", **more: Any) -> None:
         self.epoch += 1
@@ -139,10 +136,10 @@ class Copies:
         write_deltalake(self.lake.ledger, pa.Table.from_pylist([row]), mode="append", schema_mode="merge")
 
     def read(self, token: Any, table: TableDef) -> list[dict[str, Any]]:
-        rows = self.supplier._rows(SOURCE, table, token, {"part": 0})
-        assert rows is not None
-        assert rows.table == table
-        return rows.columns.to_pylist()  # type: ignore[no-any-return]
+        return self.copies.read(table, token, {"part": 0}).to_pylist()  # type: ignore[no-any-return]
+
+    def token(self) -> Any:
+        return self.copies.begin()[1]
 
 
 @pytest.fixture
@@ -154,7 +151,7 @@ def copies(tmp_path: Path) -> Copies:
 def test_rows_of_another_definition_are_waited_for(copies: Copies, other: TableDef) -> None:
     """From an ALTER TABLE, over the pipeline that comes to it, until it has read the table again."""
     copies.batch(definition=TABLE.common_fingerprint)
-    token = copies.supplier.begin().token
+    token = copies.token()
     assert copies.read(token, TABLE) == ROWS.to_pylist()
     with pytest.raises(ChunkRetryError, match="another definition"):
         copies.read(token, other)
@@ -163,9 +160,9 @@ def test_rows_of_another_definition_are_waited_for(copies: Copies, other: TableD
         with pytest.raises(ChunkRetryError, match="read again"):
             copies.read(token, other)
     copies.batch(definition=other.common_fingerprint)
-    with pytest.raises(PlanGoneError):
+    with pytest.raises(CopyGoneError):
         copies.read(token, other)
-    assert copies.read(copies.supplier.begin().token, other) == ROWS.to_pylist()
+    assert copies.read(copies.token(), other) == ROWS.to_pylist()
     copies.batch("stopped")
     with pytest.raises(SnapshotRefusedError):
         copies.read(token, other)
@@ -174,15 +171,15 @@ def test_rows_of_another_definition_are_waited_for(copies: Copies, other: TableD
 def test_a_definition_that_nobody_has_written_down(copies: Copies) -> None:
     """By a pipeline or a relay of an earlier version: only the columns' types tell."""
     copies.batch()
-    old = copies.supplier.begin().token
+    old = copies.token()
     assert copies.read(old, OTHERS[0]) == ROWS.to_pylist()
     copies.batch(definition=TABLE.common_fingerprint)
-    known = copies.supplier.begin().token
+    known = copies.token()
     copies.batch(definition=None)
-    new = copies.supplier.begin().token
+    new = copies.token()
     assert copies.read(new, OTHERS[0]) == ROWS.to_pylist()
     assert copies.read({"lake": old["lake"], "versions": old["versions"]}, OTHERS[0]) == ROWS.to_pylist()
-    with pytest.raises(PlanGoneError):
+    with pytest.raises(CopyGoneError):
         copies.read(known, OTHERS[0])
     wider = replace(TABLE, columns=(*TABLE.columns, Column("more", "int")))
     with pytest.raises(ChunkRetryError, match="columns more"):
@@ -192,4 +189,4 @@ def test_a_definition_that_nobody_has_written_down(copies: Copies) -> None:
 def test_columns_that_nobody_sees_are_no_other_definition(copies: Copies) -> None:
     copies.batch(definition=TABLE.common_fingerprint)
     hidden = replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, visible=False)))
-    assert copies.read(copies.supplier.begin().token, hidden) == ROWS.to_pylist()
+    assert copies.read(copies.token(), hidden) == ROWS.to_pylist()

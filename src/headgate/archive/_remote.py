@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 from headgate import errors
 from headgate._answers import LONGEST_SECONDS, may_pass, seconds_to_wait
 from headgate._tls import client_context
+from headgate.archive._wire import LogFile, LogHead
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -35,7 +36,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, Connection, KeptLog, LogRequest, Prerequisite
 
-__all__ = ["LogHead", "LogOfRelay", "relay_prerequisite"]
+__all__ = ["LogOfRelay", "relay_prerequisite"]
 
 _TIMEOUT_SECONDS: Final = 60.0
 """Longer than a relay lets a request wait."""
@@ -55,27 +56,6 @@ _ENDS: Final[Mapping[str, type[HeadgateError]]] = {
     if isinstance(one, type) and issubclass(one, HeadgateError) and issubclass(one, errors.Definite)
 }
 """What a relay's reader may have ended with."""
-
-
-@dataclass(frozen=True)
-class LogHead:
-    """What a relay keeps of a server's log."""
-
-    server_uuid: str
-    """Of the server whose log it reads now; empty: it has read nothing yet."""
-    gtid: GtidSet
-    """Everything that is kept, and what came before."""
-    begin: GtidSet
-    """What came before the oldest transaction that is kept."""
-    file: str
-    pos: int
-    """Everything before this place of that server's log is kept."""
-    series: tuple[tuple[str, GtidSet, GtidSet], ...]
-    """Stretches of one server's log each, oldest first: its UUID, what is before it, everything up to its end."""
-
-    def series_of(self, wanted: GtidSet) -> tuple[str, GtidSet, GtidSet] | None:
-        """The stretch that holds all of these transactions."""
-        return next((one for one in self.series if wanted <= one[2] and not wanted & one[1]), None)
 
 
 @dataclass(frozen=True)
@@ -128,23 +108,14 @@ class LogOfRelay:
         value = self._json("/log/head")
         if value["failed"]:
             raise _stopped(value)
-        series = tuple(
-            (str(one["server_uuid"]), GtidSet.parse(one["begin"]), GtidSet.parse(one["end"])) for one in value["series"]
-        )
-        return LogHead(
-            value["server_uuid"], GtidSet.parse(value["gtid"]), GtidSet.parse(value["begin"]), value["file"],
-            int(value["pos"]), series,
-        )  # fmt: skip
+        return LogHead.from_json(value)
 
-    def files(self) -> list[tuple[str, str, int, GtidSet]]:
-        """The servers' files that are kept, oldest first: server UUID, name, bytes, transactions before.
+    def files(self) -> list[LogFile]:
+        """The servers' files that are kept, oldest first.
 
         :raises HeadgateError: as :meth:`head`.
         """
-        return [
-            (str(one["server_uuid"]), str(one["name"]), int(one["bytes"]), GtidSet.parse(one["before"]))
-            for one in self._json("/log/files")
-        ]
+        return [LogFile.from_json(one) for one in self._json("/log/files")]
 
     def _json(self, path: str) -> Any:
         query = "" if self.source is None else f"?source={quote(self.source, safe='')}"

@@ -32,19 +32,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headgate._files import read_json, write_json
 from headgate.archive._files import LogSegment, Mark, stored_log
 from headgate.archive._reader import LogReader, Reached
+from headgate.archive._wire import LogFile, LogHead, Series
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, KeptLog, LogRequest
 from headgate.replication import CopiedEvents, CopiedFile, CopiedPlace, LogHint, file_number
 
-__all__ = ["LogSpool", "Series"]
+__all__ = ["LogSpool"]
 
 _PARTS: Final = 16
 """Segments that the space is divided into: so much goes at a time when it is full."""
@@ -57,17 +58,6 @@ _SMALLEST: Final = 64 << 10
 _WAIT_SECONDS: Final = 20.0
 """How long a request waits for what the copy does not have yet."""
 _HEARTBEAT_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True)
-class Series:
-    """A stretch of one server's log."""
-
-    server_uuid: str
-    begin: GtidSet
-    """All transactions before it."""
-    end: GtidSet
-    """All transactions up to its end."""
 
 
 class LogSpool:
@@ -197,15 +187,11 @@ class LogSpool:
     def _begin(self) -> GtidSet:
         return self._segments[0].before if self._segments else self._gtid
 
-    @property
-    def reached(self) -> Reached | None:
-        """How far the server's log has been copied; None: nothing came yet."""
-        return self._reached
-
-    def series(self) -> list[Series]:
-        """The stretches of one server's log each, oldest first."""
+    def head(self) -> LogHead:
+        """What there is now."""
         with self._news:
-            return self._series()
+            at = self._reached or Reached("", "", 0)
+            return LogHead(at.server_uuid, self._gtid, self._begin(), at.file, at.pos, tuple(self._series()))
 
     def _series(self) -> list[Series]:
         found: list[Series] = []
@@ -214,20 +200,20 @@ class LogSpool:
             if found and found[-1].server_uuid == uuid:
                 continue
             if found:
-                found[-1] = replace(found[-1], end=segment.before)
+                found[-1] = found[-1]._replace(end=segment.before)
             found.append(Series(uuid, segment.before, self._gtid))
         return found
 
-    def files(self) -> list[tuple[str, str, int, GtidSet]]:
-        """The servers' files, oldest first: UUID, name, bytes that are kept, transactions before."""
+    def files(self) -> list[LogFile]:
+        """The servers' files, oldest first."""
         with self._news:
-            found: list[tuple[str, str, int, GtidSet]] = []
+            found: list[LogFile] = []
             for segment in self._segments:
-                uuid, name, size, before = segment.begin.server_uuid, segment.begin.file, segment.size, segment.before
-                if found and found[-1][:2] == (uuid, name):
-                    _, _, size_before, before = found.pop()
-                    size += size_before
-                found.append((uuid, name, size, before))
+                one = LogFile(segment.begin.server_uuid, segment.begin.file, segment.size, segment.before)
+                if found and found[-1][:2] == one[:2]:
+                    first = found.pop()
+                    one = first._replace(bytes=first.bytes + one.bytes)
+                found.append(one)
             return found
 
     # --- reading

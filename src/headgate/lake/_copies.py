@@ -1,4 +1,5 @@
-"""Rows for the bootstraps of a relay's consumers out of a lake's ``current`` tables, without asking MySQL for them.
+"""Rows of a lake's ``current`` tables as of one batch, part by part, in the same order whenever they are read: for the
+bootstraps of a relay's consumers (``_lake_supplier``), which so need not ask MySQL for them.
 
 The newest row of the ledger names, for each table that is ``live``, the Delta version at which it holds exactly the
 source as of the row's GTID set. A bootstrap is of one such row: its set and versions are its token, so all parts are
@@ -14,8 +15,6 @@ the row names none (of an earlier headgate; of a table to which columns were add
 the types of the copy's columns are compared.
 
 No Spark is needed (``_version``); tables whose readers have to know more than that module does are refused.
-
-The relay and its kernels are loaded where they are needed: other users of this room have no use for them.
 """
 
 from __future__ import annotations
@@ -35,31 +34,30 @@ from headgate.lake._version import TableVersion, newest_rows, open_version
 if TYPE_CHECKING:
     from headgate._policies import Policies
     from headgate.catalog import TableDef
-    from headgate.mysql import ConnectionSettings
-    from headgate.relay import Beginning, LogicalSource, Rows
 
-__all__ = ["LakeSupplier"]
+__all__ = ["CopyGoneError", "LakeCopies"]
 
 
-class LakeSupplier:
-    """A :class:`headgate.relay.Supplier` of the tables in one lake.
+class CopyGoneError(Exception):
+    """The parts of a batch are not there any more, or mean something else by now."""
 
-    :param settings: of the server that the lake is a copy of, which is asked for the tables' definitions.
-    :param policies: as the relay has them; columns of other types are not taken.
+
+class LakeCopies:
+    """The tables of one lake.
+
+    :param policies: columns of other types are not taken.
     """
 
-    def __init__(self, lake: Lake, settings: ConnectionSettings, policies: Policies) -> None:
-        self._lake, self._settings, self._policies = lake, settings, policies
+    def __init__(self, lake: Lake, policies: Policies) -> None:
+        self._lake, self._policies = lake, policies
 
-    def begin(self) -> Beginning:
-        """The newest batch.
+    def begin(self) -> tuple[GtidSet, Mapping[str, Any]]:
+        """The newest batch: its set, and a token by which the same rows are found again, in JSON.
 
         :raises TargetError: there is none, or it cannot be read.
         """
-        from headgate.relay import Beginning
-
         newest = self._newest()
-        return Beginning(GtidSet.parse(newest["gtid"]), self._token(newest))
+        return GtidSet.parse(newest["gtid"]), self._token(newest)
 
     def _token(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Of a row of the ledger: the versions of its live tables, and the definitions of those that name one."""
@@ -75,94 +73,79 @@ class LakeSupplier:
             raise TargetError(f"the ledger at {self._lake.path} has no batch yet")
         return max(rows, key=lambda row: int(row["epoch"]))
 
-    def plan(
-        self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
+    def part_after(
+        self, name: str, token: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """The next row group.
+        """The next row group of a table, in JSON; None: there are no more.
 
         :raises SnapshotRefusedError: the lake has no copy of the table that is equal to it.
         """
         number = 0 if before is None else int(before["part"]) + 1
-        return {"part": number} if number < len(self._version(source, token).parts) else None
+        return {"part": number} if number < len(self._version(name, token).parts) else None
 
-    def read(
-        self, source: LogicalSource, token: Mapping[str, Any], part: Mapping[str, Any], executed: GtidSet, hint: Any
-    ) -> Rows | None:
+    def read(self, table: TableDef, token: Mapping[str, Any], part: Mapping[str, Any]) -> pa.Table:
         """Its rows. A column that was added without a default is NULL in files that are older than it.
 
-        :raises PlanGoneError: the files are gone, or the copy has got the table's definition since.
+        :param table: as MySQL has it now.
+        :raises CopyGoneError: the files are gone, or the copy has got the table's definition since.
         :raises ChunkRetryError: the copy is not of the table's definition, or is being read again because of that.
         :raises UnsupportedError: the copy has NULL where the table cannot.
         """
-        from headgate.mysql import Connection
-        from headgate.relay import keyed_table
-
-        del executed, hint
-        with Connection.open(self._settings) as connection:
-            table = keyed_table(connection, source)
-        return self._rows(source, table, token, part)
-
-    def _rows(
-        self, source: LogicalSource, table: TableDef, token: Mapping[str, Any], part: Mapping[str, Any]
-    ) -> Rows | None:
-        """The rows of a part for a table that MySQL has with this definition."""
         from headgate.columns import TableCodec
-        from headgate.relay import Rows
 
         schema = pa.schema(TableCodec(table, self._policies).fields)
-        if self._misfit(source, token, table, schema):
-            self._wait(source, table, schema)
+        if self._misfit(token, table, schema):
+            self._wait(table, schema)
         try:
-            columns = _read(self._version(source, token), part["part"], schema)
+            return _read(self._version(table.full_name, token), part["part"], schema)
         except ValueError as error:
-            raise UnsupportedError(f"the copy cannot be read as the table: {error}", table=source.table) from None
-        return Rows(table, columns) if columns.num_rows else None
+            raise UnsupportedError(f"the copy cannot be read as the table: {error}", table=table.full_name) from None
 
-    def _misfit(self, source: LogicalSource, token: Mapping[str, Any], table: TableDef, schema: pa.Schema) -> str:
+    def _misfit(self, token: Mapping[str, Any], table: TableDef, schema: pa.Schema) -> str:
         """Why a batch's copy is not one of this definition; ``""``: it is, as far as anybody knows.
 
         :param schema: the definition's columns.
         """
-        lacking = _lacking(self._version(source, token), schema)
+        lacking = _lacking(self._version(table.full_name, token), schema)
         if lacking:
             return (
                 f"does not have the table's columns {', '.join(lacking)}: either its pipeline has not come to an ALTER "
                 "TABLE yet, or it has other policies than this relay"
             )
-        known = token.get("definitions", {}).get(source.table)  # of a bootstrap that an earlier version began: none
+        known = token.get("definitions", {}).get(table.full_name)  # of a bootstrap that an earlier version began: none
         if known in (None, table.common_fingerprint):
             return ""
         return "was written under another definition of the table: its pipeline has not come to an ALTER TABLE yet"
 
-    def _wait(self, source: LogicalSource, table: TableDef, schema: pa.Schema) -> NoReturn:
+    def _wait(self, table: TableDef, schema: pa.Schema) -> NoReturn:
         """A copy follows its table: what it is not now it may be in the next batch, or be already."""
-        from headgate.relay import PlanGoneError
-
         newest = self._newest()
         states = {one["table"]: one["state"] for one in newest["tables"]}
-        if states.get(source.table) in ("stale", "snapshotting", "settling"):
+        if states.get(table.full_name) in ("stale", "snapshotting", "settling"):
             misfit = "is being read again by its pipeline"
         else:
-            misfit = self._misfit(source, self._token(newest), table, schema)
+            misfit = self._misfit(self._token(newest), table, schema)
         if not misfit:
-            raise PlanGoneError(f"the copy of {source.table} has got the table's definition since its bootstrap began")
-        raise ChunkRetryError(f"the copy in the lake {misfit}", table=source.table)
+            raise CopyGoneError(
+                f"the copy of {table.full_name} has got the table's definition since its bootstrap began"
+            )
+        raise ChunkRetryError(f"the copy in the lake {misfit}", table=table.full_name)
 
-    def _version(self, source: LogicalSource, token: Mapping[str, Any]) -> TableVersion:
-        version = token["versions"].get(source.table)
+    def _version(self, name: str, token: Mapping[str, Any]) -> TableVersion:
+        version = token["versions"].get(name)
         if version is None:
             raise SnapshotRefusedError(
                 f"the lake at {self._lake.path} has no live copy of it in the batch that the bootstrap is of",
-                table=source.table,
+                table=name,
             )
-        return _opened(self._lake.current(source.table), int(version))
+        return _opened(self._lake.current(name), int(version))
 
 
 @lru_cache(maxsize=64)
 def _opened(path: str, version: int) -> TableVersion:
     """A version of the table at a path.
 
-    :raises TargetError: it cannot be read; PlanGoneError: it is gone.
+    :raises TargetError: it cannot be read; CopyGoneError: it is gone.
     """
     with _vacuumed():
         return open_version(path, version)
@@ -170,13 +153,11 @@ def _opened(path: str, version: int) -> TableVersion:
 
 @contextmanager
 def _vacuumed() -> Iterator[None]:
-    """:raises PlanGoneError: a file is gone."""
-    from headgate.relay import PlanGoneError
-
+    """:raises CopyGoneError: a file is gone."""
     try:
         yield
     except FileNotFoundError as error:
-        raise PlanGoneError(f"the copy was vacuumed: {error}") from None
+        raise CopyGoneError(f"the copy was vacuumed: {error}") from None
 
 
 def _lacking(version: TableVersion, schema: pa.Schema) -> list[str]:
@@ -191,13 +172,11 @@ def _read(version: TableVersion, number: int, schema: pa.Schema) -> pa.Table:
     """The rows of a part.
 
     :param schema: columns that the version does not lack; its files may.
-    :raises PlanGoneError: its file is gone.
+    :raises CopyGoneError: its file is gone.
     :raises ValueError: a column holds NULL and must not.
     """
-    from headgate.relay import PlanGoneError
-
     if number >= len(version.parts):
-        raise PlanGoneError("the copy has not the parts that it had")
+        raise CopyGoneError("the copy has not the parts that it had")
     with _vacuumed():
         found = version.group(version.parts[number], schema.names)
     there = {*found.column_names}
