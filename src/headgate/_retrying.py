@@ -7,6 +7,7 @@ says why. Nothing is raised: who depends on it looks at :attr:`Retrying.problem`
 from __future__ import annotations
 
 import abc
+import enum
 import logging
 import threading
 import time
@@ -14,12 +15,27 @@ from typing import Final
 
 from headgate.errors import BinlogPurgedError, HeadgateError, Transient
 
-__all__ = ["Retrying"]
+__all__ = ["Retrying", "Stage"]
 
 log = logging.getLogger("headgate")
 
 _STOP_SECONDS: Final = 5.0
 """A log's reader hears of the stop with its next heartbeat, each second."""
+
+
+class Stage(enum.Enum):
+    """How it is with a thread that is to go on for ever.
+
+    ::
+
+        WORKING            an error that may pass    RETRYING
+        RETRYING           it works again            WORKING
+        WORKING, RETRYING  any other error           FAILED
+    """
+
+    WORKING = enum.auto()
+    RETRYING = enum.auto()
+    FAILED = enum.auto()
 
 
 class Retrying(abc.ABC):
@@ -34,14 +50,18 @@ class Retrying(abc.ABC):
         self._about, self._retry_seconds = about, retry_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
+        self.stage = Stage.WORKING
         self.problem: str | None = None
         """Why it stands still; None: it runs."""
-        self.failed = False
-        """Whether that will not go away by itself."""
         self.error: HeadgateError | None = None
         """What it failed with, if that is known."""
         self._since: float | None = None
         """When the problem began that was told last, by the monotonic clock."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it stands still for good."""
+        return self.stage is Stage.FAILED
 
     @abc.abstractmethod
     def _work(self) -> None:
@@ -59,12 +79,20 @@ class Retrying(abc.ABC):
 
     def _goes_on(self) -> None:
         """It works; if it did not before, that is told, too."""
-        if self.problem is None:
+        if self.stage is Stage.WORKING:
             return
-        self.problem = None
+        self.stage, self.problem = Stage.WORKING, None
         if self._since is not None:
             log.warning("%s: going on, after %.0f s", self._about, time.monotonic() - self._since)
             self._since = None
+
+    def _stumble(self, problem: str) -> None:
+        """It stands still, and is tried again."""
+        self.stage, self.problem = Stage.RETRYING, problem
+
+    def _fail(self, problem: str, error: HeadgateError | None = None) -> None:
+        """It stands still for good."""
+        self.stage, self.problem, self.error = Stage.FAILED, problem, error
 
     def _begin(self) -> None:
         self._thread.start()
@@ -82,14 +110,15 @@ class Retrying(abc.ABC):
             except HeadgateError as error:
                 if self._stop.is_set():  # a server that is away while the relay ends is no news
                     return
-                self.problem = self._told(error)
-                self._since = self._since or time.monotonic()
-                log.warning("%s: %s", self._about, self.problem)
+                problem = self._told(error)
+                log.warning("%s: %s", self._about, problem)
                 if not isinstance(error, Transient):
-                    self.error, self.failed = error, True
+                    self._fail(problem, error)
                     return
+                self._since = self._since or time.monotonic()
+                self._stumble(problem)
                 self._stop.wait(self._retry_seconds)
             except Exception as error:
-                self.problem, self.failed = f"unexpected {type(error).__name__}: {error}", True
+                self._fail(f"unexpected {type(error).__name__}: {error}")
                 log.exception("%s: the reader ended", self._about)
                 return

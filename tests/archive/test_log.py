@@ -90,7 +90,7 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             LogOfRelay(url, "other").head()
         feeder = relay.partitions[1].log_feeder
         assert feeder is not None
-        feeder.failed, feeder.problem = True, "unexpected KeyError: 1"
+        feeder._fail("unexpected KeyError: 1")
         with pytest.raises(ConfigError, match="any more: unexpected KeyError"):
             log.head()
         ends: list[HeadgateError] = [
@@ -98,7 +98,7 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             HistoryRewrittenError("anew", gtid=str(gtids(1))), ChecksumError("odd", file="binlog.000001", pos=4),
         ]  # fmt: skip
         for end in ends:
-            feeder.error, feeder.problem = end, str(end)
+            feeder._fail(str(end), end)
             with pytest.raises(type(end), match=f"the relay does not read the log any more: {end.message}") as ended:
                 log.head()
             assert (type(ended.value), ended.value.fields) == (type(end), end.fields)

@@ -206,7 +206,7 @@ class World:
             relay.registry.schema_of(source.name, self.history.table(place, max(self.came)))
         self.came[number] = number_of(feeder.position().gtid)
         if feeder._file is not None:
-            feeder._save_now(feeder._file)  # as it does before it serves
+            feeder._file.save()  # as it does before it serves
         return Served(relay, create_app(relay, suppliers={1: Shelf(self, number)}), self.boards[number].port)
 
     def restart(self, number: int) -> None:
@@ -224,7 +224,7 @@ class World:
     def save(self, number: int) -> None:
         feeder = self.relays[number].relay.partitions[1].feeder
         if feeder._file is not None:
-            feeder._save_now(feeder._file)
+            feeder._file.save()
 
     def put(self, count: int, *numbers: int) -> None:
         """The next transactions, at some relays or at all; the last one only when nothing goes wrong any more."""

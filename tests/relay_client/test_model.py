@@ -26,7 +26,7 @@ def addresses() -> Iterator[list[Board]]:
         patch.setattr("headgate.relay_client._client._HELD_SECONDS", 0.0002)
         patch.setattr("headgate.relay_client._client._STALLED_SECONDS", 0.005)
         patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
-        patch.setattr("headgate.relay._feeder._MARK_SECONDS", 0.0)
+        patch.setattr("headgate.relay._position._MARK_SECONDS", 0.0)
         patch.setattr("headgate.relay._bootstrap._bootstrap._POSITION_SECONDS", 0.002)
         patch.setattr(Bootstrap, "_executed", lambda self: self._partition.feeder.position().gtid)
         yield made

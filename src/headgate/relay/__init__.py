@@ -11,7 +11,7 @@ pull over HTTP, each at its own pace. The way through the room:
 ``_writers``      rows of one table definition as events
 ``_assemble``     row images → whole transactions → windows of events
 ``_buffer``       the ring of windows, read from any SCN; ``_segments``: its pieces, in memory and in files
-``_feeder``       the thread that follows a log into a buffer, and its state
+``_feeder``       the thread that follows a log into a buffer; ``_position``: how far it is, and its file
 ``_warm``         compiled loops, loaded before they are needed
 ``_selections``   what ids of sources mean, for all who ask for the same ones
 ``_relay``        all that belongs to the sources

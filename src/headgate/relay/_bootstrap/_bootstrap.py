@@ -62,7 +62,7 @@ from headgate.relay._bootstrap._sessions import DONE, Reading, Session, Sessions
 from headgate.relay._bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
 from headgate.relay._buffer import Batch, Stretch
 from headgate.relay._events._choice import Choice
-from headgate.relay._feeder import State
+from headgate.relay._position import State
 from headgate.relay._relay import Partition, Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._writers import RowWriters
