@@ -17,7 +17,7 @@ from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import Consumer, Event, GroupMember, Result
-from headgate.relay_client._member import Part, State, _Kept
+from headgate.relay_client._member import MemberState, PartitionState, _Kept
 from headgate.testing import Proxy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -230,7 +230,7 @@ def test_a_zombie_delivers_nothing_more_and_counts_for_nothing(tmp_path: Path) -
                 wait_until(lambda: worker.ended)
                 worker.error = TargetError("a store refused it, because the partition is another's")
                 frozen.set()
-                wait_until(lambda: worker.state is Part.LOST)
+                wait_until(lambda: worker.state is PartitionState.LOST)
                 assert [one for one in log.events if one[0] == "a"][5:] == [("a", 0, 1, log.events[0][3], 15)]
                 assert group_of(relay)["partitions"][0]["generation"] == 2
         (partition,) = group_of(relay)["partitions"]
@@ -264,10 +264,10 @@ def test_a_relay_that_restarts(tmp_path: Path) -> None:
             stack.enter_context(running(member))
             wait_until(lambda: len(log.events) == 8)
             generations = [one["generation"] for one in group_of(relay)["partitions"]]
-        wait_until(lambda: member.member._state is State.CUT_OFF)
+        wait_until(lambda: member.member._state is MemberState.CUT_OFF)
         with served(state=tmp_path) as relay:
             proxy.aim("127.0.0.1", relay.port)
-            wait_until(lambda: member.member._state is State.JOINED)
+            wait_until(lambda: member.member._state is MemberState.JOINED)
             put(relay, 1, 2)
             wait_until(lambda: len(log.events) == 16)
             assert [one["generation"] for one in group_of(relay)["partitions"]] == generations
@@ -350,7 +350,7 @@ def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
             wait_until(lambda: bootstraps(relay)[0].get("snapshot_offset", 0) > 0)
             before = [one for one in log.events if one[1] == 0]
             first.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
-            wait_until(lambda: all(one.state is Part.LOST for one in list(first.member._workers.values())))
+            wait_until(lambda: all(one.state is PartitionState.LOST for one in list(first.member._workers.values())))
             release.set()  # callbacks that have begun end, and their rows are old: before anything newer comes
             first.stop()
             put(relay, 100, 101)  # rows that are there are changed

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.databus import Place, checkpoint_json
 from headgate.relay_client import RelayClient
-from headgate.relay_client._client import _TRANSITIONS, State, _Signal
+from headgate.relay_client._client import _TRANSITIONS, ClientState, _Signal
 from tests.relay.serving import served
 from tests.relay.test_bootstrap import GENERATION, Shelf, put, serving
 from tests.relay_client.test_mishaps import Calls, Memory, fail_once, run
@@ -29,13 +29,13 @@ def test_the_docstring_has_the_table() -> None:
     }
     assert {pair for pair in told if pair[0] != pair[1]} == table
     lost = {state: leads.get(_Signal.LOST) for state, leads in _TRANSITIONS.items()}
-    assert lost == dict.fromkeys(State, State.LOOKING_UP) | {State.STARTING: None}
+    assert lost == dict.fromkeys(ClientState, ClientState.LOOKING_UP) | {ClientState.STARTING: None}
 
 
 @pytest.fixture
-def states(monkeypatch: pytest.MonkeyPatch) -> list[State]:
+def states(monkeypatch: pytest.MonkeyPatch) -> list[ClientState]:
     """Those that clients come to."""
-    found: list[State] = []
+    found: list[ClientState] = []
     really = RelayClient._move
 
     def move(self: RelayClient, signal: Any) -> None:
@@ -46,7 +46,7 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[State]:
     return found
 
 
-def test_rows_a_lost_relay_and_the_stream(states: list[State], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_a_lost_relay_and_the_stream(states: list[ClientState], monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[int] = []
     fail_once(monkeypatch, lambda path, _: path == "bootstrap" and not lost)
 
@@ -66,12 +66,18 @@ def test_rows_a_lost_relay_and_the_stream(states: list[State], monkeypatch: pyte
         run(relay, consumer, bootstrap=True)
     assert consumer.keys[-2:] == [2, 3]
     assert states == [
-        State.LOOKING_UP, State.BOOTSTRAPPING, State.LOOKING_UP, State.BOOTSTRAPPING, State.STREAMING,
-        State.LOOKING_UP, State.CONFIRMING, State.STREAMING,
-    ]  # fmt: skip
+        ClientState.LOOKING_UP,
+        ClientState.BOOTSTRAPPING,
+        ClientState.LOOKING_UP,
+        ClientState.BOOTSTRAPPING,
+        ClientState.STREAMING,
+        ClientState.LOOKING_UP,
+        ClientState.CONFIRMING,
+        ClientState.STREAMING,
+    ]
 
 
-def test_too_far_behind(states: list[State]) -> None:
+def test_too_far_behind(states: list[ClientState]) -> None:
     """The first relay does not have it, nor the second: rows come first, from that one."""
     consumer = Calls(lambda what, _: "stop" if what == "on_stop_bootstrap" else None)
     with served() as first, serving(Shelf([7])) as second:
@@ -80,6 +86,12 @@ def test_too_far_behind(states: list[State]) -> None:
         run([first, second], consumer, store=Memory(checkpoint_json(Place(GENERATION + 1))), bootstrap=True)
     assert 7 in consumer.keys
     assert states == [
-        State.LOOKING_UP, State.CONFIRMING, State.STREAMING, State.LOOKING_UP, State.CONFIRMING, State.STREAMING,
-        State.BOOTSTRAPPING, State.STREAMING,
-    ]  # fmt: skip
+        ClientState.LOOKING_UP,
+        ClientState.CONFIRMING,
+        ClientState.STREAMING,
+        ClientState.LOOKING_UP,
+        ClientState.CONFIRMING,
+        ClientState.STREAMING,
+        ClientState.BOOTSTRAPPING,
+        ClientState.STREAMING,
+    ]

@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import json
 import random
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from headgate import errors
 from headgate._answers import LONGEST_SECONDS, may_pass, seconds_to_wait
-from headgate._tls import client_context
+from headgate._asking import WebServer
 from headgate.archive._wire import LogFile, LogHead
 from headgate.errors import (
     AccessError,
@@ -38,8 +37,6 @@ from headgate.mysql import ByteStream, Connection, KeptLog, LogRequest, Prerequi
 
 __all__ = ["LogOfRelay", "relay_prerequisite"]
 
-_TIMEOUT_SECONDS: Final = 60.0
-"""Longer than a relay lets a request wait."""
 _LONGEST_PAUSES_SECONDS: Final = LONGEST_SECONDS
 """After so much waiting in all for one request, a relay that is still busy is an error. A pause is at most as long, and
 a tenth more, so a request waits for some two minutes at most.
@@ -77,12 +74,16 @@ class LogOfRelay:
 
     def __post_init__(self) -> None:
         try:
+            self._server()
             parts = urlsplit(self.url)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+            good = not parts.path.strip("/") and not parts.query
         except ValueError:
             good = False
-        if not good or parts.username or parts.path.strip("/") or parts.query:
+        if not good:
             raise ConfigError("that is no relay; it should look like http://host:11115")
+
+    def _server(self) -> WebServer:
+        return WebServer.of(self.url, f"the relay at {self.url}", self.ca_file, "relay_ca_file")
 
     @contextmanager
     def open(self, asked: LogRequest) -> Iterator[KeptLog]:
@@ -128,10 +129,13 @@ class LogOfRelay:
     @contextmanager
     def _asked(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
         """A good answer. Where a relay says when to come again, that is when, for some time."""
-        waited = 0.0
+        server, waited = self._server(), 0.0
+        content = None if body is None else json.dumps(body).encode()
         while True:
-            with contextlib.closing(self._connection()) as connection:
-                answer, problem = self._answer(connection, method, target, body)
+            with contextlib.closing(server.connect()) as connection:
+                with server.answering():
+                    answer = server.ask(connection, method, target, content, self._token())
+                    problem = None if answer.status == http.HTTPStatus.OK else self._problem(answer)
                 if problem is None:
                     yield answer
                     return
@@ -142,48 +146,13 @@ class LogOfRelay:
             _sleep(pause)
             waited += pause
 
-    def _connection(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self.url)
-        host = str(parts.hostname)
-        if parts.scheme == "https":
-            return http.client.HTTPSConnection(
-                host, parts.port or 443, timeout=_TIMEOUT_SECONDS, context=self._context()
-            )
-        return http.client.HTTPConnection(host, parts.port or 80, timeout=_TIMEOUT_SECONDS)
-
-    def _answer(
-        self, connection: http.client.HTTPConnection, method: str, target: str, body: Any
-    ) -> tuple[http.client.HTTPResponse, HeadgateError | None]:
-        """An answer, and what is wrong with it."""
-        headers = {"content-type": "application/json", **self._authorization()}
-        try:
-            connection.request(method, target, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            return answer, None if answer.status == http.HTTPStatus.OK else self._problem(answer)
-        except ssl.SSLCertVerificationError as error:
-            raise ConfigError(
-                f"the certificate of the relay at {self.url} cannot be verified ({error.verify_message}):"
-                " relay_ca_file names the certificates to trust"
-            ) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise ConnectError(
-                f"the relay at {self.url} does not answer: {_text(error)}", host=connection.host, port=connection.port
-            ) from None
-
-    def _context(self) -> ssl.SSLContext:
-        try:
-            return client_context(self.ca_file)
-        except OSError:
-            raise ConfigError(f"{self.ca_file} holds no certificates for the relay") from None
-
-    def _authorization(self) -> dict[str, str]:
+    def _token(self) -> str | None:
         if self.token_file is None:
-            return {}
+            return None
         try:
-            token = Path(self.token_file).expanduser().read_text("utf-8").strip()
+            return Path(self.token_file).expanduser().read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError):
             raise ConfigError(f"cannot read the relay's token in {self.token_file}") from None
-        return {"authorization": f"Bearer {token}"}
 
     def _problem(self, answer: http.client.HTTPResponse) -> HeadgateError:
         answer.read()

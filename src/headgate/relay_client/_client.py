@@ -35,7 +35,7 @@ from headgate.relay_client._reading import Reader, Share, Trail, Wanted
 from headgate.relay_client._retry import Failures, Retry, Setbacks
 from headgate.relay_client._transport import Access, Transport
 
-__all__ = ["CHECKPOINT_SECONDS", "RelayClient", "State"]
+__all__ = ["CHECKPOINT_SECONDS", "ClientState", "RelayClient"]
 
 log = logging.getLogger("headgate")
 
@@ -48,7 +48,7 @@ _STALLED_SECONDS: Final = 10.0
 _AFTER_BOOTSTRAP: Final = (1.0,)
 
 
-class State(enum.Enum):
+class ClientState(enum.Enum):
     """What a client does next."""
 
     STARTING = enum.auto()
@@ -73,19 +73,19 @@ class _Signal(enum.Enum):
     LOST = enum.auto()
 
 
-_TRANSITIONS: Final[Mapping[State, Mapping[_Signal, State]]] = {
-    State.STARTING: {_Signal.STARTED: State.LOOKING_UP},
-    State.LOOKING_UP: {
-        _Signal.FOUND: State.CONFIRMING,
-        _Signal.FOUND_FOR_ROWS: State.BOOTSTRAPPING,
-        _Signal.LOST: State.LOOKING_UP,
+_TRANSITIONS: Final[Mapping[ClientState, Mapping[_Signal, ClientState]]] = {
+    ClientState.STARTING: {_Signal.STARTED: ClientState.LOOKING_UP},
+    ClientState.LOOKING_UP: {
+        _Signal.FOUND: ClientState.CONFIRMING,
+        _Signal.FOUND_FOR_ROWS: ClientState.BOOTSTRAPPING,
+        _Signal.LOST: ClientState.LOOKING_UP,
     },
-    State.CONFIRMING: {_Signal.RECOGNISED: State.STREAMING, _Signal.LOST: State.LOOKING_UP},
-    State.STREAMING: {_Signal.TOO_FAR_BEHIND: State.BOOTSTRAPPING, _Signal.LOST: State.LOOKING_UP},
-    State.BOOTSTRAPPING: {
-        _Signal.TOO_FAR_BEHIND: State.BOOTSTRAPPING,
-        _Signal.ROWS_DONE: State.STREAMING,
-        _Signal.LOST: State.LOOKING_UP,
+    ClientState.CONFIRMING: {_Signal.RECOGNISED: ClientState.STREAMING, _Signal.LOST: ClientState.LOOKING_UP},
+    ClientState.STREAMING: {_Signal.TOO_FAR_BEHIND: ClientState.BOOTSTRAPPING, _Signal.LOST: ClientState.LOOKING_UP},
+    ClientState.BOOTSTRAPPING: {
+        _Signal.TOO_FAR_BEHIND: ClientState.BOOTSTRAPPING,
+        _Signal.ROWS_DONE: ClientState.STREAMING,
+        _Signal.LOST: ClientState.LOOKING_UP,
     },
 }
 
@@ -153,7 +153,7 @@ class RelayClient:
         """Rollbacks, and bootstraps that begin again: requests in between succeed, whatever comes of them."""
         self._may_deliver, self._may_bootstrap = may_deliver, bootstrap
         self._stop, self._finish = threading.Event(), threading.Event()
-        self._state = State.STARTING
+        self._state = ClientState.STARTING
         self._rows: Bootstrapper | None = None
         """The bootstrap that has to come to its end before the stream goes on."""
         self._place = self._first = Place(-1)
@@ -192,7 +192,7 @@ class RelayClient:
             try:
                 while not self._is_over():
                     self._step()
-                if self._state is not State.STARTING:
+                if self._state is not ClientState.STARTING:
                     self._callbacks.ask("on_stop_consumption")
             finally:
                 self._reader.transport.close()
@@ -222,10 +222,10 @@ class RelayClient:
             self._stop.wait(failed.pause(self._reader.transport.seconds_until_asked()))
 
     def _work(self) -> None:
-        if self._state is State.STARTING:
+        if self._state is ClientState.STARTING:
             self._callbacks.say("on_start_consumption")
             self._move(_Signal.STARTED)
-        if self._state is State.LOOKING_UP:
+        if self._state is ClientState.LOOKING_UP:
             self._reader.look_up()
             self._move(_Signal.FOUND if self._rows is None else _Signal.FOUND_FOR_ROWS)
         if not self._may_deliver():
@@ -277,7 +277,7 @@ class RelayClient:
 
     def _progress(self) -> tuple[float, ...]:
         """How far it is; the greater is the further: a bootstrap comes before all of the stream."""
-        if self._state is State.STARTING:
+        if self._state is ClientState.STARTING:
             return ()
         if self._rows is not None:
             return 0.0, self._rows.turns
@@ -312,10 +312,10 @@ class RelayClient:
 
     def _pull(self) -> None:
         """One request, and the callbacks of what it gave."""
-        if self._state is State.CONFIRMING and self._reader.recognises(self._trail):
+        if self._state is ClientState.CONFIRMING and self._reader.recognises(self._trail):
             self._move(_Signal.RECOGNISED)
         body = b""
-        if self._state is State.STREAMING:
+        if self._state is ClientState.STREAMING:
             body = self._reader.stream(self._place)
             self._misses = 0
         if body:
@@ -323,7 +323,7 @@ class RelayClient:
             self._deliver(body)
         elif len(self._reader.transport) > 1 and time.monotonic() - self._news_at >= _STALLED_SECONDS:
             self._news_at = time.monotonic()
-            if self._state is State.CONFIRMING or not self._reader.is_running():
+            if self._state is ClientState.CONFIRMING or not self._reader.is_running():
                 self._switch()
         self._keeper.save()
 

@@ -52,19 +52,6 @@ ConsumerOf: TypeAlias = Callable[[int, int], "Consumer | Sequence[Consumer | Sub
 """Makes the consumers of a partition that begins, given its number and its generation."""
 
 
-class _Lease:
-    """How long this member may deliver."""
-
-    def __init__(self) -> None:
-        self._until = 0.0
-
-    def renew(self, until: float) -> None:
-        self._until = until
-
-    def holds(self) -> bool:
-        return time.monotonic() < self._until
-
-
 class _Kept:
     """A partition's checkpoint, between its client and the next report; in a store beside, if there is one.
 
@@ -112,7 +99,7 @@ def _start_of(checkpoint: Mapping[str, Any] | None) -> int | None:
     return None if point is None else point.start
 
 
-class Part(enum.Enum):
+class PartitionState(enum.Enum):
     """What becomes of an owned partition.
 
     ::
@@ -133,7 +120,7 @@ class _Worker:
 
     def __init__(self, number: int, generation: int, kept: _Kept, client: RelayClient, tell: threading.Event) -> None:
         self.generation, self.kept, self.client = generation, kept, client
-        self.state = Part.HELD
+        self.state = PartitionState.HELD
         self.error: BaseException | None = None
         self._tell = tell
         self.thread = threading.Thread(target=self._run, name=f"headgate-partition-{number}", daemon=True)
@@ -142,12 +129,12 @@ class _Worker:
     def follow(self, mine: Owned | None) -> None:
         """What the group says of it; None: it is not this member's."""
         if mine is None or mine.generation != self.generation:
-            self.state = Part.LOST
-        elif mine.back and self.state is Part.HELD:
-            self.state = Part.BACK
-        if self.state is Part.LOST:
+            self.state = PartitionState.LOST
+        elif mine.back and self.state is PartitionState.HELD:
+            self.state = PartitionState.BACK
+        if self.state is PartitionState.LOST:
             self.client.stop()
-        elif self.state is Part.BACK:
+        elif self.state is PartitionState.BACK:
             self.client.finish()
 
     def report(self, kept: Mapping[str, Any] | None, *, release: bool) -> Done:
@@ -170,7 +157,7 @@ class _Worker:
         return not self.thread.is_alive()
 
 
-class State(enum.Enum):
+class MemberState(enum.Enum):
     """Where a member is.
 
     ::
@@ -252,7 +239,9 @@ class GroupMember:
             checkpoint_seconds, dropped, before_images, bootstrap,
         )  # fmt: skip
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
-        self._lease, self._state = _Lease(), State.JOINED
+        self._state = MemberState.JOINED
+        self._leased_until = 0.0
+        """By the monotonic clock; nothing is delivered after it."""
         self._error: BaseException | None = None
         self._workers: dict[int, _Worker] = {}
         self._stop, self._news = threading.Event(), threading.Event()
@@ -282,7 +271,7 @@ class GroupMember:
     def _turn(self) -> None:
         """Sync, and wait until it is time again, or there are news."""
         self._news.clear()
-        leaving = self._state is State.LEAVING
+        leaving = self._state is MemberState.LEAVING
         pause = min(_SYNC_SECONDS, self._setup.lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
             pause = min(pause, _AFTER_FAILURE_SECONDS)
@@ -299,9 +288,10 @@ class GroupMember:
         ended = [
             number
             for number, one in self._workers.items()
-            if one.ended and (one.error is None or one.state is Part.LOST or self._state is State.LEAVING)
+            if one.ended
+            and (one.error is None or one.state is PartitionState.LOST or self._state is MemberState.LEAVING)
         ]
-        kept = {number: one.kept.value for number, one in self._workers.items() if one.state is not Part.LOST}
+        kept = {number: one.kept.value for number, one in self._workers.items() if one.state is not PartitionState.LOST}
         began = time.monotonic()
         try:
             owned = self._ask(
@@ -310,24 +300,24 @@ class GroupMember:
         except HeadgateError as error:
             if not isinstance(error, Transient):
                 raise
-            if self._state is State.JOINED:
+            if self._state is MemberState.JOINED:
                 log.warning("group %s: %s", self._setup.group, error)
-                self._state = State.CUT_OFF
+                self._state = MemberState.CUT_OFF
             self._transport.switch()
             return False
-        if self._state is State.CUT_OFF:
-            self._state = State.JOINED
+        if self._state is MemberState.CUT_OFF:
+            self._state = MemberState.JOINED
         for number, value in kept.items():
             self._workers[number].kept.heard(value)
         for number in ended:
             self._drop(number)
         self._follow(owned)
-        self._lease.renew(began + self._setup.lease_seconds)  # last: those that were lost meanwhile have been stopped
+        self._leased_until = began + self._setup.lease_seconds  # last: those that were lost meanwhile have been stopped
         return True
 
     def _drop(self, number: int) -> None:
         worker = self._workers.pop(number)
-        self._error = self._error or (None if worker.state is Part.LOST else worker.error)
+        self._error = self._error or (None if worker.state is PartitionState.LOST else worker.error)
         self._setup.dropped(number)
 
     def _ask(self, done: Mapping[int, Done], *, leave: bool = False) -> dict[int, Owned]:
@@ -353,11 +343,12 @@ class GroupMember:
     def _follow(self, owned: Mapping[int, Owned]) -> None:
         for number, worker in self._workers.items():
             worker.follow(owned.get(number))
-            if worker.ended and worker.state is not Part.LOST:  # what failed because it was another's by then is none
+            # What failed because it was another's by then is no error.
+            if worker.ended and worker.state is not PartitionState.LOST:
                 self._error = self._error or worker.error
         for number, one in owned.items():
             # What was lost begins when what it was before has ended.
-            if number not in self._workers and self._state is not State.LEAVING:
+            if number not in self._workers and self._state is not MemberState.LEAVING:
                 self._begin(number, one)
 
     def _begin(self, number: int, owned: Owned) -> None:
@@ -367,7 +358,7 @@ class GroupMember:
         client = RelayClient(
             setup.urls, setup.sources, setup.consumer_of(number, owned.generation), kept, access=setup.access,
             retry=setup.retry, share=Share(number, setup.partitions), callback_seconds=setup.callback_seconds,
-            may_deliver=lambda: kept.is_begun and self._lease.holds(),
+            may_deliver=lambda: kept.is_begun and time.monotonic() < self._leased_until,
             checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # for itself it costs nothing
             before_images=setup.before_images, bootstrap=owned.bootstrap,
         )  # fmt: skip
@@ -378,7 +369,7 @@ class GroupMember:
 
     def _leave(self) -> None:
         """Finish the windows that were begun, report, and give everything back."""
-        self._state = State.LEAVING
+        self._state = MemberState.LEAVING
         end = time.monotonic() + _FINISH_SECONDS
         for worker in self._workers.values():
             worker.client.finish()
@@ -389,7 +380,7 @@ class GroupMember:
                 worker.client.stop()
             for worker in self._workers.values():
                 worker.thread.join(_JOIN_SECONDS)
-            held = {number: one for number, one in self._workers.items() if one.state is not Part.LOST}
+            held = {number: one for number, one in self._workers.items() if one.state is not PartitionState.LOST}
             reports = {number: one.report(one.kept.value, release=one.ended) for number, one in held.items()}
             # Where a callback still runs, others are to wait for the lease's end.
             self._ask(reports, leave=all(one.ended for one in held.values()))
@@ -400,4 +391,4 @@ class GroupMember:
         self._transport.close()
         for number in list(self._workers):
             self._drop(number)
-        self._state = State.LEFT
+        self._state = MemberState.LEFT

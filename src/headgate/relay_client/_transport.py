@@ -11,21 +11,19 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from headgate._answers import may_pass, seconds_to_wait
-from headgate._tls import client_context
-from headgate.errors import ConfigError, ConnectError, ProtocolError, ScnNotFoundError
+from headgate._asking import WebServer
+from headgate.errors import ConfigError, ConnectError, HeadgateError, ProtocolError, ScnNotFoundError
 
 __all__ = ["Access", "Transport"]
 
-_TIMEOUT_SECONDS: Final = 60.0
 _REFUSALS: Final = ("InvalidRequestParamValueException", "UnknownCommandException")
 
 
@@ -50,19 +48,14 @@ class Transport:
     """
 
     def __init__(self, urls: Sequence[str], access: Access | None = None) -> None:
-        self._access = access or Access()
-        self._relays = [self._relay(url) for url in urls]
+        access = access or Access()
+        self._token = access.token
+        self._relays = [_server(url, access.ca_file) for url in urls]
         if not self._relays:
             raise ConfigError("no relay is named")
         self._current = 0
         self._not_before = [0.0] * len(self._relays)
         self._connection: http.client.HTTPConnection | None = None
-
-    def _relay(self, url: str) -> tuple[str, str, int]:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise ConfigError(f"{url} is no relay; it should look like http://host:11115")
-        return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
     def __len__(self) -> int:
         return len(self._relays)
@@ -70,8 +63,8 @@ class Transport:
     @property
     def relay(self) -> str:
         """The relay that is asked now, as ``host:port``."""
-        _, host, port = self._relays[self._current]
-        return f"{host}:{port}"
+        at = self._relays[self._current]
+        return f"{at.host}:{at.port}"
 
     def switch(self) -> None:
         """The next request goes to the next relay, by a new connection."""
@@ -90,8 +83,8 @@ class Transport:
 
     def failure(self, message: str) -> ConnectError:
         """An error that names the relay."""
-        _, host, port = self._relays[self._current]
-        return ConnectError(message, host=host, port=port)
+        at = self._relays[self._current]
+        return ConnectError(message, host=at.host, port=at.port)
 
     def get(
         self, path: str, parameters: Mapping[str, str] | None = None, *, scn: int = -1
@@ -118,17 +111,12 @@ class Transport:
 
     def _read(self, method: str, target: str, content: bytes | None, scn: int) -> tuple[bytes, http.client.HTTPMessage]:
         try:
-            response = self._answer(method, target, content)
-            body = response.read()
-        except ssl.SSLCertVerificationError as error:
+            with self._relays[self._current].answering():
+                response = self._answer(method, target, content)
+                body = response.read()
+        except HeadgateError:
             self.close()
-            raise ConfigError(
-                f"the certificate of the relay {self.relay} cannot be verified ({error.verify_message}):"
-                " ca_file names the certificates to trust"
-            ) from None
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise self.failure(f"the relay does not answer: {error}") from None
+            raise
         if response.status == 200:
             return body, response.headers
         raise self._error(response, scn)
@@ -137,29 +125,13 @@ class Transport:
         if self._connection is not None:
             # The relay closes connections that were idle for some seconds; then a new one is as good.
             with contextlib.suppress(ConnectionError):
-                return self._ask(self._connection, method, target, content)
+                return WebServer.ask(self._connection, method, target, content, self._token)
             self.close()
         self._connection = self._open()
-        return self._ask(self._connection, method, target, content)
+        return WebServer.ask(self._connection, method, target, content, self._token)
 
     def _open(self) -> http.client.HTTPConnection:
-        scheme, host, port = self._relays[self._current]
-        if scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
-        try:
-            context = client_context(self._access.ca_file)
-        except OSError as error:
-            raise ConfigError(f"{self._access.ca_file} holds no certificates: {error}") from None
-        return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=context)
-
-    def _ask(
-        self, connection: http.client.HTTPConnection, method: str, target: str, content: bytes | None
-    ) -> http.client.HTTPResponse:
-        headers = {} if content is None else {"content-type": "application/json"}
-        if self._access.token is not None:
-            headers["authorization"] = f"Bearer {self._access.token}"
-        connection.request(method, target, content, headers)
-        return connection.getresponse()
+        return self._relays[self._current].connect()
 
     def _error(self, response: http.client.HTTPResponse, scn: int) -> Exception:
         message = response.headers.get("x-dbus-error-message") or f"status {response.status}"
@@ -170,6 +142,13 @@ class Transport:
             return ConfigError(f"the relay {self.relay} refuses the request: {message}")
         self._not_before[self._current] = time.monotonic() + seconds_to_wait(status, response.headers)
         return self.failure(f"the relay cannot answer: {message}")
+
+
+def _server(url: str, ca_file: Path | None) -> WebServer:
+    try:
+        return WebServer.of(url, "the relay", ca_file)
+    except ValueError:
+        raise ConfigError(f"{url} is no relay; it should look like http://host:11115") from None
 
 
 def _parsed(path: str, body: bytes) -> Any:
