@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._bench import DB, Timing, Workloads, median, progress, report, server
+from headgate.archive import LogOfRelay, LogSpool
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.relay._spool._spool import LogSpool
-from headgate.replication import LogBlock, LogOfRelay, copy_log, read_range
+from headgate.replication import LogBlock, copy_log, read_range
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
 
 
 def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
-    from headgate.replication import LogOfRelay, relay_prerequisite
+    from headgate.archive import LogOfRelay, relay_prerequisite
 
     source = config.source
     relay = LogOfRelay(source.relay or "", source.relay_source, source.relay_token_file, source.relay_ca_file)

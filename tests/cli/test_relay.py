@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.cli._consume import _Held, _Lines
-from headgate.relay import RelayClient
+from headgate.relay_client import RelayClient
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import served

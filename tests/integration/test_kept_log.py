@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate._serving import Serving
+from headgate.archive import LogOfRelay
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
@@ -23,16 +24,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, LogRequest, log_status
 from headgate.offsets import ChunkSpec
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
-from headgate.replication import (
-    Ddl,
-    LogBlock,
-    LogOfRelay,
-    RangeEnd,
-    WindowReader,
-    commit_time,
-    cut_in_order,
-    read_range,
-)
+from headgate.replication import Ddl, LogBlock, RangeEnd, WindowReader, commit_time, cut_in_order, read_range
 from headgate.snapshot import read_chunks
 from headgate.testing import MySQLServer
 
@@ -280,7 +272,7 @@ def test_check(mysql_server: MySQLServer, tmp_path: Path) -> None:
 
 def _soon(kept: Keeping, missing: GtidSet) -> None:
     """Ask for what is not there, without the time that a request may wait."""
-    from headgate.relay._spool import _spool
+    from headgate.archive import _spool
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_spool, "_WAIT_SECONDS", 0.01)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from headgate.archive import LogOfRelay
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.replication import LogOfRelay
 from headgate.testing import MySQLServer, Proxy, replica_pair
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream, begin, make_tables

@@ -95,7 +95,7 @@ class Consumer:
 
     def _decoded(self, digest: bytes, value: bytes) -> dict[str, Any]:
         if digest not in self._schemas:
-            from headgate.relay._events._schemas import Schema
+            from headgate.databus import Schema
 
             _, _, body = self.get("register", sources=self.sources)
             for one in json.loads(body):

@@ -25,27 +25,13 @@ import pytest
 
 from headgate._policies import Policies
 from headgate._serving import Serving
+from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.relay import (
-    KINDS,
-    CheckpointFile,
-    Consumer,
-    Event,
-    Kind,
-    LogicalSource,
-    Relay,
-    RelayClient,
-    RelayConfig,
-    Result,
-    Retry,
-    create_app,
-)
-from headgate.relay._bootstrap._points import CHECKPOINT_SOURCE, BootstrapPoint
+from headgate.relay import KINDS, Kind, LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
-from headgate.relay._events._fields import event_fields
-from headgate.relay._events._schemas import Schema
 from headgate.relay._scn import OF_COLUMNS
+from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.testing import MySQLServer
 from headgate.testing._folders import free_port
 from tests.integration.test_exactness import ROWS, TABLES, Replay, create_tables, writing
@@ -476,7 +462,7 @@ def killed(server: MySQLServer, path: Path, kills: int, seed: int, *options: str
 def test_kills_of_the_relay(
     mysql_server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, options: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("headgate.relay._client._bootstrap._FIRST_SIZE", SMALL_ANSWERS)
+    monkeypatch.setattr("headgate.relay_client._reading._ROWS_SIZE", SMALL_ANSWERS)
     killed(mysql_server, tmp_path, kills, 23 + kills, *options)
 
 

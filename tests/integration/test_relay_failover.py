@@ -20,9 +20,8 @@ import fastavro
 import numpy as np
 import pytest
 
-from headgate.relay import CheckpointFile, Consumer, Event, RelayClient, Result
-from headgate.relay._events._binary import sound
-from headgate.relay._events._fields import event_fields
+from headgate.databus import event_fields, sound
+from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result
 from headgate.testing import MySQLServer, Proxy, replica_pair
 from headgate.testing._folders import free_port
 from tests.integration.test_relay import Process

@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate._lake_supplier import LakeSupplier
 from headgate._policies import Policies
 from headgate._serving import Serving
 from headgate.delta import TableLog
 from headgate.errors import ChunkRetryError, TargetError
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, LakeSupplier
-from headgate.relay import (
-    Consumer,
-    Event,
-    LogicalSource,
-    PlanGoneError,
-    Relay,
-    RelayClient,
-    RelayConfig,
-    Supplier,
-    create_app,
-)
+from headgate.lake import Lake
+from headgate.relay import LogicalSource, PlanGoneError, Relay, RelayConfig, Supplier, create_app
+from headgate.relay_client import Consumer, Event, RelayClient
 from headgate.testing import MySQLServer
 from tests.integration.test_copies import Copy
 from tests.integration.test_relay import do, physical

@@ -24,9 +24,7 @@ from typing import Any, Final, NamedTuple
 import fastavro
 import numpy as np
 
-from headgate.relay._bootstrap._points import CHECKPOINT_SOURCE
-from headgate.relay._events._fields import EventFields, event_fields
-from headgate.relay._events._schemas import avro_text
+from headgate.databus import CHECKPOINT_SOURCE, EventFields, avro_text, event_fields
 from tests.relay.serving import PATIENCE_SECONDS
 
 EOP: Final = -2

@@ -118,7 +118,7 @@ def test_stream_in_binary(with_events: Served) -> None:
 
 
 def info_place() -> Any:
-    from headgate.relay._buffer import Place
+    from headgate.databus import Place
 
     return Place(-1)
 
@@ -474,9 +474,9 @@ def test_how_it_is(with_events: Served) -> None:
         refused(with_events.get(wrong), INVALID)
     assert with_events.get("admin").body == with_events.get("admin/status").body == b'{"status":"RUNNING","message":""}'
     feeder = with_events.relay.partitions[1].feeder
-    feeder.problem = "the server is away"
+    feeder._stumble("the server is away")
     assert with_events.get("admin/status").json == {"status": "ERROR_RETRYING", "message": "person: the server is away"}
-    feeder.failed = True
+    feeder._fail("its log is gone")
     assert with_events.get("admin/status").json["status"] == "SUSPENDED_ON_ERROR"
     assert with_events.get("physicalSources").json[0]["id"] == 1
     assert list(with_events.get("physicalBuffers").json) == ["person:1"]

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
+from headgate.databus import event_fields
 from headgate.errors import UnsupportedError
 from headgate.relay import LogicalSource
 from headgate.relay import _assemble as module
 from headgate.relay._assemble import Assembler, Finished
-from headgate.relay._events._fields import event_fields
 from headgate.relay._events._schemas import Registry
 from headgate.relay._scn import GenerationMap, GtidGeneration
 from headgate.replication import ABSENT_FIELD, ImageBatch

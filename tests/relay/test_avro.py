@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
+from headgate.databus import Schema
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.relay._events._avro import RowEncoder
-from headgate.relay._events._schemas import Schema, generate
+from headgate.relay._events._schemas import generate
 
 
 def encoded(schema: dict[str, Any], table: TableDef, columns: list[pa.Array]) -> list[bytes]:

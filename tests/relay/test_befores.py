@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
+from headgate.databus import sound
 from headgate.errors import ConfigError
-from headgate.relay import Consumer, Event, RelayClient, Result
-from headgate.relay._events._binary import sound
+from headgate.relay_client import Consumer, Event, RelayClient, Result
 from tests.relay.rows import UUID, block, image, people
 from tests.relay.serving import Served, served
 from tests.relay.test_decoded import tables

@@ -18,26 +18,14 @@ import pytest
 from headgate._serving import Serving
 from headgate.catalog import TableStats
 from headgate.columns import TableCodec
+from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, sound
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.relay import (
-    CheckpointFile,
-    Consumer,
-    Event,
-    LogicalSource,
-    Relay,
-    RelayClient,
-    RelayConfig,
-    Result,
-    Retry,
-    create_app,
-)
+from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
-from headgate.relay._bootstrap._points import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event
 from headgate.relay._bootstrap._sessions import DONE, Reading, Sessions, place_in
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
-from headgate.relay._events._binary import sound
-from headgate.relay._events._fields import event_fields
+from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from tests.relay.rows import PERSON as PERSON_TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Answer, Served, load, physical

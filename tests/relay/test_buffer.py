@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.databus import FIRST, Place, scan_windows, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay import _segments
-from headgate.relay._buffer import FIRST, Batch, EventBuffer, Place
-from headgate.relay._events._binary import scan_windows, skip
+from headgate.relay._buffer import Batch, EventBuffer
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._segments import Windows
-from tests.relay.test_events import WRITERS, Spec, eop
+from tests.databus.test_events import WRITERS, Spec, eop
 
 MEMORY = 256 << 10
 

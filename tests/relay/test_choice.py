@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.relay._events._choice import choice_of, filter_rules, select
-from tests.relay.test_events import Spec, array, v1, v2
+from tests.databus.test_events import Spec, array, v1, v2
 
 SMALLEST = -(2**63)
 

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.columns import TableCodec
+from headgate.databus import Schema
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.relay._events._avro import RowEncoder
 from headgate.relay._events._decode import RowDecoder
-from headgate.relay._events._schemas import Schema, generate
+from headgate.relay._events._schemas import generate
 from tests.relay.test_avro import ROWS, TABLE, written
 
 SCHEMA = generate("a.b.T", 1, TABLE, "exact")

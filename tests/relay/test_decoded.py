@@ -18,9 +18,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from headgate.databus import Place, event_fields
 from headgate.relay import LogicalSource
-from headgate.relay._buffer import Place
-from headgate.relay._events._fields import event_fields
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._decoded import window_offsets
 from tests.relay.rows import PERSON, UUID, block, image, people
@@ -182,7 +181,7 @@ def test_offsets_in_windows(sizes: list[int], had: int, cut: bool) -> None:
 def bytes_of(events: list[tuple[int, bool]]) -> Any:
     import numpy as np
 
-    from headgate.relay._events._binary import put_eops
+    from headgate.databus import put_eops
 
     out = np.zeros(61 * len(events), np.uint8)
     at = np.arange(len(events)) * 61

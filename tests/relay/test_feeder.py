@@ -16,7 +16,7 @@ from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.relay import _feeder
 from headgate.relay._buffer import Batch, EventBuffer
-from headgate.relay._feeder import State, load_state
+from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
 from headgate.replication import Idle, _readers

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from headgate.databus import Done
 from headgate.errors import ConfigError
-from headgate.relay._groups import Done, Group, GroupFolder
+from headgate.relay._groups import Group, GroupFolder
 
 LEASE = 10.0
 

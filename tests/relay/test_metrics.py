@@ -79,7 +79,7 @@ def test_what_came_and_went() -> None:
 def test_a_source_that_stopped() -> None:
     with served() as relay:
         feeder = relay.relay.partitions[1].feeder
-        feeder.problem, feeder.failed = "a row image in the log leaves columns out", True
+        feeder._fail("a row image in the log leaves columns out")
         found = figures(relay)
     assert found["running", frozenset({PERSON})] == 0
     assert found["failed", frozenset({PERSON})] == 1

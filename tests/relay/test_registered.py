@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from headgate.catalog import Column
-from headgate.relay import Consumer, Event, RelayClient
-from headgate.relay._events._fields import event_fields
+from headgate.databus import event_fields
+from headgate.relay_client import Consumer, Event, RelayClient
 from headgate.replication import ImageBatch
 from tests.relay.rows import PERSON, UUID, block, image, people
 from tests.relay.serving import PATIENCE_SECONDS, Answer, Served, served

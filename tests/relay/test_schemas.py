@@ -11,8 +11,9 @@ import fastavro
 import pytest
 
 from headgate.catalog import Column, TableDef
+from headgate.databus import avro_text
 from headgate.errors import ConfigError
-from headgate.relay._events._schemas import METADATA, Registry, avro_text, field_attributes, generate
+from headgate.relay._events._schemas import METADATA, Registry, field_attributes, generate
 from tests.relay.rows import PERSON
 
 SOURCE = "com.linkedin.events.example.or_test.Person"

@@ -17,8 +17,9 @@ from starlette.types import Message, Scope
 
 from headgate._serving import Serving
 from headgate.errors import ConfigError
-from headgate.relay import Access, Consumer, Event, RelayClient, Tenant, Token, load_relay
+from headgate.relay import Tenant, Token, load_relay
 from headgate.relay._http._gate import Gate
+from headgate.relay_client import Access, Consumer, Event, RelayClient
 from tests.certificates import make_certificates
 from tests.relay.rows import block, people
 from tests.relay.serving import Answer, Served, served

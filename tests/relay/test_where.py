@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.relay._events._binary import sound
+from headgate.databus import Schema, sound
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._events._rows import put_row, row_passes
-from headgate.relay._events._schemas import Schema
 from headgate.relay._events._where import RowFilter, compile_rows, row_filter
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served

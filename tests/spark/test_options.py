@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from headgate._policies import DEFAULT, Policies
+from headgate.archive import LogOfRelay
 from headgate.errors import ConfigError
-from headgate.replication import LogOfRelay
 from headgate.spark._options import OPTION_NAMES, Options
 from tests.logged import logged_here
 

@@ -22,7 +22,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.lake import CheckpointTable
-    from headgate.relay import Access, CheckpointStore, Consumer, Event
+    from headgate.relay_client import Access, CheckpointStore, Consumer, Event
 
 __all__ = ["command"]
 
@@ -120,7 +120,7 @@ def command(
 
       headgate consume http://localhost:11115 --group billing --partitions 16
     """
-    from headgate.relay import CHECKPOINT_SECONDS, Access, RelayClient, Retry
+    from headgate.relay_client import CHECKPOINT_SECONDS, Access, RelayClient, Retry
 
     access, retry = Access(_token(token_file), ca_file), Retry(deadline_seconds=give_up)
     table = None
@@ -154,7 +154,7 @@ def _consume_in_group(
     urls: list[str], group: str, partitions: int, sources: Any, lease: float, access: Access, retry: Any,
     table: CheckpointTable | None, seconds: float, *, before_images: bool, bootstrap: bool,
 ) -> None:  # fmt: skip
-    from headgate.relay import GroupMember
+    from headgate.relay_client import GroupMember
 
     lines = _Lines(_write_together())
     stores = None if table is None else lambda number, generation: table.of(group, number, generation)
@@ -183,7 +183,7 @@ def _table(path: str) -> CheckpointTable:
 
 
 def _kept(checkpoints: str | None, table: CheckpointTable | None, name: str) -> CheckpointStore | None:
-    from headgate.relay import CheckpointFile
+    from headgate.relay_client import CheckpointFile
 
     if table is not None:
         return table.of(name)
@@ -268,7 +268,7 @@ def _pipe(printing: Any) -> Iterator[None]:
 
 
 def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None, windows: int | None) -> Consumer:
-    from headgate.relay import Consumer, Result
+    from headgate.relay_client import Consumer, Result
 
     class Printer(Consumer):
         def __init__(self) -> None:

@@ -166,7 +166,8 @@ def command(
 def _suppliers(config: RelayConfig, lake: str | None) -> dict[int, Supplier]:
     if lake is None:
         return {}
-    from headgate.lake import Lake, LakeSupplier
+    from headgate._lake_supplier import LakeSupplier
+    from headgate.lake import Lake
 
     if len(config.physical) > 1:
         raise ConfigError("--bootstrap-from is for a relay of one server: a lake is the copy of one")

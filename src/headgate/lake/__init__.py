@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
+from headgate.lake._copies import CopyGoneError, LakeCopies
 from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
@@ -56,7 +57,6 @@ from headgate.lake._status_text import (
     table_remarks,
     table_text,
 )
-from headgate.lake._supplier import LakeSupplier
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
@@ -81,6 +81,7 @@ __all__ = [
     "Changes",
     "CheckpointTable",
     "Comparer",
+    "CopyGoneError",
     "DeltaPath",
     "Difference",
     "Fill",
@@ -89,7 +90,7 @@ __all__ = [
     "IndexStatus",
     "LagStatus",
     "Lake",
-    "LakeSupplier",
+    "LakeCopies",
     "Ledger",
     "LedgerRow",
     "Maintained",

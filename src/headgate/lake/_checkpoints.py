@@ -115,7 +115,7 @@ class CheckpointTable:
 
 
 class TableCheckpoint:
-    """One row: a :class:`headgate.relay.CheckpointStore`."""
+    """One row: a :class:`headgate.relay_client.CheckpointStore`."""
 
     def __init__(self, table: CheckpointTable, consumer: str, partition: int, generation: int | None) -> None:
         self._table, self._consumer, self._partition = table, consumer, partition
@@ -142,7 +142,7 @@ class TableCheckpoint:
         return None if text is None else json.loads(text)
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
-        """See :class:`headgate.relay.CheckpointStore`.
+        """See :class:`headgate.relay_client.CheckpointStore`.
 
         :raises TargetError: the row has become somebody else's, or the table cannot be used.
         """

@@ -7,13 +7,12 @@ pull over HTTP, each at its own pace. The way through the room:
 ================  ====================================================================================================
 ``_sources``      what is read and under which names and ids: Databus's files, or TOML
 ``_scn``          SCNs: how transactions are numbered
-``_events``       rows as Avro, rows and transactions as events, byte by byte; which of them are wanted
+``_events``       rows as Avro and back, events as JSON; which of them are wanted
 ``_writers``      rows of one table definition as events
 ``_assemble``     row images → whole transactions → windows of events
 ``_buffer``       the ring of windows, read from any SCN; ``_segments``: its pieces, in memory and in files
-``_feeder``       the thread that follows a log into a buffer, and its state; ``_retrying``: what it does about errors
+``_feeder``       the thread that follows a log into a buffer; ``_position``: how far it is, and its file
 ``_warm``         compiled loops, loaded before they are needed
-``_spool``        the log itself, kept in files
 ``_selections``   what ids of sources mean, for all who ask for the same ones
 ``_relay``        all that belongs to the sources
 ``_usage``        what is counted of clients; ``_container``: of all requests, ``_stats``: of events, ``_given``: by
@@ -21,28 +20,36 @@ pull over HTTP, each at its own pace. The way through the room:
 ``_bootstrap``    rows for consumers that are new or too far behind
 ``_tenants``      who asks: tenants, their tokens and limits; ``_origins``: which web pages may
 ``_groups``       consumers that share partitions: who owns which, and how far it is
-``_checkpoints``  a consumer's checkpoint, in Databus's form and files
 ``_http``         what is served
-``_client``       consumers in Python
 ================  ====================================================================================================
 
 What is guaranteed, and why it survives kills, stands at the beginning of ``_feeder``, ``_buffer``, ``_scn``,
-``_spool._spool`` and ``_bootstrap._bootstrap``.
+``archive._spool`` and ``_bootstrap._bootstrap``.
+Events byte by byte are in ``databus``, consumers in Python in ``relay_client``.
 """
 
 from headgate._tokens import Token, is_loopback
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
-from headgate.relay._checkpoints import CheckpointFile, CheckpointStore
-from headgate.relay._client._client import CHECKPOINT_SECONDS, RelayClient, Share
-from headgate.relay._client._consumer import Consumer, Event, Result, Subscription
-from headgate.relay._client._member import ConsumerOf, GroupMember
-from headgate.relay._client._retry import Retry
-from headgate.relay._client._transport import Access
 from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay
 from headgate.relay._scn import KINDS, Kind
 from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, load_relay
 from headgate.relay._tenants import Tenant
+from headgate.relay_client import (
+    CHECKPOINT_SECONDS,
+    Access,
+    CheckpointFile,
+    CheckpointStore,
+    Consumer,
+    ConsumerOf,
+    Event,
+    GroupMember,
+    RelayClient,
+    Result,
+    Retry,
+    Share,
+    Subscription,
+)
 
 __all__ = [
     "CHECKPOINT_SECONDS",

@@ -6,7 +6,7 @@ end with nothing open (:class:`headgate.replication.Idle`); what is not yet know
 
 All whole transactions of a block become windows at once: their rows are ordered by ``_seq``, the sizes of all events
 give the place of each, and compiled loops write keys, rows and checksums there (``_events._avro``,
-``_events._binary``). Per transaction there is one Python object, its GTID; per row none.
+``databus._binary``). Per transaction there is one Python object, its GTID; per row none.
 
 Images are asked for as ``keys``: an update is one event with the row after it, and where it changed the key the row's
 old key is deleted by an event before it. Every change is an event, also when a transaction changes a row twice. Where
@@ -26,9 +26,9 @@ import pyarrow as pa
 from numba import njit
 
 from headgate.catalog import TableDef
+from headgate.databus import EOP_SIZE, put_eops, seal
 from headgate.errors import UnsupportedError
 from headgate.relay._events._avro import EncodedRows
-from headgate.relay._events._binary import EOP_SIZE, put_eops, seal
 from headgate.relay._events._schemas import Registry
 from headgate.relay._scn import Scn, Transactions
 from headgate.relay._segments import Windows

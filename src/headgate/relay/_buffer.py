@@ -28,12 +28,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from headgate.databus import EOP_SIZE, FIRST, Place, fit, seal, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
-from headgate.relay._events._binary import EOP_SIZE, fit, seal, skip
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
-__all__ = ["FIRST", "Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Place", "Policy", "Stops", "Stretch"]
+__all__ = ["Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "Stretch"]
 
 Policy: TypeAlias = Literal["overwrite", "block"]
 
@@ -48,25 +48,6 @@ _VIEWS_BYTES: Final = 128 << 20
 _WAIT_SECONDS: Final = 0.25
 _CHOSEN_AT_ONCE: Final = 65_536
 _STOPS_KEPT: Final = 1024
-
-
-@dataclass(frozen=True)
-class Place:
-    """A reader's position, as a Databus checkpoint has it.
-
-    ``scn`` −1: the oldest there is; −2: from the first window that there ever was, or not at all. ``offset`` −1: the
-    window is done; otherwise so many of its events are.
-    """
-
-    scn: int
-    offset: int = -1
-
-    def after_event(self, scn: int) -> Place:
-        """The place behind the next event, which is of window ``scn``."""
-        return Place(scn, self.offset + 1 if self.scn == scn and self.offset > 0 else 1)
-
-
-FIRST: Final = Place(-2)
 
 
 class KeyIsNoNumberError(Exception):

@@ -15,7 +15,7 @@ What is guaranteed:
   goes on only when its owner has finished its window and reported the checkpoint, so the next one repeats nothing.
   After a crash it repeats what came after the last report: at least once.
 - *One at a time.* An owner whose lease is over by its own clock, counted from before it asked for it, delivers nothing
-  more until it has synced again (``_client._member``), and others get its partitions no earlier than that:
+  more until it has synced again (``relay_client._member``), and others get its partitions no earlier than that:
   the coordinator counts from when it was asked. Clocks that run at very different speeds, or one callback that takes
   longer than the lease, may let two deliver at the same time; then both deliver the same transactions, and only the
   new owner's checkpoints count. ``generation`` is there for sinks that want to fence the same way.
@@ -42,38 +42,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headgate._files import locked, read_json, write_json
+from headgate.databus import Done, Owned
 from headgate.errors import ConfigError
-from headgate.relay._files import locked, read_json, write_json
 
-__all__ = ["LARGEST_GROUP", "Done", "Group", "GroupFolder", "Owned"]
+__all__ = ["Group", "GroupFolder"]
 
-LARGEST_GROUP: Final = 1024
-"""Partitions: each is a connection and a thread of its owner, so many more would not make sense."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Done:
-    """What an owner says of a partition."""
-
-    generation: int
-    checkpoint: Mapping[str, Any] | None = None
-    """How far it is; None: no news."""
-    release: bool = False
-    """It has stopped and gives it up."""
-
-
-@dataclass(frozen=True)
-class Owned:
-    """What a member is told of a partition that it owns."""
-
-    generation: int
-    checkpoint: Mapping[str, Any] | None
-    """Where to begin; None: with the oldest there is."""
-    back: bool
-    """It is to stop, report how far it came, and release it."""
-    bootstrap: bool = False
-    """Rows come first where there is no checkpoint, or nothing holds what comes after it."""
 
 
 @dataclass

@@ -16,18 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from headgate._files import owned
+from headgate.archive import LogFeeder, LogSpool
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._events._schemas import Registry
-from headgate.relay._feeder import Feeder, State, load_state
-from headgate.relay._files import owned
+from headgate.relay._feeder import Feeder, Form
 from headgate.relay._given import Given
+from headgate.relay._position import State, load_state
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
-from headgate.relay._spool._feeder import LogFeeder
-from headgate.relay._spool._spool import LogSpool
 from headgate.relay._stats import EventStats
 from headgate.relay._traffic import Traffic
 from headgate.relay._usage import Usage
@@ -118,10 +118,8 @@ class Relay:
             disk_bytes=config.disk_bytes, until_scn=state.scn,
         )  # fmt: skip
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
-        feeder = Feeder(
-            followed, self.names, self.registry, buffer, scn, state=state, file=file, version=config.event_version,
-            scn_column=config.scn_column, befores=config.before_images, policies=config.policies,
-        )  # fmt: skip
+        form = Form(config.event_version, config.scn_column, config.before_images, config.policies)
+        feeder = Feeder(followed, self.names, self.registry, buffer, scn, state=state, file=file, form=form)
         log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
         return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"), spool, log_feeder)
 

@@ -33,13 +33,13 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from headgate._files import locked, read_json, write_json
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay._files import locked, read_json, write_json
 
 __all__ = [
     "KINDS",
@@ -241,10 +241,6 @@ class GenerationMap:
             if self._file is not None:
                 write_json(self._file, {"v": 1, "generations": [vars(entry) for entry in self._entries]})
             return generation
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """The entries, oldest first, as the file has them."""
-        return [dict(vars(entry)) for entry in self._entries]
 
     def _load(self) -> None:
         value = None if self._file is None else read_json(self._file)

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headgate.databus import scan_windows
 from headgate.errors import ScnNotFoundError, TargetError
-from headgate.relay._events._binary import scan_windows
 
 __all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "stored_segments"]
 

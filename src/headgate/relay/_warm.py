@@ -21,15 +21,14 @@ from headgate._cells import NULL, RowBlock
 from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
+from headgate.databus import Place, Schema, convert_to_v1, count_sources, event_fields
 from headgate.errors import HeadgateError
 from headgate.relay._assemble import Assembler, Finished
-from headgate.relay._buffer import EventBuffer, Place
-from headgate.relay._events._binary import convert_to_v1, count_sources
+from headgate.relay._buffer import EventBuffer
 from headgate.relay._events._choice import choice_of
 from headgate.relay._events._decode import RowDecoder
-from headgate.relay._events._fields import event_fields
 from headgate.relay._events._json import json_lines
-from headgate.relay._events._schemas import Registry, Schema, Types
+from headgate.relay._events._schemas import Registry, Types
 from headgate.relay._events._where import RowFilter, compile_rows
 from headgate.relay._scn import RelayGenerated
 from headgate.relay._writers import SourceOf

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numba import njit
 
 from headgate.catalog import TableDef
+from headgate.databus import PART_HEAD, Schema, event_sizes, put_events
 from headgate.relay._events._avro import EncodedRows, RowEncoder
-from headgate.relay._events._binary import PART_HEAD, event_sizes, put_events
-from headgate.relay._events._schemas import Registry, Schema
+from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import LogicalSource
 
 __all__ = ["Befores", "EventKeys", "RowWriter", "RowWriters", "SourceOf"]
@@ -123,7 +123,7 @@ class RowWriter:
     ) -> None:  # fmt: skip
         """Write the events, all but their CRCs.
 
-        :param at: where in ``out`` they begin; the others as in :func:`headgate.relay._events._binary.put_events`.
+        :param at: where in ``out`` they begin; the others as in :func:`headgate.databus._binary.put_events`.
         """
         values = np.empty(len(at), np.int64)
         places = _NO_BEFORES

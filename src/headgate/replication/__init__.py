@@ -20,7 +20,6 @@ from headgate.replication._meta import (
     op_array,
     seq_array,
 )
-from headgate.replication._of_relay import LogHead, LogOfRelay, relay_prerequisite
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
@@ -56,10 +55,8 @@ __all__ = [
     "ImageBatch",
     "LogBlock",
     "LogCopy",
-    "LogHead",
     "LogHint",
     "LogItem",
-    "LogOfRelay",
     "RangeEnd",
     "Stopped",
     "WindowReader",
@@ -75,7 +72,6 @@ __all__ = [
     "op_array",
     "previous_gtids",
     "read_range",
-    "relay_prerequisite",
     "rotate_packet",
     "seq_array",
 ]

@@ -22,8 +22,8 @@ from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
 if TYPE_CHECKING:
+    from headgate.archive import LogOfRelay
     from headgate.mysql import ConnectionSettings
-    from headgate.replication import LogOfRelay
     from headgate.snapshot import TableLocks
 
 __all__ = ["OPTION_NAMES", "Options"]
@@ -225,7 +225,7 @@ class Options:
         """The relay that the log is read from; None: it is read from the server."""
         if self.relay is None:
             return None
-        from headgate.replication import LogOfRelay
+        from headgate.archive import LogOfRelay
 
         return LogOfRelay(
             self.relay, self.relay_source, self.relay_token_file, self.relay_ca_file, falls_back=self.relay_fallback

@@ -31,8 +31,8 @@ from headgate.gtid import GtidSet
 from headgate.spark._server import MySQLServer, ServerState
 
 if TYPE_CHECKING:
+    from headgate.archive import LogHead, LogOfRelay, Series
     from headgate.mysql import ConnectionSettings
-    from headgate.replication import LogHead, LogOfRelay
     from headgate.spark._options import Options
 
 __all__ = ["RelayedServer", "server_of"]
@@ -101,21 +101,21 @@ class RelayedServer(MySQLServer):
             return end
         uuid, begin, last = part
         self._files = [
-            (name, size, before)
-            for of, name, size, before in self._relay.files()
-            if of == uuid and begin <= before <= last
+            (one.name, one.bytes, one.before)
+            for one in self._relay.files()
+            if one.server_uuid == uuid and begin <= one.before <= last
         ]
         return had | (end & last)
 
     def reads_windows(self, end: GtidSet) -> bool:
         """Whether ``end`` is in the present server's part, or the server itself may be read."""
         series = self._relay.head().series
-        return self._relay.falls_back or (bool(series) and series[-1][1] <= end)
+        return self._relay.falls_back or (bool(series) and series[-1].begin <= end)
 
     def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
         """The server whose part of the relay's log holds what lies between."""
         part = self._relay.head().series_of(end - had)
-        return None if part is None else part[0]
+        return None if part is None else part.server_uuid
 
     def log_file(self) -> str:
         return self._files[-1][0] if self._files else super().log_file()
@@ -131,8 +131,8 @@ class RelayedServer(MySQLServer):
         return next(before for name, _, before in self._files if name == file)
 
 
-def _part_after(head: LogHead, had: GtidSet) -> tuple[str, GtidSet, GtidSet] | None:
+def _part_after(head: LogHead, had: GtidSet) -> Series | None:
     """The part that holds what comes after a set; None: nothing does, or the relay does not keep it."""
     if not head.begin <= had:
         return None
-    return next((one for one in head.series if not one[2] <= had), None)
+    return next((one for one in head.series if not one.end <= had), None)

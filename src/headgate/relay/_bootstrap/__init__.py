@@ -2,7 +2,6 @@
 
 ==============  =====================================================================
 ``_bootstrap``  a consumer's start, rows and target; why that is exact
-``_points``     its checkpoints
 ``_sessions``   what of which bootstrap was read, kept over restarts
 ``_suppliers``  where rows come from: MySQL by exact chunks, or whoever supplies them
 ==============  =====================================================================

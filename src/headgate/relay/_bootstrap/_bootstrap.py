@@ -54,16 +54,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from headgate.databus import EOP_SOURCE, FIRST, Place, event_fields, seal
 from headgate.errors import BinlogPurgedError, ChunkRetryError, ScnNotFoundError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._bootstrap._sessions import DONE, Reading, Session, Sessions, offset_of, place_in
 from headgate.relay._bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
-from headgate.relay._buffer import FIRST, Batch, Place, Stretch
-from headgate.relay._events._binary import EOP_SOURCE, seal
+from headgate.relay._buffer import Batch, Stretch
 from headgate.relay._events._choice import Choice
-from headgate.relay._events._fields import event_fields
-from headgate.relay._feeder import State
+from headgate.relay._position import State
 from headgate.relay._relay import Partition, Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._writers import RowWriters

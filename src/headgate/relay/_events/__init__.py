@@ -3,8 +3,7 @@
 ============  ===========================================================================
 ``_schemas``  Avro schemas of table definitions, in versions; the registry folder
 ``_avro``     rows of Arrow columns as Avro binary
-``_binary``   events byte by byte, versions 1 and 2: writing, walking, choosing, checking
-``_fields``   events as columns; ``_json``: as JSON lines
+``_json``     events as JSON lines
 ``_decode``   their rows as Arrow columns
 ``_choice``   sources and Databus's key filters; ``_where``: predicates over ``_rows``
 ============  ===========================================================================

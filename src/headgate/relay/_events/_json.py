@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arrow_text import base64_text, text_bytes
-from headgate.relay._events._binary import EOP_SOURCE
-from headgate.relay._events._fields import EventFields, event_fields, stretches_of
+from headgate.databus import EOP_SOURCE, EventFields, event_fields, stretches_of
 
 __all__ = ["json_lines"]
 

@@ -12,9 +12,6 @@ table looks like by then; here a difference is a new version.
 Attributes of Databus's schemas (``meta``, ``name=value;`` pairs): of the record ``dbFieldName`` (the table) and ``pk``
 (Avro names of the key's columns, by comma), of a field ``dbFieldName``, ``dbFieldPosition`` (from 0), ``dbFieldType``.
 
-The identity of a schema on the wire is the MD5 of its text as Avro's Java library prints it (Databus, ``SchemaId``:
-``md5(schema.toString(false))``), in version 1.4, which Databus's client has: :func:`avro_text` prints so.
-
 Databus registers the schemas of metadata under one name, ``metadata-source``, whatever source an event is of, and its
 client keeps one for each version of that name (``SchemaRegistryService.java``, ``DispatcherState.java``). Where updates
 hold the row before them, that row is the metadata, so each schema gets a version of that name, too. It is kept as
@@ -23,21 +20,19 @@ hold the row before them, that row is the metadata, so each schema gets a versio
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from headgate.catalog import Column, TableDef
+from headgate.databus import Schema, avro_text
 from headgate.errors import ConfigError
 
-__all__ = ["METADATA", "Registry", "Schema", "Types", "avro_text", "field_attributes", "generate"]
+__all__ = ["METADATA", "Registry", "Types", "field_attributes", "generate"]
 
 Types: TypeAlias = Literal["exact", "databus"]
 """How columns become Avro types where a schema is made: every value exactly, by Avro's logical types, or as Databus's
@@ -46,103 +41,10 @@ own generator has them (DECIMAL → double, dates → milliseconds since 1970, B
 METADATA: Final = "metadata-source"
 _FILE: Final = re.compile(r"(.*)\.(\d+)\.avsc")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
-_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-_KNOWN: Final = frozenset({
-    "doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases",
-})  # fmt: skip
-_KNOWN_OF_FIELDS: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
 _SMALL: Final = frozenset({"tinyint", "smallint", "mediumint", "year"})
 _LARGEST_ARROW_DECIMAL: Final = 38
 _LARGEST_VERSION: Final = 2**13 - 1
 """Events hold the version in 14 bits, signed (Databus, ``DbusEventPart``)."""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """One version of one source's schema."""
-
-    source: str
-    """The source's name, such as ``com.linkedin.events.example.or_test.Person``."""
-    version: int
-    """From 1."""
-    text: str
-    """As it stands in the registry."""
-    value: Mapping[str, Any]
-    """The parsed text."""
-
-    @cached_property
-    def digest(self) -> bytes:
-        """16 bytes: the schema's identity in events."""
-        return hashlib.md5(avro_text(self.value).encode(), usedforsecurity=False).digest()
-
-
-def avro_text(schema: Any) -> str:
-    """A schema in one line, as Avro 1.4's Java library prints what it has parsed: that is Databus's.
-
-    What that library knows comes first, in its order; then attributes that it does not know, as far as they are text,
-    so without a decimal's precision and scale. Of records and enums it forgets ``doc``. A namespace is printed where it
-    is not the outermost one.
-    """
-    return json.dumps(_printed(schema, "", []), ensure_ascii=False, separators=(",", ":"))
-
-
-def _printed(schema: Any, space: str, outermost: list[str]) -> Any:
-    """
-    :param space: the namespace of the type around it.
-    :param outermost: the first namespace that was printed, if one was.
-    """
-    if isinstance(schema, list):
-        return [_printed(one, space, outermost) for one in schema]
-    if not isinstance(schema, dict):
-        return schema if schema in _PRIMITIVES else _reference(schema, space, outermost)
-    kind = schema["type"]
-    if not isinstance(kind, str) or kind in _PRIMITIVES:
-        others = _others(schema)
-        return {"type": kind, **others} if others else _printed(kind, space, outermost)
-    out: dict[str, Any] = {"type": kind}
-    if kind in _NAMED:
-        out["name"], space = _name_and_space(schema["name"], schema.get("namespace", space))
-        if space and [space] != outermost[:1]:
-            out["namespace"] = space
-            outermost += [] if outermost else [space]
-    if kind in ("record", "error"):
-        out["fields"] = [_printed_field(one, space, outermost) for one in schema["fields"]]
-    elif kind in ("array", "map"):
-        name = "items" if kind == "array" else "values"
-        out[name] = _printed(schema[name], space, outermost)
-    else:
-        name = "symbols" if kind == "enum" else "size"
-        out[name] = schema[name]
-    out |= _others(schema)
-    if schema.get("aliases"):
-        out["aliases"] = schema["aliases"]
-    return out
-
-
-def _reference(name: str, space: str, outermost: Sequence[str]) -> str:
-    """A type by its name."""
-    short, space = _name_and_space(name, space)
-    return short if not space or [space] == outermost[:1] else f"{space}.{short}"
-
-
-def _name_and_space(name: str, space: str) -> tuple[str, str]:
-    before, dot, short = name.rpartition(".")
-    return (short, before) if dot else (name, space)
-
-
-def _others(given: Mapping[str, Any]) -> dict[str, str]:
-    """The attributes that the library does not know, as far as they are text."""
-    return {name: value for name, value in given.items() if name not in _KNOWN and isinstance(value, str)}
-
-
-def _printed_field(field: Mapping[str, Any], space: str, outermost: list[str]) -> dict[str, Any]:
-    out = {"name": field["name"], "type": _printed(field["type"], space, outermost)}
-    out |= {name: field[name] for name in ("doc", "default") if name in field}
-    if field.get("order", "ascending") != "ascending":
-        out["order"] = field["order"]
-    others = {name: value for name, value in field.items() if name not in _KNOWN_OF_FIELDS and isinstance(value, str)}
-    return {**out, **others}
 
 
 def field_attributes(meta: Any) -> dict[str, str]:

@@ -31,8 +31,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headgate.databus import Schema
 from headgate.relay._events import _rows as rows
-from headgate.relay._events._schemas import Schema, field_attributes
+from headgate.relay._events._schemas import field_attributes
 
 __all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "compile_rows", "row_filter"]
 

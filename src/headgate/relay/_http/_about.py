@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.relay._events._schemas import Schema
+from headgate.databus import Schema
 from headgate.relay._http._commands import HEADERS, PRETTY, Command, compact, object_of, reply
 from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, segment
 from headgate.relay._http._registered import Registrations, is_databus_client

@@ -18,11 +18,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.databus import CATCHUP, BootstrapPoint, checkpoint_event, convert_to_v1
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
-from headgate.relay._bootstrap._points import CATCHUP, BootstrapPoint, checkpoint_event
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._buffer import Batch
-from headgate.relay._events._binary import convert_to_v1
 from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response

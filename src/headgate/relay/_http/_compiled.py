@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
+from headgate.databus import Schema
 from headgate.relay._events._choice import ranges_of
-from headgate.relay._events._schemas import Schema, key_fields
+from headgate.relay._events._schemas import key_fields
 from headgate.relay._events._where import NO_ROWS_ASKED, RowFilter, Rows, compile_rows
 from headgate.relay._http._parameters import UnfitFilterError
 from headgate.relay._relay import Relay

@@ -1,6 +1,6 @@
 """Events with their rows decoded: as Arrow tables, or as JSON lines for people and browsers.
 
-Events of one answer are taken apart once, into arrays (``_events._fields``); the rows of each schema among
+Events of one answer are taken apart once, into arrays (``databus._fields``); the rows of each schema among
 them become columns together (``_events._decode``). A line is put together column by column with Arrow, too,
 so an answer costs no Python object per row.
 """
@@ -18,12 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._arrow_text import base64_text, escaped, fixed_point, quoted
+from headgate.databus import EOP_SOURCE, EventFields, Place, Schema, stretches_of
 from headgate.errors import DecodeError
-from headgate.relay._buffer import Place
-from headgate.relay._events._binary import EOP_SOURCE
 from headgate.relay._events._decode import RowDecoder
-from headgate.relay._events._fields import EventFields, stretches_of
-from headgate.relay._events._schemas import Registry, Schema
+from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import SourceNames
 
 __all__ = ["DecodedRows", "Decoders", "arrow_streams", "decoded", "places_after", "row_lines", "window_offsets"]

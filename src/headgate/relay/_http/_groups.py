@@ -16,10 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.databus import LARGEST_GROUP, Done, Owned, Place, checkpoint_json
 from headgate.errors import ConfigError
-from headgate.relay._buffer import Place
-from headgate.relay._checkpoints import checkpoint_json
-from headgate.relay._groups import LARGEST_GROUP, Done, GroupFolder, Owned
+from headgate.relay._groups import GroupFolder
 from headgate.relay._http._commands import PRETTY, Command, object_of, reply
 from headgate.relay._http._parameters import InvalidParameterError, segment
 from headgate.relay._relay import Relay

@@ -26,10 +26,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from headgate._arrow_text import text_bytes
+from headgate.databus import EOP_SOURCE, EventFields, Place
 from headgate.errors import HeadgateError
-from headgate.relay._buffer import Batch, KeyIsNoNumberError, Place
-from headgate.relay._events._binary import EOP_SOURCE
-from headgate.relay._events._fields import EventFields
+from headgate.relay._buffer import Batch, KeyIsNoNumberError
 from headgate.relay._http._commands import Command, compact
 from headgate.relay._http._decoded import places_after, row_lines, window_offsets
 from headgate.relay._http._openapi import ROW_PLACE

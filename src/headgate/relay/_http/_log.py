@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from headgate.archive import LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
@@ -26,8 +27,6 @@ from headgate.relay._http._commands import PROCESSING, Command, failure, object_
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import text
 from headgate.relay._relay import Partition, Relay
-from headgate.relay._spool._reader import LogReader
-from headgate.relay._spool._spool import LogSpool
 
 __all__ = ["commands"]
 
@@ -99,12 +98,7 @@ class _Log:
         except ConfigError as error:
             return _failed(error)
         found = await self._in_thread(spool.files)
-        return JSONResponse(
-            [
-                {"server_uuid": uuid, "name": name, "bytes": size, "before": str(before)}
-                for uuid, name, size, before in found
-            ]
-        )
+        return JSONResponse([one.to_json() for one in found])
 
     async def stretch(self, request: Request, given: Mapping[str, Any]) -> Response:
         del given
@@ -149,17 +143,9 @@ class _Log:
 
 
 def _head(partition: Partition, spool: LogSpool) -> dict[str, Any]:
-    reached = spool.reached
     feeder = partition.log_feeder
     return {
-        "server_uuid": reached.server_uuid if reached is not None else "",
-        "gtid": str(spool.gtid),
-        "begin": str(spool.begin),
-        "file": reached.file if reached is not None else "",
-        "pos": reached.pos if reached is not None else 0,
-        "series": [
-            {"server_uuid": one.server_uuid, "begin": str(one.begin), "end": str(one.end)} for one in spool.series()
-        ],
+        **spool.head().to_json(),
         "failed": feeder is not None and feeder.failed,
         "problem": None if feeder is None else feeder.problem,
         "error": _told(feeder.error) if feeder is not None and feeder.error is not None else None,

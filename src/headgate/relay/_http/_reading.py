@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from headgate.relay._buffer import Batch, Place, Stretch
-from headgate.relay._events._binary import EOP_SIZE
+from headgate.databus import EOP_SIZE, EventFields, Place, event_fields
+from headgate.relay._buffer import Batch, Stretch
 from headgate.relay._events._choice import Choice, choice_of
-from headgate.relay._events._fields import EventFields, event_fields
 from headgate.relay._http._compiled import CompiledFilters
 from headgate.relay._http._decoded import DecodedRows, Decoders, decoded
 from headgate.relay._http._news import News

@@ -20,7 +20,8 @@ from typing import Final
 
 from starlette.requests import Request
 
-from headgate.relay._events._schemas import Registry, Schema
+from headgate.databus import Schema
+from headgate.relay._events._schemas import Registry
 
 __all__ = ["Registrations", "is_databus_client"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from headgate.relay._buffer import FIRST, Place
+from headgate.databus import Place, place_of
 from headgate.relay._events._choice import filter_rules
 from headgate.relay._events._where import RowFilter, row_filter
 from headgate.relay._http._parameters import (
@@ -35,7 +35,6 @@ __all__ = [
     "StreamRequest",
     "filters_of",
     "known_sources",
-    "place_of",
     "readable",
     "stream_request",
 ]
@@ -91,25 +90,6 @@ def _check(client: Client, selection: Selection) -> None:
     """:raises NotAllowedError: the client may not read one."""
     if client.is_restricted:
         client.check(one.name for one in selection.sources)
-
-
-def place_of(checkpoint: Any) -> Place:
-    """The place that a checkpoint (a JSON object) means; ``windowScn`` −1, or none, is the oldest there is. After a
-    bootstrap from a relay that had no window yet it is 0, with ``bootstrap_start_scn`` 0.
-
-    :raises ValueError: it is none, or one of the bootstrap, which comes from elsewhere.
-    """
-    if not isinstance(checkpoint, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
-    mode = checkpoint.get("consumption_mode", "ONLINE_CONSUMPTION")
-    if mode not in ("INIT", "ONLINE_CONSUMPTION"):
-        raise ValueError("a checkpoint of the bootstrap")
-    scn, offset = checkpoint.get("windowScn", -1), checkpoint.get("windowOffset", -1)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and -1 <= one < 2**63 for one in (scn, offset)):
-        raise ValueError("not numbers")
-    if scn == 0 and checkpoint.get("bootstrap_start_scn") == 0:
-        return FIRST
-    return Place(scn, offset)
 
 
 @lru_cache(_KNOWN_LISTS)

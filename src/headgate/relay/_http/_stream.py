@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate._arrow_text import text_bytes
-from headgate.relay._buffer import Batch, Place
-from headgate.relay._checkpoints import checkpoint_json
-from headgate.relay._events._binary import convert_to_v1
+from headgate.databus import Place, checkpoint_json, convert_to_v1
+from headgate.relay._buffer import Batch
 from headgate.relay._events._json import json_lines
 from headgate.relay._http import _live
 from headgate.relay._http._commands import HEADERS, TEXT, Command, compact, events_response

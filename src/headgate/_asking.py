@@ -1,0 +1,97 @@
+"""Asking a web server by Python's own HTTP client: connections, tokens, and an error of ours where there is no answer.
+
+What an answer means is its reader's business; when to ask again, ``_answers``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from headgate._tls import client_context
+from headgate.errors import ConfigError, ConnectError
+
+__all__ = ["WebServer"]
+
+_TIMEOUT_SECONDS: Final = 60.0
+"""Longer than a relay lets a request wait."""
+
+
+@dataclass(frozen=True)
+class WebServer:
+    """Where a server is, and how it is asked.
+
+    :param name: what errors call it.
+    :param ca_file: certificates to trust; None: the system's.
+    :param ca_setting: what errors call that.
+    """
+
+    name: str
+    tls: bool
+    host: str
+    port: int
+    ca_file: str | os.PathLike[str] | None = None
+    ca_setting: str = "ca_file"
+
+    @classmethod
+    def of(cls, url: str, name: str, ca_file: str | os.PathLike[str] | None, ca_setting: str = "ca_file") -> WebServer:
+        """Of ``http://host:port`` or ``https://…``; what comes behind that is no matter here.
+
+        :raises ValueError: it is no such URL, or has a password.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError("not the URL of a server")
+        tls = parts.scheme == "https"
+        return cls(name, tls, parts.hostname, parts.port or (443 if tls else 80), ca_file, ca_setting)
+
+    def connect(self) -> http.client.HTTPConnection:
+        """The caller's to close; made with the first request.
+
+        :raises ConfigError: there are no certificates in the file.
+        """
+        if not self.tls:
+            return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_SECONDS)
+        try:
+            context = client_context(self.ca_file)
+        except OSError as error:
+            raise ConfigError(f"{self.ca_file} holds no certificates: {error}") from None
+        return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_SECONDS, context=context)
+
+    @staticmethod
+    def ask(
+        connection: http.client.HTTPConnection, method: str, target: str, content: bytes | None, token: str | None
+    ) -> http.client.HTTPResponse:
+        """An answer, whose body is not read yet.
+
+        :param content: JSON.
+        """
+        headers = {} if content is None else {"content-type": "application/json"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        connection.request(method, target, content, headers)
+        return connection.getresponse()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """While it is asked.
+
+        :raises ConnectError: it does not answer.
+        :raises ConfigError: its certificate cannot be verified.
+        """
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(
+                f"the certificate of {self.name} ({self.host}:{self.port}) cannot be verified ({error.verify_message}):"
+                f" {self.ca_setting} names the certificates to trust"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            text = str(error) or type(error).__name__
+            raise ConnectError(f"{self.name} does not answer: {text}", host=self.host, port=self.port) from None

@@ -1,0 +1,108 @@
+"""A version of a source's Avro schema, and its identity in events: the MD5 of its text as Avro's Java library prints it
+(Databus, ``SchemaId``: ``md5(schema.toString(false))``), in version 1.4, which Databus's client has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+__all__ = ["Schema", "avro_text"]
+
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+_KNOWN: Final = frozenset({
+    "doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases",
+})  # fmt: skip
+_KNOWN_OF_FIELDS: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One version of one source's schema."""
+
+    source: str
+    """The source's name, such as ``com.linkedin.events.example.or_test.Person``."""
+    version: int
+    """From 1."""
+    text: str
+    """As it stands in the registry."""
+    value: Mapping[str, Any]
+    """The parsed text."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes: the schema's identity in events."""
+        return hashlib.md5(avro_text(self.value).encode(), usedforsecurity=False).digest()
+
+
+def avro_text(schema: Any) -> str:
+    """A schema in one line, as Avro 1.4's Java library prints what it has parsed: that is Databus's.
+
+    What that library knows comes first, in its order; then attributes that it does not know, as far as they are text,
+    so without a decimal's precision and scale. Of records and enums it forgets ``doc``. A namespace is printed where it
+    is not the outermost one.
+    """
+    return json.dumps(_printed(schema, "", []), ensure_ascii=False, separators=(",", ":"))
+
+
+def _printed(schema: Any, space: str, outermost: list[str]) -> Any:
+    """
+    :param space: the namespace of the type around it.
+    :param outermost: the first namespace that was printed, if one was.
+    """
+    if isinstance(schema, list):
+        return [_printed(one, space, outermost) for one in schema]
+    if not isinstance(schema, dict):
+        return schema if schema in _PRIMITIVES else _reference(schema, space, outermost)
+    kind = schema["type"]
+    if not isinstance(kind, str) or kind in _PRIMITIVES:
+        others = _others(schema)
+        return {"type": kind, **others} if others else _printed(kind, space, outermost)
+    out: dict[str, Any] = {"type": kind}
+    if kind in _NAMED:
+        out["name"], space = _name_and_space(schema["name"], schema.get("namespace", space))
+        if space and [space] != outermost[:1]:
+            out["namespace"] = space
+            outermost += [] if outermost else [space]
+    if kind in ("record", "error"):
+        out["fields"] = [_printed_field(one, space, outermost) for one in schema["fields"]]
+    elif kind in ("array", "map"):
+        name = "items" if kind == "array" else "values"
+        out[name] = _printed(schema[name], space, outermost)
+    else:
+        name = "symbols" if kind == "enum" else "size"
+        out[name] = schema[name]
+    out |= _others(schema)
+    if schema.get("aliases"):
+        out["aliases"] = schema["aliases"]
+    return out
+
+
+def _reference(name: str, space: str, outermost: Sequence[str]) -> str:
+    """A type by its name."""
+    short, space = _name_and_space(name, space)
+    return short if not space or [space] == outermost[:1] else f"{space}.{short}"
+
+
+def _name_and_space(name: str, space: str) -> tuple[str, str]:
+    before, dot, short = name.rpartition(".")
+    return (short, before) if dot else (name, space)
+
+
+def _others(given: Mapping[str, Any]) -> dict[str, str]:
+    """The attributes that the library does not know, as far as they are text."""
+    return {name: value for name, value in given.items() if name not in _KNOWN and isinstance(value, str)}
+
+
+def _printed_field(field: Mapping[str, Any], space: str, outermost: list[str]) -> dict[str, Any]:
+    out = {"name": field["name"], "type": _printed(field["type"], space, outermost)}
+    out |= {name: field[name] for name in ("doc", "default") if name in field}
+    if field.get("order", "ascending") != "ascending":
+        out["order"] = field["order"]
+    others = {name: value for name, value in field.items() if name not in _KNOWN_OF_FIELDS and isinstance(value, str)}
+    return {**out, **others}

@@ -1,0 +1,233 @@
+"""The log itself over HTTP: what clients are told when they cannot have it; tokens and TLS."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate._serving import Serving
+from headgate.archive import LogOfRelay
+from headgate.archive import _spool as spool_module
+from headgate.binlog import EndOfLog, Framer
+from headgate.errors import (
+    AccessError,
+    BinlogPurgedError,
+    ChecksumError,
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    HeadgateError,
+    HistoryRewrittenError,
+    ServerBehindError,
+)
+from headgate.gtid import GtidSet
+from headgate.mysql import LogRequest
+from headgate.relay import Relay, RelayConfig, Tenant, Token, create_app, load_relay
+from tests.archive.test_spool import A, B, Server, feed, gtids
+from tests.certificates import make_certificates
+from tests.relay.serving import PERSON, PET, physical
+
+TOKEN = "0123456789abcdef-operator"
+PETS = "0123456789abcdef-pets"
+
+
+@contextmanager
+def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> Iterator[tuple[Relay, str]]:
+    """A relay that keeps logs, of 10 transactions of server A; nobody reads more."""
+    names = (physical(1, "first", PERSON), physical(2, "second", PET))
+    relay = Relay(RelayConfig(names[:sources], state=folder, log_disk_bytes=1 << 20, **config), lambda _: gtids(0))
+    server = Server(A)
+    for _ in range(10):
+        server.commit()
+    try:
+        for one in relay.partitions.values():
+            assert one.spool is not None
+            feed(one.spool, A, server.dump(0), 1000)
+        with Serving(create_app(relay), "127.0.0.1", 0, tls=tls) as serving:
+            yield relay, serving.url.rstrip("/")
+    finally:
+        relay.close()
+
+
+def read(log: LogOfRelay, **asked: Any) -> int:
+    """Bytes of a whole answer."""
+    framer, count = Framer(), 0
+    with log.open(LogRequest(**asked)) as found:
+        stream = found.stream
+        while True:
+            item, used = framer.next(stream.buf, stream.start, stream.end)
+            count += used - stream.start
+            stream.consume(used - stream.start)
+            if isinstance(item, EndOfLog):
+                return count
+            if item is None:
+                stream.fill(framer.needed)
+
+
+def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "_WAIT_SECONDS", 0.01)
+    with kept(tmp_path) as (relay, url):
+        log = LogOfRelay(url)
+        assert read(log, had=gtids(3), server_uuid=A) > 500
+        head = log.head()
+        assert (head.server_uuid, head.gtid, head.begin) == (A, gtids(10), GtidSet())
+        assert head.series == ((A, GtidSet(), gtids(10)),)
+        assert [one[:2] for one in log.files()] == [(A, "binlog.000001")]
+        with pytest.raises(BinlogPurgedError, match="as server") as purged:
+            read(log, had=gtids(3), server_uuid=B)
+        assert GtidSet.parse(purged.value.needed) == gtids(10, 4)
+        with pytest.raises(ServerBehindError, match="yet") as behind:
+            read(log, had=gtids(3), executed=gtids(12))
+        assert GtidSet.parse(behind.value.missing) == gtids(12, 11)
+        with pytest.raises(ConfigError, match="has no physical source other; it has first"):
+            LogOfRelay(url, "other").head()
+        feeder = relay.partitions[1].log_feeder
+        assert feeder is not None
+        feeder._fail("unexpected KeyError: 1")
+        with pytest.raises(ConfigError, match="any more: unexpected KeyError"):
+            log.head()
+        ends: list[HeadgateError] = [
+            BinlogPurgedError("gone", needed=str(gtids(10, 4)), purged=str(gtids(6))), AccessError("no", code=1045),
+            HistoryRewrittenError("anew", gtid=str(gtids(1))), ChecksumError("odd", file="binlog.000001", pos=4),
+        ]  # fmt: skip
+        for end in ends:
+            feeder._fail(str(end), end)
+            with pytest.raises(type(end), match=f"the relay does not read the log any more: {end.message}") as ended:
+                log.head()
+            assert (type(ended.value), ended.value.fields) == (type(end), end.fields)
+    with pytest.raises(ConnectError, match="does not answer"):
+        log.head()
+
+
+def test_one_of_several_sources(tmp_path: Path) -> None:
+    with kept(tmp_path, sources=2) as (_, url):
+        for what in (LogOfRelay.head, lambda log: read(log, had=gtids(3))):
+            with pytest.raises(ConfigError, match=r"several physical sources, name one .*: first, second"):
+                what(LogOfRelay(url))
+        assert LogOfRelay(url, "second").head().gtid == gtids(10)
+        assert read(LogOfRelay(url, "second"), had=gtids(3)) > 500
+
+
+def test_tokens_and_tls(tmp_path: Path) -> None:
+    ca, certificate, key = make_certificates(tmp_path)
+    for name, token in (("all", TOKEN), ("pets", PETS), ("none", "wrong")):
+        (tmp_path / name).write_text(token + "\n")
+    tenants = [Tenant("operator", Token(TOKEN)), Tenant("pets", Token(PETS), sources=("com.example.*",))]
+    with kept(tmp_path / "state", tls=(certificate, key), tenants=tenants) as (_, url):
+        assert url.startswith("https://")
+        assert read(LogOfRelay(url, token_file=str(tmp_path / "all"), ca_file=ca), had=gtids(3)) > 500
+        for name in ("none", "pets"):
+            with pytest.raises(AccessError, match="relay_token_file names a file"):
+                LogOfRelay(url, token_file=str(tmp_path / name), ca_file=ca).head()
+        with pytest.raises(AccessError):
+            LogOfRelay(url, ca_file=ca).head()
+        with pytest.raises(ConfigError, match="cannot be verified"):
+            LogOfRelay(url, token_file=str(tmp_path / "all")).head()
+        with pytest.raises(ConfigError, match="cannot read the relay's token"):
+            LogOfRelay(url, token_file=str(tmp_path / "nothing"), ca_file=ca).head()
+        with pytest.raises(ConfigError, match="no certificates"):
+            LogOfRelay(url, ca_file=str(tmp_path / "nothing")).head()
+
+
+def test_a_tenant_that_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr("headgate.archive._remote._sleep", sleep)
+    tenants = [Tenant("operator", Token(TOKEN), requests_per_second=1)]
+    with kept(tmp_path / "state", tenants=tenants) as (_, url):
+        log = LogOfRelay(url, token_file=str(tmp_path / "token"))
+        assert log.head().gtid == gtids(10)
+        assert read(log, had=gtids(3)) > 500
+    assert pauses
+    assert all(1 <= pause <= 1.1 for pause in pauses)
+
+
+def test_a_relay_that_keeps_no_log(tmp_path: Path) -> None:
+    relay = Relay(RelayConfig((physical(1, "first", PERSON),), state=tmp_path), lambda _: gtids(0))
+    with (
+        closing(relay.partitions[1].buffer),
+        Serving(create_app(relay), "127.0.0.1", 0) as serving,
+        pytest.raises(ConfigError, match="does not keep the log"),
+    ):
+        LogOfRelay(serving.url).head()
+
+
+@pytest.mark.parametrize("url", ["r:1", "ftp://r", "http://u:p@r", "http://r/x", "http://r:x", "http://"])
+def test_what_is_no_relay(url: str) -> None:
+    with pytest.raises(ConfigError, match="that is no relay"):
+        LogOfRelay(url)
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """Something else than a relay of this version."""
+
+    def do_GET(self) -> None:
+        if self.path == "/log/head":
+            self.send_response(500)
+            self.send_header("x-dbus-error", "com.linkedin.UnknownCommandException")
+            self.end_headers()
+        else:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))  # what is not read may cost the answer: a reset
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"\x10\x00\x00")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_answers_that_are_none() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        log = LogOfRelay(f"http://127.0.0.1:{other.server_address[1]}")
+        with pytest.raises(ConfigError, match="of an older version"):
+            log.head()
+        with pytest.raises(ConnectionLostError):
+            log.files()
+        with pytest.raises(ConnectionLostError, match="broke off"):
+            read(log, had=GtidSet())
+        other.shutdown()
+        thread.join()
+
+
+def test_the_file(tmp_path: Path) -> None:
+    text = """
+state = "state"
+[log]
+disk_bytes = 5000000
+[[physical]]
+id = 1
+name = "shop"
+url = "mysql://u@h"
+[[physical.sources]]
+id = 40
+name = "a"
+table = "d.t"
+"""
+    file = tmp_path / "relay.toml"
+    file.write_text(text)
+    assert load_relay([file]).log_disk_bytes == 5_000_000
+    file.write_text(text.replace('state = "state"', ""))
+    with pytest.raises(ConfigError, match="needs a state folder"):
+        load_relay([file])
+    file.write_text(text.replace("5000000", "5"))
+    with pytest.raises(ConfigError, match="log"):
+        load_relay([file])

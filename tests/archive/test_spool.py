@@ -1,0 +1,408 @@
+"""The kept log against a list: whatever dumps are cut where, and whoever is killed, what comes out is what went in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.archive import LogSpool, _spool
+from headgate.archive import _files as _spool_files
+from headgate.binlog import EndOfLog, Framer, LogPosition, Segment, codes
+from headgate.errors import (
+    BinlogPurgedError,
+    ConfigError,
+    ConnectionLostError,
+    HeadgateError,
+    ServerBehindError,
+    TargetError,
+)
+from headgate.gtid import GtidSet
+from headgate.mysql import LogRequest
+from headgate.replication import CopiedPlace, LogCopy
+from headgate.testing._binlog import BinlogWriter, packets
+from tests.relay.serving import PATIENCE_SECONDS
+
+A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
+SOURCE = "5e11fa47-71ca-11e1-9e33-c80aa9429562"
+Place = tuple[int, str, int]
+
+
+def gtids(last: int, first: int = 1) -> GtidSet:
+    return GtidSet.parse(f"{SOURCE}:{first}-{last}") if last >= first else GtidSet()
+
+
+@dataclass
+class Server:
+    """A server's log: transactions of some bytes, in files."""
+
+    uuid: str
+    checksums: bool = True
+    files: list[tuple[str, bytes, list[tuple[int, bytes, int]]]] = field(default_factory=list)
+    """Name, FORMAT_DESCRIPTION, transactions: number, events as packets, position behind."""
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.rotate()
+
+    def rotate(self) -> None:
+        name = f"binlog.{len(self.files) + 1:06d}"
+        self._writer = BinlogWriter(name, checksums=self.checksums)
+        self.files.append((name, self._writer.format_description(), []))
+
+    def commit(self, size: int = 0) -> None:
+        self.number += 1
+        writer = self._writer
+        events = [writer.gtid(SOURCE, self.number), writer.query("BEGIN"), writer.query(f"SAVEPOINT s{'x' * size}")]
+        events.append(writer.xid(self.number))
+        self.files[-1][2].append((self.number, packets(events), writer.pos))
+
+    def places(self) -> list[Place]:
+        return [(number, name, pos) for name, _, found in self.files for number, _, pos in found]
+
+    def dump(self, had: int) -> bytes:
+        """Everything after transaction ``had``."""
+        out = b""
+        for name, description, found in self.files:
+            rest = [data for number, data, _ in found if number > had]
+            if rest or name == self.files[-1][0]:
+                rotate = BinlogWriter(checksums=self.checksums or not out).rotate(name)
+                out += packets([rotate, description]) + b"".join(rest)
+        return out
+
+
+def feed(spool: LogSpool, uuid: str, data: bytes, step: int) -> None:
+    """A dump that ends after ``data``, which arrives ``step`` bytes at a time."""
+    copy, buf, start, end = LogCopy(uuid, spool.gtid), np.frombuffer(data, np.uint8), 0, 0
+    while True:
+        item, used = copy.next(buf, start, end)
+        if item is not None:
+            spool.take(item)
+        elif used == start:
+            if end == len(buf):
+                break
+            end = min(len(buf), end + step)
+        start = used
+    spool.interrupted()
+
+
+def read(spool: LogSpool, had: int, *, most: int = 1 << 20, **asked: Any) -> tuple[list[Place], LogPosition | None]:
+    """The transactions that an answer holds, with where they are, and what it says at its end."""
+    with closing(spool.reader(LogRequest(had=gtids(had), **asked))) as reader:
+        data = b""
+        while chunk := reader.read(most):
+            data += chunk
+        assert reader.ended
+    return decoded(data)
+
+
+def decoded(data: bytes) -> tuple[list[Place], LogPosition | None]:
+    framer, buf, at = Framer(), np.frombuffer(data, np.uint8), 0
+    found: list[Place] = []
+    last: Any = None
+    number = 0
+    while at < len(buf):
+        item, at = framer.next(buf, at, len(buf))
+        assert item is not None
+        if isinstance(item, EndOfLog):
+            break
+        last = item
+        if isinstance(item, Segment):
+            for start, pos in zip(item.start.tolist(), item.next_pos.tolist(), strict=True):
+                kind = int(item.buf[start + codes.TYPE_OFFSET])
+                if kind == codes.GTID:
+                    body = item.buf[start + codes.HEADER_SIZE :].tobytes()
+                    number = int.from_bytes(body[17:25], "little")
+                elif kind == codes.XID:
+                    found.append((number, item.file, pos))
+    assert at == len(buf)
+    return found, last if isinstance(last, LogPosition) else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    events=st.lists(
+        st.one_of(
+            st.tuples(st.just("commit"), st.integers(0, 400)),
+            st.tuples(st.just("rotate"), st.just(0)),
+            st.tuples(st.just("dump"), st.integers(1, 5000)),
+            st.tuples(st.just("cut"), st.integers(1, 5000)),
+            st.tuples(st.just("killed"), st.integers(0, 300)),
+        ),
+        max_size=40,
+    ),
+    step=st.integers(1, 3000),
+    checksums=st.booleans(),
+)
+def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checksums: bool) -> None:
+    server = Server(A, checksums)
+    server.commit()
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        folder = Path(name)
+        patch.setattr(_spool, "_SMALLEST", 700)
+        patch.setattr(_spool_files, "_MARK_BYTES", 300)
+        spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet)))
+        for what, number in [*events, ("dump", step), ("killed", 0)]:
+            had = spool.gtid.count()
+            if what == "commit":
+                server.commit(number)
+            elif what == "rotate":
+                server.rotate()
+            elif what == "dump":
+                feed(spool, A, server.dump(had), number)
+            elif what == "cut":  # anywhere, also within an event
+                feed(spool, A, server.dump(had)[:number], step)
+            else:
+                spool.close()
+                kept = sorted(folder.glob("*.packets"))
+                if kept:
+                    with kept[-1].open("ab") as file:
+                        file.write(server.dump(0)[100 : 100 + number])
+                spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet)))
+            assert sum(file.stat().st_size for file in folder.glob("*.packets")) < 25_000
+        first, last = spool.begin.count(), server.number
+        assert (spool.begin, spool.gtid) == (gtids(first), gtids(last))
+        for had in {first, (first + last) // 2, last}:
+            found, end = read(spool, had, most=step)
+            assert [one for one in found if one[0] > had] == server.places()[had:]
+            assert end is not None
+            assert end.file == spool.files()[-1][1]
+        if first:
+            with pytest.raises(BinlogPurgedError):
+                spool.reader(LogRequest(had=gtids(first - 1)))
+        wanted = gtids(last, (first + last) // 2 + 1)
+        if wanted:
+            with closing(spool.reader(LogRequest(wanted=wanted, server_uuid=A))) as reader:
+                data = b"".join(iter(lambda: reader.read(1000), b""))
+            assert {number for number, _, _ in decoded(data)[0]} >= {one.number for one in wanted}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(_spool, "_SMALLEST", 700)
+    monkeypatch.setattr(_spool, "_WAIT_SECONDS", 0.01)
+    return tmp_path
+
+
+@pytest.fixture
+def over_two_servers(folder: Path) -> Iterator[tuple[LogSpool, Server, Server]]:
+    """Ten transactions of server A, then five of B, which has had the first ten, too."""
+    a, b = Server(A), Server(B)
+    for n in range(15):
+        if n < 10:
+            a.commit()
+        b.commit()
+        if n == 6:
+            a.rotate()
+    spool = LogSpool(folder, 1 << 20, GtidSet)
+    feed(spool, A, a.dump(0), 500)
+    feed(spool, B, b.dump(10), 500)
+    yield spool, a, b
+    spool.close()
+
+
+def test_an_answer_is_of_one_server(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
+    spool, a, b = over_two_servers
+    assert [(one.server_uuid, one.begin, one.end) for one in spool.head().series] == [
+        (A, gtids(0), gtids(10)), (B, gtids(10), gtids(15)),
+    ]  # fmt: skip
+    assert [(uuid, name) for uuid, name, _, _ in spool.files()] == [
+        (A, "binlog.000001"), (A, "binlog.000002"), (B, "binlog.000001"),
+    ]  # fmt: skip
+    found, end = read(spool, 0)
+    assert found == a.places()
+    assert end is None  # how far the log was read is a place of B's
+    found, end = read(spool, 10)
+    assert [one for one in found if one[0] > 10] == b.places()[10:]
+    assert end == LogPosition("binlog.000001", b.places()[-1][2])
+    for had, wanted, uuid, held in (
+        (None, gtids(10, 3), A, True), (None, gtids(10, 3), B, False), (None, gtids(12, 9), None, True),
+        (None, gtids(12, 9), A, False), (None, gtids(12, 11), B, True), (gtids(10), None, B, True),
+        (gtids(9), None, B, False), (gtids(3), None, A, False), (gtids(3), None, None, True),
+    ):  # fmt: skip
+        asked = LogRequest(had=had, wanted=wanted, server_uuid=uuid)
+        if held:
+            spool.reader(asked).close()
+        else:
+            with pytest.raises(BinlogPurgedError, match="as server"):
+                spool.reader(asked)
+
+
+def test_what_is_not_there_yet(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
+    spool, _, b = over_two_servers
+    with pytest.raises(ServerBehindError, match="does not have transactions yet") as raised:
+        spool.reader(LogRequest(had=gtids(10), executed=gtids(17)))
+    assert raised.value.missing == str(gtids(17, 16))
+    place = b.places()[-1][2]
+    spool.reader(LogRequest(had=gtids(10), server_uuid=B, until=("binlog.000001", place))).close()
+    for until in (("binlog.000001", place + 1), ("binlog.000002", 4)):
+        with pytest.raises(ServerBehindError, match="has not come to"):
+            spool.reader(LogRequest(had=gtids(10), server_uuid=B, until=until))
+    with pytest.raises(ServerBehindError, match="reads the log of server"):
+        spool.reader(LogRequest(had=gtids(10), server_uuid=A, until=("binlog.000001", 4)))
+
+
+def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
+    spool, _, b = over_two_servers
+    feed(spool, B, b.dump(15), 500)
+    copy = LogCopy(B, spool.gtid)
+    buf = np.frombuffer(b.dump(15), np.uint8)
+    at = 0
+    while at < len(buf):
+        item, at = copy.next(buf, at, len(buf))
+        assert item is not None
+        spool.take(item)
+    spool.take(CopiedPlace("binlog.000001", 9000))
+    _, end = read(spool, 15, server_uuid=B, until=("binlog.000001", 9000))
+    assert end == LogPosition("binlog.000001", 9000)
+
+
+def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder: Path) -> None:
+    """Else nobody could read it, however quick he is."""
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
+    with closing(spool):
+        for size in (100, 200_000, 100):
+            server.commit(size)
+        feed(spool, A, server.dump(0), 1 << 20)
+        assert read(spool, 1)[0][-2:] == server.places()[1:]
+        for _ in range(100):
+            server.commit(1_000)
+        feed(spool, A, server.dump(3), 1_000)
+        assert sum(size for _, _, size, _ in spool.files()) < 40_000
+        with pytest.raises(BinlogPurgedError):
+            read(spool, 1)
+
+
+def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    found: list[int] = []
+    came = threading.Condition()
+
+    def follow() -> None:
+        framer = Framer()
+        with spool.open(LogRequest(had=GtidSet(), endless=True)) as kept:
+            stream = kept.stream
+            try:
+                while True:
+                    item, used = framer.next(stream.buf, stream.start, stream.end)
+                    stream.consume(used - stream.start)
+                    if item is None:
+                        stream.fill(framer.needed)
+                    elif isinstance(item, Segment):
+                        kinds = item.buf[item.start + codes.TYPE_OFFSET]
+                        with came:
+                            found.append(int((kinds == codes.XID).sum()))
+                            came.notify_all()
+            except ConnectionLostError:
+                pass
+
+    reader = threading.Thread(target=follow)
+    reader.start()
+    for n in range(1, 6):
+        server.commit()
+        feed(spool, A, server.dump(n - 1), 10_000)
+        with came:
+            assert came.wait_for(lambda n=n: sum(found) == n, PATIENCE_SECONDS)  # type: ignore[misc]
+        if n == 3:
+            server.rotate()
+    spool.close()
+    reader.join(PATIENCE_SECONDS)
+    assert not reader.is_alive()
+
+
+def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
+    """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
+    asked = LogRequest(had=GtidSet(), endless=True)
+    with closing(spool):
+        for n in range(1, 3):
+            server.commit(1_000)
+            feed(spool, A, server.dump(n - 1), 1_000)
+        with spool.open(asked) as kept:
+            kept.stream.fill(100)
+            for _ in range(60):
+                server.commit(1_000)
+            feed(spool, A, server.dump(2), 1_000)
+            with pytest.raises(ConnectionLostError, match="let go of a part"):
+                kept.stream.fill(20_000)
+        with pytest.raises(BinlogPurgedError), spool.open(asked):
+            pass
+
+
+def test_damaged_files(folder: Path) -> None:
+    server = Server(A)
+    for _ in range(21):
+        server.commit(100)
+    spool = LogSpool(folder, 20_000, GtidSet)
+    feed(spool, A, server.dump(0), 400)
+    spool.close()
+    files = sorted(folder.glob("*.packets"))
+    assert files[-1].stat().st_size > 100
+    for file, place in ((files[1], 150), (files[-1], -30)):
+        data = bytearray(file.read_bytes())
+        data[place] ^= 255
+        file.write_bytes(data)
+    spool = LogSpool(folder, 20_000, GtidSet)
+    assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
+    with pytest.raises(TargetError, match="damaged"):
+        spool.reader(LogRequest(had=spool._segments[1].before))
+    feed(spool, A, server.dump(spool.gtid.count()), 400)
+    assert spool.gtid == gtids(21)
+    found, _ = read(spool, 15)
+    assert [one for one in found if one[0] > 15] == server.places()[15:]
+    spool.close()
+    (folder / f"{files[0].stem}.json").write_text("{}")
+    with pytest.raises(ConfigError, match="not a kept log"):
+        LogSpool(folder, 20_000, GtidSet)
+
+
+def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
+    spool = LogSpool(folder, 1 << 20, lambda: gtids(7))
+    assert (spool.gtid, spool.begin, spool.head().file, spool.newest()) == (gtids(7), gtids(7), "", GtidSet())
+    assert read(spool, 7) == ([], None)
+    spool.close()
+    spool = LogSpool(folder, 1 << 20, lambda: gtids(9))  # what it began with, not what is told now
+    assert spool.gtid == gtids(7)
+    server = Server(A, number=7)
+    server.commit()
+    feed(spool, A, server.dump(7), 100)
+    assert str(spool.newest()) == f"{SOURCE}:8"
+    spool.close()
+    spool = LogSpool(folder, 1 << 20, lambda: gtids(9), anew=True)
+    assert (spool.gtid, spool.head().series) == (gtids(9), ())
+    spool.close()
+
+
+def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    server.commit()
+    writer = server._writer
+    dump = server.dump(0) + packets(
+        [writer.gtid(SOURCE, 2), writer.query("BEGIN"), writer.query("FROBNICATE TABLE d.t")]
+    )
+    with pytest.raises(HeadgateError, match="a statement that headgate cannot read"):
+        feed(spool, A, dump, 100)
+    spool.interrupted()
+    assert spool.gtid == gtids(1)
+    spool.close()
+
+
+def test_changes_as_statements_are_copied_for_those_who_do_not_follow_their_tables(folder: Path) -> None:
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    server.commit()
+    writer = server._writer
+    begun = [writer.gtid(SOURCE, 2), writer.query("BEGIN")]
+    changes = [writer.query("UPDATE d.t SET v = 1", databases=["d"]), writer.query("DELETE FROM d.t")]
+    feed(spool, A, server.dump(0) + packets([*begun, *changes, writer.xid()]), 100)
+    assert spool.gtid == gtids(2)
+    spool.close()

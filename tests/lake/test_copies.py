@@ -1,0 +1,192 @@
+"""Versions of a lake's tables without Spark: their files, and which of the rows are there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headgate._policies import Policies
+from headgate.catalog import Column, TableDef
+from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError
+from headgate.lake import CopyGoneError, Lake, LakeCopies
+from headgate.lake._copies import _lacking, _opened, _read
+from headgate.lake._version import Part, TableVersion, rows_kept
+
+ROWS = pa.table({"id": range(10), "v": [f"v{n}" for n in range(10)]})
+
+
+@pytest.mark.parametrize("table", ["d.plain", "d.dots.and spaces", "d.100%2E", "d.é~\U0001f600"])
+def test_a_table_of_any_name(tmp_path: Path, table: str) -> None:
+    """Whatever delta-rs makes of the folder's name."""
+    made = tmp_path / "made"
+    write_deltalake(str(made), ROWS)
+    write_deltalake(str(made), ROWS, mode="append")
+    path = Path(Lake.at(tmp_path / "lake").current(table))
+    path.parent.mkdir(parents=True)
+    made.rename(path)
+    old, new = _opened(str(path), 0), _opened(str(path), 1)
+    assert len(old.parts) == 1
+    assert _read(old, 0, pa.schema([ROWS.schema.field("v"), ROWS.schema.field("id")])).equals(ROWS.select(["v", "id"]))
+    assert len(new.parts) == 2
+    with pytest.raises(TargetError, match="cannot be read"):
+        _opened(str(path), 2)
+
+
+def test_a_column_that_was_added(tmp_path: Path) -> None:
+    """Delta has it as NULL where a file is older than it."""
+    more = pa.array([4, None], pa.int16())
+    write_deltalake(str(tmp_path), ROWS)
+    write_deltalake(str(tmp_path), ROWS[:2].append_column("more", more), mode="append", schema_mode="merge")
+    old, new = _opened(str(tmp_path), 0), _opened(str(tmp_path), 1)
+    schema = ROWS.schema.append(pa.field("more", pa.int16()))
+    assert (_lacking(old, schema), _lacking(new, schema)) == (["more"], [])
+    found = [_read(new, number, schema) for number in range(2)]
+    assert all(one.schema == schema for one in found)
+    assert sorted((one["more"].to_pylist() for one in found), key=len) == [[4, None], [None] * 10]
+    with pytest.raises(ValueError, match="more"):
+        _read(new, min(range(2), key=lambda number: found[number].num_rows), _strict(schema))
+
+
+def _strict(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_nullable(False) for field in schema])
+
+
+def test_a_column_of_another_type_is_lacking(tmp_path: Path) -> None:
+    """Arrow would make a date of any INT, and a text that need not be MySQL's."""
+    fields = [
+        pa.field(f"c{number}", kind)
+        for number, kind in enumerate([
+            pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
+            pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(20),
+            pa.decimal128(20, 2),
+        ])
+    ]  # fmt: skip
+    schema = pa.schema(fields)
+    write_deltalake(str(tmp_path), schema.empty_table())
+    version = _opened(str(tmp_path), 0)
+    assert _lacking(version, schema) == []
+    others = fields[1:] + fields[:1]
+    wrong = pa.schema([pa.field(field.name, other.type) for field, other in zip(fields, others, strict=True)])
+    assert _lacking(version, wrong) == schema.names
+
+
+def test_partitions_are_not_a_pipelines(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), ROWS, partition_by=["v"])
+    assert DeltaTable(str(tmp_path)).version() == 0
+    with pytest.raises(TargetError, match="elsewhere"):
+        _opened(str(tmp_path), 0)
+
+
+@pytest.mark.parametrize("length", [4, 7, 10])
+def test_rows_that_a_deletion_vector_takes_away(tmp_path: Path, length: int) -> None:
+    """In row groups of four, whether or not the vector says something of the rows behind the last one it takes."""
+    pq.write_table(ROWS, tmp_path / "one.parquet", row_group_size=4)
+    vectors = pa.table(
+        {"filepath": ["file:///x%20y/one.parquet"], "selection_vector": [[n not in (0, 2, 3) for n in range(length)]]}
+    )
+    kept = rows_kept("t", frozenset({"one.parquet", "two.parquet"}), vectors)
+    parts = [Part("one.parquet", number, 4 * number, min(4, 10 - 4 * number)) for number in range(3)]
+    version = TableVersion(str(tmp_path), {}, ROWS.schema, {}, parts, kept)
+    assert version.rows == 7
+    found = [_read(version, number, ROWS.schema)["id"].to_pylist() for number in range(3)]
+    assert found == [[1], [4, 5, 6, 7], [8, 9]]
+    few = [batch["id"].to_pylist() for batch in version.batches(parts, ["id"], rows=2)]
+    assert few == [[1], [], [4, 5], [6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("uris", [["/t/two.parquet"], ["/t/one.parquet", "/t/other/one.parquet"]])
+def test_a_deletion_vector_of_an_unknown_file_is_refused(uris: list[str]) -> None:
+    vectors = pa.table({"filepath": uris, "selection_vector": [[True, False]] * len(uris)})
+    with pytest.raises(TargetError, match="not among its own"):
+        rows_kept("t", frozenset({"one.parquet"}), vectors)
+
+
+# --- the definition that a copy was written under
+
+TEXT = Column("v", "varchar", length=80, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
+TABLE = TableDef("d", "t", (Column("id", "bigint", nullable=False), TEXT), (0,))
+OTHERS = [
+    replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, type="json", length=0, charset=None, collation=None))),
+    replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, collation="utf8mb4_bin"))),
+    replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, type="enum", length=0, members=("v0", "v1")))),
+    replace(TABLE, columns=TABLE.columns[::-1], key=(1,)),
+    replace(TABLE, key=(1,)),
+]
+"""To Delta they are all the same."""
+
+
+class Copies:
+    """A lake with one table, whose rows stay; what is told of it is a row of the ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = Lake.at(folder)
+        self.epoch = 0
+        write_deltalake(self.lake.current("d.t"), ROWS)
+        self.copies = LakeCopies(self.lake, Policies())
+
+    def batch(self, state: str = "live", **more: Any) -> None:
+        self.epoch += 1
+        row = {"epoch": self.epoch, "gtid": "", "tables": [{"table": "d.t", "state": state, "version": 0, **more}]}
+        write_deltalake(self.lake.ledger, pa.Table.from_pylist([row]), mode="append", schema_mode="merge")
+
+    def read(self, token: Any, table: TableDef) -> list[dict[str, Any]]:
+        return self.copies.read(table, token, {"part": 0}).to_pylist()  # type: ignore[no-any-return]
+
+    def token(self) -> Any:
+        return self.copies.begin()[1]
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Copies:
+    return Copies(tmp_path)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_rows_of_another_definition_are_waited_for(copies: Copies, other: TableDef) -> None:
+    """From an ALTER TABLE, over the pipeline that comes to it, until it has read the table again."""
+    copies.batch(definition=TABLE.common_fingerprint)
+    token = copies.token()
+    assert copies.read(token, TABLE) == ROWS.to_pylist()
+    with pytest.raises(ChunkRetryError, match="another definition"):
+        copies.read(token, other)
+    for state in ("stale", "snapshotting"):
+        copies.batch(state)
+        with pytest.raises(ChunkRetryError, match="read again"):
+            copies.read(token, other)
+    copies.batch(definition=other.common_fingerprint)
+    with pytest.raises(CopyGoneError):
+        copies.read(token, other)
+    assert copies.read(copies.token(), other) == ROWS.to_pylist()
+    copies.batch("stopped")
+    with pytest.raises(SnapshotRefusedError):
+        copies.read(token, other)
+
+
+def test_a_definition_that_nobody_has_written_down(copies: Copies) -> None:
+    """By a pipeline or a relay of an earlier version: only the columns' types tell."""
+    copies.batch()
+    old = copies.token()
+    assert copies.read(old, OTHERS[0]) == ROWS.to_pylist()
+    copies.batch(definition=TABLE.common_fingerprint)
+    known = copies.token()
+    copies.batch(definition=None)
+    new = copies.token()
+    assert copies.read(new, OTHERS[0]) == ROWS.to_pylist()
+    assert copies.read({"lake": old["lake"], "versions": old["versions"]}, OTHERS[0]) == ROWS.to_pylist()
+    with pytest.raises(CopyGoneError):
+        copies.read(known, OTHERS[0])
+    wider = replace(TABLE, columns=(*TABLE.columns, Column("more", "int")))
+    with pytest.raises(ChunkRetryError, match="columns more"):
+        copies.read(new, wider)
+
+
+def test_columns_that_nobody_sees_are_no_other_definition(copies: Copies) -> None:
+    copies.batch(definition=TABLE.common_fingerprint)
+    hidden = replace(TABLE, columns=(TABLE.columns[0], replace(TEXT, visible=False)))
+    assert copies.read(copies.token(), hidden) == ROWS.to_pylist()

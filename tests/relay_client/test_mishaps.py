@@ -1,0 +1,361 @@
+"""A consumer whom something goes wrong with at the worst moment; each was found by ``test_model``, or beside it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from headgate.databus import FIRST, Place, checkpoint_json
+from headgate.errors import RelayConsumerError, ScnNotFoundError
+from headgate.relay_client import Consumer, Event, RelayClient, Result, Retry
+from headgate.relay_client._reading import Reader
+from headgate.relay_client._transport import Transport
+from tests.relay.rows import UUID, block, people
+from tests.relay.serving import PERSON, PET, Served, served
+from tests.relay.test_app import pets
+from tests.relay.test_bootstrap import GENERATION, Shelf, bootstrap, point, put, serving, taken
+
+QUICK = Retry(first_seconds=0.001, longest_seconds=0.001)
+
+
+class Calls(Consumer):
+    """Notes names of callbacks and keys; ``answer`` is asked first, with how often it was this call's turn."""
+
+    def __init__(self, answer: Callable[[Any, int], Any] = lambda _what, _turn: None) -> None:
+        self.calls: list[Any] = []
+        self.client: RelayClient
+        self._answer = answer
+
+    def note(self, what: Any) -> Result | None:
+        self.calls.append(what)
+        found = self._answer(what, self.calls.count(what))
+        if found == "stop":
+            self.client.stop()
+        return found if isinstance(found, Result) else None
+
+    @property
+    def keys(self) -> list[int]:
+        return [one for one in self.calls if isinstance(one, int)]
+
+
+def _callback(name: str) -> Any:
+    def call(self: Calls, *arguments: Any) -> Result | None:
+        if not isinstance(arguments and arguments[0], Event):
+            return self.note(name)
+        key = arguments[0].key
+        return self.note(key if isinstance(key, int) else int(key.partition(b"\t")[0]))
+
+    return call
+
+
+for _name in [one for one in vars(Consumer) if one.startswith("on_")]:
+    setattr(Calls, _name, _callback(_name))
+
+
+class Memory:
+    """A store of checkpoints."""
+
+    def __init__(self, value: Mapping[str, Any] | None = None) -> None:
+        self.value = value
+
+    def load(self) -> Mapping[str, Any] | None:
+        return self.value
+
+    def store(self, checkpoint: Mapping[str, Any]) -> None:
+        self.value = checkpoint
+
+
+def run(relays: Served | list[Served], *consumers: Calls, store: Memory | None = None, **more: Any) -> None:
+    listed = [relays] if isinstance(relays, Served) else relays
+    given = {"sources": [PERSON.name], "retry": QUICK, **more}
+    client = RelayClient(
+        [f"http://127.0.0.1:{one.port}" for one in listed], given.pop("sources"), list(consumers), store, **given
+    )
+    for one in consumers:
+        one.client = client
+    client.run()
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, fails: Callable[[str, int], bool]) -> None:
+    """No answer to some requests, by their paths and numbers."""
+    really, count = Transport.get, {"n": 0}
+
+    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+        count["n"] += 1
+        if fails(path, count["n"]):
+            raise self.failure("the relay does not answer")
+        return really(self, path, *more, **named)
+
+    monkeypatch.setattr(Transport, "get", get)
+
+
+# --- what consumers answer
+
+
+def test_an_error_of_one_of_several_while_rows_are_given() -> None:
+    """It is not passed over, nor taken for an answer about the checkpoint: that row comes again."""
+    failing = Calls(lambda what, turn: Result.ERROR if (what, turn) == (7, 1) else None)
+    other = Calls(lambda what, _: "stop" if what == "on_stop_bootstrap" else None)
+    with serving(Shelf([7, 8], [9])) as relay:
+        put(relay, 1)
+        run(relay, other, failing, bootstrap=True)
+    assert failing.keys == [7, 7, 8, 9]
+    assert other.keys == [7, 8, 7, 8, 9]
+    assert failing.calls.count("on_bootstrap_rollback") == other.calls.count("on_bootstrap_rollback") == 1
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_consumer_that_ends_at_a_bootstraps_checkpoint(turn: int) -> None:
+    ending = Calls(lambda what, n: Result.ERROR_FATAL if (what, n) == ("on_bootstrap_checkpoint", turn) else None)
+    with serving(Shelf([7])) as relay:
+        put(relay, 1)
+        with pytest.raises(RelayConsumerError, match="a callback ended the consumer"):
+            run(relay, ending, bootstrap=True)
+    assert ending.keys == [7] * (turn - 1)
+
+
+def test_an_error_at_the_start_is_tried_again_and_one_at_the_end_changes_nothing() -> None:
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_start_consumption", 1) or what == "on_stop_consumption":
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        put(relay, 1)
+        run(relay, consumer)
+    assert consumer.calls[:3] == ["on_start_consumption", "on_rollback", "on_start_consumption"]
+    assert consumer.keys == [1]
+
+
+def test_no_callback_begins_while_rows_may_not_be_given() -> None:
+    """The lease of a group's member may be over, and the partition another's."""
+    held, begun, may = list[int](), list[Any](), True
+
+    def ask() -> bool:
+        nonlocal may
+        may = consumer.keys != [7] or bool(held)
+        held.extend([] if may else [1])
+        return may
+
+    def answer(what: Any, _: int) -> Any:
+        begun.append((what, may))
+        return "stop" if what == "on_stop_bootstrap" else None
+
+    consumer = Calls(answer)
+    with serving(Shelf([7, 8])) as relay:
+        put(relay, 1)
+        run(relay, consumer, bootstrap=True, may_deliver=ask)
+    assert [what for what, might in begun if not might] == []
+    assert consumer.keys == [7, 7, 8]
+
+
+def test_hiccups_on_the_way_back_to_where_a_callback_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not in a row, so a few tries are enough, however long the way is."""
+    monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", 200)
+    streams = itertools.count()
+    fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) % 2 == 1)
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == (8, 1):
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        relay.put(block(people(range(1, 11), gtids=[f"{UUID}:1"] * 10, pos=[100] * 10)))
+        run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=2))
+    assert consumer.keys == [*range(1, 9), *range(1, 11)]
+    assert consumer.calls.count("on_error") > 5
+
+
+def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the one before comes again and is done each time, in a request of its own."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if what == 2:
+            return "stop" if turn > 9 else Result.ERROR
+        return Result.SKIP_CHECKPOINT if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        first = relay.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
+        put(relay, 2)
+        monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", len(first))
+        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
+            run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3))
+    assert consumer.keys == [1, 2] * 4
+
+
+def test_a_rollback_to_before_the_first_transaction() -> None:
+    """It is told under the SCN that the bootstrap ended with."""
+    told: list[int] = []
+
+    def answer(what: Any, turn: int) -> Any:
+        if what == "on_stop_bootstrap":
+            put(relay, 1)
+        if (what, turn) == (1, 1):
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    consumer.on_rollback = told.append  # type: ignore[assignment, method-assign]
+    with serving(Shelf([7])) as relay:
+        run(relay, consumer, bootstrap=True)
+    assert consumer.keys == [7, 1, 1]
+    assert told == [0]
+
+
+def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
+    """What comes after it is not given in its place."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_start_consumption", 1):
+            return Result.ERROR
+        return "stop" if isinstance(what, int) else None
+
+    consumer = Calls(answer)
+    with served(memory_bytes=256 << 10) as relay:
+        for n in (1, 2):
+            relay.put(block(people(range(4_000), gtids=[f"{UUID}:{n}"] * 4_000, pos=[n * 100] * 4_000)))
+        with pytest.raises(ScnNotFoundError, match="no longer holds its first windows"):
+            run(relay, consumer, store=Memory(checkpoint_json(FIRST)))
+    assert consumer.keys == []
+
+
+# --- relays that forget
+
+
+def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it fails for a moment, the other one has nothing again; that does not say that none has."""
+    monkeypatch.setattr("headgate.relay_client._reading._WAIT_MS", 1)
+    streams = itertools.count(1)
+    fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) == 3)
+
+    def answer(what: Any, _: int) -> Any:
+        if what == "on_error":
+            put(second, 40)
+        return "stop" if what == "on_checkpoint" else None
+
+    consumer = Calls(answer)
+    with served() as first, served() as second:
+        put(first, 60, 61)
+        put(second, *range(1, 40))
+        run([first, second], consumer, store=Memory(checkpoint_json(Place(GENERATION + 39))))
+    assert consumer.keys == [40]
+    assert consumer.calls.count("on_error") == 1
+
+
+def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was had of the transaction counts when it is compared after the next lost connection."""
+    registers = 0
+
+    def fails(path: str, _: int) -> bool:
+        nonlocal registers
+        registers += path == "register"
+        return path == "register" and registers == 2
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 2):
+            consumer.client._switch()
+            put(relay, 3)
+        return "stop" if (what, turn) == ("on_checkpoint", 3) else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        put(relay, 1)
+        really = Reader._schema
+
+        def schema(self: Reader, digest: bytes) -> Any:
+            if 102 not in consumer.keys and consumer.keys[-1:] == [2]:
+                self._schemas.clear()  # as if the table had been altered
+            return really(self, digest)
+
+        monkeypatch.setattr(Reader, "_schema", schema)
+        fail_once(monkeypatch, fails)
+        common: dict[str, Any] = {"gtids": [f"{UUID}:2"], "pos": [200]}
+        relay.put(block(people([2], **common), pets([102], ordinals=[1], **common)))
+        run(relay, consumer, sources=[PERSON.name, PET.name])
+    assert registers > 1
+    assert consumer.keys == [1, 2, 102, 3]
+
+
+def test_a_transaction_that_was_begun_by_another_client_and_a_lost_connection() -> None:
+    """Of a checkpoint within a window, as Databus's client keeps it, too little is known to compare that one."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 1):
+            consumer.client._switch()
+            put(relay, 3)
+        return "stop" if (what, turn) == ("on_checkpoint", 2) else None
+
+    consumer = Calls(answer)
+    with served() as relay:
+        relay.put(block(people([1, 2], gtids=[f"{UUID}:1"] * 2, pos=[100] * 2)))
+        run(relay, consumer, store=Memory(checkpoint_json(Place(GENERATION + 1, 1))))
+    assert consumer.keys == [2, 3]
+
+
+def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have restarted since it gave the event."""
+    really, empty = Transport.json, iter([True])
+
+    def forgetful(self: Transport, path: str, *more: Any) -> Any:
+        return {"sourceSchemas": []} if path == "register" and next(empty, False) else really(self, path, *more)
+
+    monkeypatch.setattr(Transport, "json", forgetful)
+    consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
+    with served() as relay:
+        put(relay, 1)
+        run(relay, consumer)
+    assert consumer.keys == [1]
+    assert consumer.calls.count("on_error") == 1
+
+
+# --- changes that are all there
+
+
+def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of the first were given, so the second gives rows, too; and it comes to an end."""
+    monkeypatch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
+    down: set[int] = set()
+    really = Transport._open
+
+    def open_connection(self: Transport) -> Any:
+        if self._current in down:
+            raise ConnectionRefusedError("down")
+        return really(self)
+
+    monkeypatch.setattr(Transport, "_open", open_connection)
+
+    def answer(what: Any, turn: int) -> Any:
+        if what == 7 and not down & {0}:
+            down.symmetric_difference_update({0, 1})
+            consumer.client._reader.transport.close()
+        return "stop" if what == "on_stop_bootstrap" else None
+
+    consumer, down = Calls(answer), {1}
+    with serving(Shelf([7], [8]), memory_bytes=2000) as first, serving(Shelf([7], [8])) as second:
+        put(first, *range(1, 40))
+        put(second, *range(1, 40))
+        store = Memory(checkpoint_json(Place(GENERATION + 1)))
+        run([first, second], consumer, store=store, bootstrap=True, retry=Retry(0.001, 1.0, 0.001, tries=30))
+    assert consumer.calls.count("on_start_bootstrap") == 2
+    assert {7, 8} <= set(consumer.keys)
+    assert store.value == checkpoint_json(Place(GENERATION + 39))
+
+
+def test_the_target_of_a_consumer_that_needs_no_rows() -> None:
+    """As Databus's client asks, whose last SCN the buffer reaches back to."""
+    with serving(Shelf([7])) as relay:
+        put(relay, 1, 2)
+        asked = relay.get("startSCN", sources="40", checkPoint=point(bootstrap_since_scn=GENERATION + 1))
+        assert int(asked.json) == GENERATION + 1
+        at = point(bootstrap_since_scn=GENERATION + 1, bootstrap_start_scn=GENERATION + 1, windowScn=GENERATION + 1)
+        assert taken(bootstrap(relay, at)) == ([], None)
+        put(relay, 3)
+        answer = relay.get("targetSCN", source="40", checkPoint={**at, "snapshot_offset": -1})
+        assert (answer.status, answer.json) == (200, str(GENERATION + 3))
