@@ -31,6 +31,7 @@ from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
+from headgate.relay._counters import EventStats
 from headgate.relay._events._binary import EOP_SIZE
 from headgate.relay._events._schemas import Registry
 from headgate.relay._files import read_json, write_json
@@ -38,7 +39,6 @@ from headgate.relay._retrying import Retrying
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames
-from headgate.relay._stats import EventStats
 from headgate.relay._warm import warm
 from headgate.replication import Idle, LogBlock, LogHint, follow
 

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from headgate.relay._buffer import Batch
+from headgate.relay._counters import EventStats
 from headgate.relay._events._binary import EOP_SIZE, count_sources
-from headgate.relay._stats import EventStats
 
 __all__ = ["Given"]
 

@@ -19,6 +19,7 @@ from typing import Final, Self
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
+from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, State, load_state
 from headgate.relay._files import owned
@@ -28,9 +29,7 @@ from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
 from headgate.relay._spool._feeder import LogFeeder
 from headgate.relay._spool._spool import LogSpool
-from headgate.relay._stats import EventStats
-from headgate.relay._traffic import Traffic
-from headgate.relay._usage import Usage
+from headgate.relay._usage import Traffic, Usage
 
 __all__ = ["Partition", "Relay", "StartOf"]
 
