@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.relay._events._binary import sound
@@ -44,8 +44,9 @@ SCHEMA = Schema("T", 1, json.dumps(VALUE), VALUE)
 PARSED = fastavro.parse_schema(VALUE)
 
 SMALL = st.integers(-3, 3)
+LONG = "1234567890123456789012345678901.27"
 PRICES = st.integers(-300, 300).map(lambda n: Decimal(n) / 100) | st.sampled_from(
-    [Decimal(10) ** 35, -(Decimal(10) ** 35), Decimal("-1.28"), Decimal("1.27")]
+    [Decimal(10) ** 35, -(Decimal(10) ** 35), Decimal("-1.28"), Decimal("1.27"), Decimal(LONG)]
 )
 DAYS = st.integers(-2, 2).map(lambda n: date(1970, 1, 1) + timedelta(n))
 TIMES = st.integers(-2, 2).map(lambda n: datetime(2020, 1, 1) + timedelta(microseconds=n))
@@ -56,7 +57,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "place": st.just({"srid": 1, "wkb": b"xyz"}), "v": st.lists(SMALL.map(float), max_size=2),
 }  # fmt: skip
 ROWS = st.fixed_dictionaries({name: st.none() | one for name, one in VALUES.items()})
-NUMBERS = SMALL | st.sampled_from([0.5, -1.5, 10**30, -(10**30), 2**63, "1.27", "-0.001"])
+NUMBERS = SMALL | st.sampled_from([0.5, -1.5, 10**30, -(10**30), 2**63, "1.27", "-0.001", LONG, f"{LONG}5"])
 LITERALS: dict[str, st.SearchStrategy[Any]] = {
     "n": NUMBERS, "f": NUMBERS, "g": NUMBERS, "s": TEXTS, "raw": TEXTS, "price": NUMBERS, "day": DAYS.map(str),
     "at": TIMES.map(str),
@@ -129,6 +130,7 @@ def written(row: dict[str, Any]) -> Any:
 
 @settings(max_examples=400)
 @given(ROWS, PREDICATES)
+@example(dict.fromkeys(FIELDS) | {"price": Decimal(LONG)}, ["=", "price", LONG])
 def test_predicates_are_those_of_sql(row: dict[str, Any], where: list[Any]) -> None:
     assert row_filter({"where": json.loads(json.dumps(where))}) == RowFilter(where)
     found = compile_rows({1: RowFilter(where)}, lambda _: [SCHEMA])

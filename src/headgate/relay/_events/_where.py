@@ -22,10 +22,12 @@ Columns that are not wanted are null in the event, which keeps its schema; the k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -227,7 +229,7 @@ class _Program:
             how, number = _whole(_ticks(field.avro, value), how, _INT64)
             self._step(rows.LONG_OF, slot, how, number)
         elif field.layout == rows.DECIMAL:
-            scaled = _number(value).scaleb(int(field.avro.get("scale", 0)))
+            scaled = Fraction(_number(value)) * 10 ** int(field.avro.get("scale", 0))  # Decimal rounds to 28 digits
             how, number = _whole(scaled, how, _INT128)
             low = number & (2**64 - 1)
             self._step(rows.DECIMAL_OF, slot, how, number >> 64, low - 2**64 if low >= _INT64 else low)
@@ -245,10 +247,10 @@ def _number(value: Any) -> Decimal:
     return found
 
 
-def _whole(value: Decimal, how: int, limit: int) -> tuple[int, int]:
+def _whole(value: Decimal | Fraction, how: int, limit: int) -> tuple[int, int]:
     """A comparison of a whole number with any one, as one with a whole one in ``[-limit, limit)``."""
     never, always = (rows.LT, -limit), (rows.GE, -limit)
-    floor = int(value.to_integral_value("ROUND_FLOOR"))
+    floor = math.floor(value)
     if floor != value:
         if how in (rows.EQ, rows.NE):
             return never if how == rows.EQ else always
