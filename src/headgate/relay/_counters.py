@@ -91,6 +91,8 @@ class EventStats(Counters):
     """Events that came in or went out: of one source, of one client, or of all.
 
     ``timeSinceLastEvent`` is counted as the newest commit (ns since 1970).
+
+    :param buffer: tells of the one that they are in.
     """
 
     ZERO: ClassVar[Mapping[str, Any]] = {
@@ -102,8 +104,12 @@ class EventStats(Counters):
         "latencyEvent": 0, "timeSinceLastResetMs": 0, "dimension": "",
     }  # fmt: skip
 
+    def __init__(self, dimension: str = "", *, peers: int = 0, buffer: Callable[[], BufferInfo] | None = None) -> None:
+        super().__init__(dimension, peers=peers)
+        self._buffer = buffer
+
     @classmethod
-    def together(cls, dimension: str, parts: Sequence[EventStats]) -> Self:
+    def together(cls, dimension: str, parts: Sequence[Counters]) -> Self:
         """Of several physical sources; SCNs mean something for one only."""
         total = cls(dimension, peers=max(one["numPeers"] for one in parts))
         for one in parts:
@@ -130,8 +136,8 @@ class EventStats(Counters):
             numSysEvents=control, sizeSysEvents=control_size,
         )  # fmt: skip
 
-    def to_json(self, buffer: BufferInfo | None = None) -> dict[str, Any]:
-        """Beside them the SCNs that a buffer holds."""
+    def to_json(self) -> dict[str, Any]:
+        """Beside them the SCNs that the buffer holds."""
         found = super().to_json()
         stamp = found["timeSinceLastEvent"]
         found |= {
@@ -139,7 +145,8 @@ class EventStats(Counters):
             "timeSinceLastAccess": _ms_since(self.last_access), "timeSinceCreation": found["timeSinceLastResetMs"],
             "timeSinceLastEvent": (time.time_ns() - stamp) // _NS_PER_MS if stamp else 0,
         }  # fmt: skip
-        if buffer is not None:
+        if self._buffer is not None:
+            buffer = self._buffer()
             found |= {"minScn": buffer.min_scn, "maxScn": buffer.max_scn, "prevScn": buffer.prev_scn}
             if buffer.max_scn >= 0:
                 found["timeSpan"] = (buffer.last_stamp - buffer.first_stamp) // _NS_PER_MS

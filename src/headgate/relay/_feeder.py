@@ -132,7 +132,7 @@ class Feeder(Retrying):
         self._hint: LogHint | None = None
         self._position = threading.Condition()  # what the builder holds and the last SCN are of one moment
         self._sources: dict[str, tuple[bytes, str]] = {}
-        self.stats = EventStats(f"{source.name}.inbound")
+        self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         self.source_stats: dict[int, EventStats] = {}
 
     def prepare(self) -> None:

@@ -122,7 +122,8 @@ class Relay:
             scn_column=config.scn_column, befores=config.before_images, policies=config.policies,
         )  # fmt: skip
         log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
-        return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"), spool, log_feeder)
+        outbound = EventStats(f"{source.name}.outbound", buffer=buffer.info)
+        return Partition(source, buffer, feeder, outbound, spool, log_feeder)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state

@@ -46,28 +46,22 @@ def _schema(kind: type[Counters]) -> Mapping[str, Any]:
 
 def _counters(
     path: str, about: str, parameters: Sequence[Parameter], kind: type[Counters],
-    find: Callable[[_Given], tuple[Sequence[Counters], _Given]],
+    find: Callable[[_Given], Sequence[Counters]],
 ) -> Command:  # fmt: skip
-    """:param find: the counters, and what is told of them; raises InvalidParameterError."""
+    """:param find: one, or those of several physical sources; raises InvalidParameterError."""
 
     async def answer(request: Request, given: _Given) -> Response:
-        stats, told = find(given)
+        stats = find(given)
+        told = stats[0] if len(stats) == 1 else EventStats.together(f"{given['way']}.total", stats)
+        response = reply(request, told.to_json())
         for one in stats:
             if given.get("enabled") is not None:
                 one.enabled = given["enabled"]
             if given.get("reset"):
                 one.reset()
-        return reply(request, told)
+        return response
 
     return Command(path, answer, about, [*parameters, PRETTY], _schema(kind), changes=_CHANGES)
-
-
-def _one(find: Callable[[_Given], Counters]) -> Callable[[_Given], tuple[Sequence[Counters], _Given]]:
-    def found(given: _Given) -> tuple[Sequence[Counters], _Given]:
-        stats = find(given)
-        return [stats], stats.to_json()
-
-    return found
 
 
 def _names(
@@ -106,9 +100,7 @@ def commands(relay: Relay) -> list[Command]:
     return [
         _counters(f"{events}total", "Counters of all events", [_WAY], EventStats, found.total),
         _names(f"{events}sources", "The ids of sources that had events", found.sources, _WAY, kind="integer"),
-        _counters(
-            f"{events}source/{{source}}", "Counters of a source", [_WAY, _SOURCE], EventStats, _one(found.source)
-        ),
+        _counters(f"{events}source/{{source}}", "Counters of a source", [_WAY, _SOURCE], EventStats, found.source),
         _names(f"{events}psources", "The physical sources, name:id", found.physicals, _WAY),
         _counters(
             f"{events}psource/{{psource}}", psource, [_WAY, segment("psource", "Its name, or name:id.")], EventStats,
@@ -122,32 +114,32 @@ def commands(relay: Relay) -> list[Command]:
         _names(f"{outbound}events/clients", "The clients that asked: tenants, or addresses", clients),
         _counters(
             f"{outbound}events/client/{{client}}", "Counters of what a client was given", [_CLIENT], EventStats,
-            _one(lambda given: _of("containerStats", "client", given, usage.clients).events),
+            lambda given: [_of("containerStats", "client", given, usage.clients).events],
         ),
         _counters(
             "/containerStats/{way}/total",
             "Counters of all connections that consumers make (outbound), or the relay itself by HTTP (inbound: none)",
-            [_WAY], TrafficStats, _one(lambda given: traffic.inbound if given["way"] == "inbound" else traffic.total),
+            [_WAY], TrafficStats, lambda given: [traffic.inbound if given["way"] == "inbound" else traffic.total],
         ),
         _names(f"{outbound}clients", "The addresses that connected", lambda _: sorted(traffic.clients)),
         _counters(
             f"{outbound}client/{{client}}", "Counters of an address's connections", [segment("client", "The address.")],
-            TrafficStats, _one(lambda given: _of("containerStats", "outbound/client/", given, traffic.clients)),
+            TrafficStats, lambda given: [_of("containerStats", "outbound/client/", given, traffic.clients)],
         ),
         Command(
             "/containerStats/container", container, "Requests, the threads that answer them, and errors", [PRETTY],
             _schema(ContainerStats),
         ),
         Command("/containerStats/{rest:path}", nothing, "A path that names no counters", shown=False),
-        _counters(f"{http}total", "Counters of all requests", [], HttpStats, _one(lambda _: usage.total)),
+        _counters(f"{http}total", "Counters of all requests", [], HttpStats, lambda _: [usage.total]),
         _names(f"{http}sources", "The ids of sources that were asked for", found.sources_asked, kind="integer"),
         _counters(
-            f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats, _one(found.asked)
+            f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats, found.asked
         ),
         _names(f"{http}clients", "The clients that asked", clients),
         _counters(
             f"{http}client/{{client}}", "Counters of a client's requests", [_CLIENT], HttpStats,
-            _one(lambda given: _of("containerStats", "client", given, usage.clients).http),
+            lambda given: [_of("containerStats", "client", given, usage.clients).http],
         ),
         Command("/relayStats/{rest:path}", nothing, "A path that names no counters", shown=False),
     ]  # fmt: skip
@@ -171,25 +163,25 @@ class _Found:
     """Counters of sources."""
 
     def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-        self.partitions = list(relay.partitions.values())
+        self._relay, self._partitions = relay, list(relay.partitions.values())
 
-    def total(self, given: _Given) -> tuple[Sequence[Counters], _Given]:
+    def total(self, given: _Given) -> Sequence[Counters]:
         """Of all physical sources."""
-        return _together(given["way"], self.partitions)
+        return [one.feeder.stats if given["way"] == "inbound" else one.outbound for one in self._partitions]
 
-    def physical(self, given: _Given) -> tuple[Sequence[Counters], _Given]:
+    def physical(self, given: _Given) -> Sequence[Counters]:
         """Of one, or of all that share a name."""
         name = given["psource"] if given.get("partition") is None else f"{given['psource']}:{given['partition']}"
-        found = [one for one in self.partitions if name in (one.source.name, _name(one))]
+        pairs = zip(self._partitions, self.total(given), strict=True)
+        found = [stats for one, stats in pairs if name in (one.source.name, _name(one))]
         if not found:
             raise InvalidParameterError("containerStats", "psource", name)
-        return _together(given["way"], found)
+        return found
 
     def physicals(self, given: _Given) -> Sequence[str]:
         """Names of physical sources."""
         del given
-        return [_name(one) for one in self.partitions]
+        return [_name(one) for one in self._partitions]
 
     def sources_asked(self, given: _Given) -> Sequence[int]:
         """Those that were asked for."""
@@ -200,19 +192,19 @@ class _Found:
         """Those that had events."""
         return self._relay.given.sources() if given["way"] == "outbound" else sorted(self._came())
 
-    def source(self, given: _Given) -> EventStats:
+    def source(self, given: _Given) -> Sequence[Counters]:
         """Of a logical source."""
         number = self._known("containerStats", given)
         if given["way"] == "inbound":
-            return self._came().get(number) or EventStats(str(number))
+            return [self._came().get(number) or EventStats(str(number))]
         physical = self._relay.names.physical_of(number)
         assert physical is not None
-        return self._relay.given.of(number, f"{self._relay.partitions[physical].outbound['dimension']}.{number}")
+        return [self._relay.given.of(number, f"{self._relay.partitions[physical].outbound['dimension']}.{number}")]
 
-    def asked(self, given: _Given) -> HttpStats:
+    def asked(self, given: _Given) -> Sequence[Counters]:
         """Requests for a logical source."""
         number = self._known("relayStats", given)
-        return self._relay.usage.by_source.get(number) or HttpStats(str(number))
+        return [self._relay.usage.by_source.get(number) or HttpStats(str(number))]
 
     def _known(self, command: str, given: _Given) -> int:
         number: int = given["source"]
@@ -222,11 +214,4 @@ class _Found:
 
     def _came(self) -> dict[int, EventStats]:
         """By source, what came in."""
-        return {number: stats for one in self.partitions for number, stats in one.feeder.source_stats.items()}
-
-
-def _together(way: str, partitions: Sequence[Partition]) -> tuple[Sequence[Counters], _Given]:
-    parts = [one.feeder.stats if way == "inbound" else one.outbound for one in partitions]
-    if len(parts) == 1:
-        return parts, parts[0].to_json(partitions[0].buffer.info())
-    return parts, EventStats.together(f"{way}.total", parts).to_json()
+        return {number: stats for one in self._partitions for number, stats in one.feeder.source_stats.items()}
