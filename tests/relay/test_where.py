@@ -21,7 +21,8 @@ from headgate.relay._events._binary import sound
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._schemas import Schema
-from headgate.relay._events._where import RowFilter, compile_rows, row_filter
+from headgate.relay._events._where import RowFilter, compile_rows
+from headgate.relay._http._requests import KeyFilters, filters_of
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
 
@@ -128,11 +129,15 @@ def written(row: dict[str, Any]) -> Any:
     return np.frombuffer(bytearray(out.getvalue()), np.uint8)
 
 
+def read(**asked: Any) -> KeyFilters:
+    return KeyFilters.model_validate_json(json.dumps({"partitionType": "NONE", **asked}))
+
+
 @settings(max_examples=400)
 @given(ROWS, PREDICATES)
 @example(dict.fromkeys(FIELDS) | {"price": Decimal(LONG)}, ["=", "price", LONG])
 def test_predicates_are_those_of_sql(row: dict[str, Any], where: list[Any]) -> None:
-    assert row_filter({"where": json.loads(json.dumps(where))}) == RowFilter(where)
+    assert filters_of({"1": read(where=where)}).rows == {1: RowFilter(where)}
     found = compile_rows({1: RowFilter(where)}, lambda _: [SCHEMA])
     data = written(row)
     assert bool(row_passes(data, 0, found.fields, found.program, found.text, found.floats)) == (
@@ -159,15 +164,16 @@ def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[
     ],
 )  # fmt: skip
 def test_what_is_no_predicate(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"no predicate|no column"):
-        row_filter({"where": wrong})
+    with pytest.raises(ValueError, match=r"no predicate|no column|at least 2|valid array"):
+        read(where=wrong)
     deep: Any = ["null", "n"]
     for _ in range(40):
         deep = ["not", deep]
     with pytest.raises(ValueError, match="no predicate"):
-        row_filter({"where": deep})
-    with pytest.raises(ValueError, match="names of columns"):
-        row_filter({"columns": [1]})
+        read(where=deep)
+    with pytest.raises(ValueError, match="valid string"):
+        read(columns=[1])
+    assert filters_of({"1": read()}).rows == {}
 
 
 @pytest.mark.parametrize(

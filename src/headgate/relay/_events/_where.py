@@ -36,7 +36,7 @@ import numpy.typing as npt
 from headgate.relay._events import _rows as rows
 from headgate.relay._events._schemas import Schema, field_attributes
 
-__all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "compile_rows", "row_filter"]
+__all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "check_predicate", "compile_rows"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -78,28 +78,15 @@ NO_ROWS_ASKED: Final = Rows(
 )  # fmt: skip
 
 
-def row_filter(value: Mapping[str, Any]) -> RowFilter | None:
-    """What ``where`` and ``columns`` of one source's filter say; None: nothing.
-
-    :raises ValueError: they are none.
-    """
-    where, columns = value.get("where"), value.get("columns")
-    if where is None and columns is None:
-        return None
-    if where is not None:
-        _check(where, 0)
-    if columns is not None and (
-        not isinstance(columns, list) or not columns or not all(isinstance(one, str) for one in columns)
-    ):
-        raise ValueError("not names of columns")
-    return RowFilter(where, None if columns is None else tuple(columns))
-
-
 def _is_value(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def _check(node: Any, depth: int) -> None:
+def check_predicate(node: Any, depth: int = 0) -> Any:
+    """The predicate as it is.
+
+    :raises ValueError: it is none.
+    """
     if not isinstance(node, list) or not node or not isinstance(node[0], str) or depth > _DEEPEST:
         raise ValueError("no predicate")
     name, rest = node[0], node[1:]
@@ -107,18 +94,19 @@ def _check(node: Any, depth: int) -> None:
         if not rest or (name == "not" and len(rest) != 1):
             raise ValueError("no predicate")
         for one in rest:
-            _check(one, depth + 1)
-        return
+            check_predicate(one, depth + 1)
+        return node
     if not rest or not isinstance(rest[0], str):
         raise ValueError("no column")
-    if name == "null" and len(rest) == 1:
-        return
-    if len(rest) == 2 and (
-        (name in _COMPARISONS and _is_value(rest[1]))
-        or (name == "starts" and isinstance(rest[1], str))
-        or (name == "in" and isinstance(rest[1], list) and rest[1] and all(_is_value(one) for one in rest[1]))
+    if (name == "null" and len(rest) == 1) or (
+        len(rest) == 2
+        and (
+            (name in _COMPARISONS and _is_value(rest[1]))
+            or (name == "starts" and isinstance(rest[1], str))
+            or (name == "in" and isinstance(rest[1], list) and rest[1] and all(_is_value(one) for one in rest[1]))
+        )
     ):
-        return
+        return node
     raise ValueError("no predicate")
 
 
