@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.relay._events._choice import choice_of, filter_rules, select
+from headgate.relay._events._choice import choice_of, select
+from headgate.relay._http._requests import STREAM
 from tests.databus.test_events import Spec, array, v1, v2
 
 SMALLEST = -(2**63)
+FILTERS = next(one for one in STREAM if one.name == "filters")
 
 
 def hash_code(text: str) -> int:
@@ -90,10 +91,14 @@ def test_filters_of_a_source_are_joined_by_or() -> None:
         '{"numBuckets":10,"bktRange":{"start":8,"end":10}}]},"41":{"partitionType":"NONE"},'
         '"42":{"partitionType":"RANGE","filters":[{"keyRange":{"start":5,"end":7}}]}}'
     )
-    rules = filter_rules(json.loads(text))
+    rules = FILTERS.parse(text).rules
     assert [n for n in range(10) if chosen(n, rules)] == [0, 1, 8, 9]
     assert {rule[0] for rule in rules} == {40, 42}
-    assert not chosen(1, filter_rules({"40": {"partitionType": "RANGE"}}))
-    for wrong in ("1", '{"40":{"partitionType":"MOD","filters":[{"numBuckets":1.5,"bktRange":{"start":0,"end":1}}]}}'):
-        with pytest.raises(ValueError, match="not"):
-            filter_rules(json.loads(wrong))
+    assert not chosen(1, FILTERS.parse('{"40": {"partitionType": "RANGE"}}').rules)
+    for wrong in (
+        "1",
+        '{"40":{"partitionType":"MOD","filters":[{"keyRange":{"start":0,"end":1}}]}}',
+        '{"40":{"partitionType":"MOD","filters":[{"numBuckets":1.5,"bktRange":{"start":0,"end":1}}]}}',
+    ):
+        with pytest.raises(ValueError, match=r"valid|not a filter"):
+            FILTERS.parse(wrong)

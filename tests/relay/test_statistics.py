@@ -16,9 +16,8 @@ import pytest
 import uvicorn
 
 from headgate.relay import Tenant, Token
-from headgate.relay._container import ContainerStats
-from headgate.relay._stats import EventStats
-from headgate.relay._traffic import Traffic
+from headgate.relay._counters import ContainerStats, EventStats
+from headgate.relay._usage import Traffic
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
@@ -185,11 +184,11 @@ def test_no_count_is_lost_or_half_reset() -> None:
     while thread.is_alive():
         stats.reset()
         with stats._lock:
-            assert (stats.bytes, stats.payload, stats.control_bytes) == (
-                10 * stats.events, 5 * stats.events, 61 * stats.control,
+            assert (stats["sizeDataEvents"], stats["sizeDataEventsPayload"], stats["sizeSysEvents"]) == (
+                10 * stats["numDataEvents"], 5 * stats["numDataEvents"], 61 * stats["numSysEvents"],
             )  # fmt: skip
     thread.join()
-    assert stats.bytes == 10 * stats.events
+    assert stats["sizeDataEvents"] == 10 * stats["numDataEvents"]
 
 
 # --- connections
@@ -218,7 +217,7 @@ TOTAL, OWN = "containerStats/outbound/total", "containerStats/outbound/client/12
 def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
     with served() as relay:
-        assert relay.relay.traffic.clients() == []
+        assert not relay.relay.traffic.clients
         first, second = Connection(relay), Connection(relay)
         with contextlib.closing(first), contextlib.closing(second):
             found, size = first.get(path)
@@ -257,23 +256,22 @@ def test_an_error_of_a_connection() -> None:
     for number, error in enumerate([None, ConnectionResetError(), TimeoutError()]):
         traffic.opened(number, "a")
         traffic.lost(number, "a", error)
-    for stats in (traffic.total, traffic.of("a")):
-        assert stats is not None
+    for stats in (traffic.total, traffic.clients["a"]):
         found = stats.to_json()
         assert (found["numClosedConns"], found["errorTotalCount"], found["errorTimeoutCount"]) == (3, 2, 1)
 
 
 def test_addresses_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay._traffic._CLIENTS", 2)
+    monkeypatch.setattr("headgate.relay._counters._CLIENTS", 2)
     traffic = Traffic()
     for number, client in enumerate("abcb"):
         traffic.opened(number, client)
-    assert traffic.clients() == ["b", "c"]
+    assert sorted(traffic.clients) == ["b", "c"]
     for number, client in enumerate("abcb"):
         traffic.sent(client, 10)
         traffic.lost(number, client, None)
-    assert (traffic.total.closed, traffic.total.open, traffic.total.bytes) == (4, {}, 40)
-    assert len(traffic.total.clients) == 3
+    found = traffic.total.to_json()
+    assert (found["numClosedConns"], found["numOpenConns"], found["numBytes"], found["numClients"]) == (4, 0, 40, 3)
 
 
 def test_the_relay_itself_connects_to_nobody_by_http(relay: Served) -> None:
@@ -311,8 +309,9 @@ def test_requests_and_errors_of_the_server(relay: Served, monkeypatch: pytest.Mo
     for asked in wrong:
         assert relay.get("stream", **{**EVENTS, **asked}).status == 500
     assert relay.get("stream", **EVENTS).status == 200
-    monkeypatch.setattr(Traffic, "clients", lambda _: 1 / 0)
-    assert relay.get("containerStats/outbound/clients").body == b"Internal Server Error"
+    with monkeypatch.context() as broken:
+        broken.setattr("headgate.relay._http._statistics.reply", lambda *_: 1 / 0)
+        assert relay.get("containerStats/outbound/clients").body == b"Internal Server Error"
     assert since() == {
         "workerTaskCount": 7, "errorCount": 4, "errorUncaughtCount": 3, "errorRequestProcessingCount": 1,
     }  # fmt: skip
@@ -323,8 +322,9 @@ def test_maxima_are_those_that_were_seen() -> None:
     asked = []
     for requests, threads in ((7, 1), (3, 4), (5, 0), (2, 2)):
         for _ in range(requests):
-            stats.answered(good=True, processing=True)
-        found = stats.to_json(threads, waiting=threads + 1)
+            stats.answered(good=True)
+        stats.look(threads, waiting=threads + 1)
+        found = stats.to_json()
         asked.append((found["workerTaskCount"], found["workerTaskMax"], found["workerThreadMax"]))
         assert (found["workerThreadRate"], found["workerTaskQueueSize"]) == (threads, threads + 1)
     assert asked == [(7, 0, 1), (10, 3, 4), (15, 5, 4), (17, 5, 4)]

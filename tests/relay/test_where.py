@@ -14,13 +14,14 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.databus import Schema, sound
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._events._rows import put_row, row_passes
-from headgate.relay._events._where import RowFilter, compile_rows, row_filter
+from headgate.relay._events._where import RowFilter, compile_rows
+from headgate.relay._http._requests import KeyFilters, filters_of
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
 
@@ -43,8 +44,9 @@ SCHEMA = Schema("T", 1, json.dumps(VALUE), VALUE)
 PARSED = fastavro.parse_schema(VALUE)
 
 SMALL = st.integers(-3, 3)
+LONG = "1234567890123456789012345678901.27"
 PRICES = st.integers(-300, 300).map(lambda n: Decimal(n) / 100) | st.sampled_from(
-    [Decimal(10) ** 35, -(Decimal(10) ** 35), Decimal("-1.28"), Decimal("1.27")]
+    [Decimal(10) ** 35, -(Decimal(10) ** 35), Decimal("-1.28"), Decimal("1.27"), Decimal(LONG)]
 )
 DAYS = st.integers(-2, 2).map(lambda n: date(1970, 1, 1) + timedelta(n))
 TIMES = st.integers(-2, 2).map(lambda n: datetime(2020, 1, 1) + timedelta(microseconds=n))
@@ -55,7 +57,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "place": st.just({"srid": 1, "wkb": b"xyz"}), "v": st.lists(SMALL.map(float), max_size=2),
 }  # fmt: skip
 ROWS = st.fixed_dictionaries({name: st.none() | one for name, one in VALUES.items()})
-NUMBERS = SMALL | st.sampled_from([0.5, -1.5, 10**30, -(10**30), 2**63, "1.27", "-0.001"])
+NUMBERS = SMALL | st.sampled_from([0.5, -1.5, 10**30, -(10**30), 2**63, "1.27", "-0.001", LONG, f"{LONG}5"])
 LITERALS: dict[str, st.SearchStrategy[Any]] = {
     "n": NUMBERS, "f": NUMBERS, "g": NUMBERS, "s": TEXTS, "raw": TEXTS, "price": NUMBERS, "day": DAYS.map(str),
     "at": TIMES.map(str),
@@ -126,10 +128,15 @@ def written(row: dict[str, Any]) -> Any:
     return np.frombuffer(bytearray(out.getvalue()), np.uint8)
 
 
+def read(**asked: Any) -> KeyFilters:
+    return KeyFilters.model_validate_json(json.dumps({"partitionType": "NONE", **asked}))
+
+
 @settings(max_examples=400)
 @given(ROWS, PREDICATES)
+@example(dict.fromkeys(FIELDS) | {"price": Decimal(LONG)}, ["=", "price", LONG])
 def test_predicates_are_those_of_sql(row: dict[str, Any], where: list[Any]) -> None:
-    assert row_filter({"where": json.loads(json.dumps(where))}) == RowFilter(where)
+    assert filters_of({"1": read(where=where)}).rows == {1: RowFilter(where)}
     found = compile_rows({1: RowFilter(where)}, lambda _: [SCHEMA])
     data = written(row)
     assert bool(row_passes(data, 0, found.fields, found.program, found.text, found.floats)) == (
@@ -156,15 +163,16 @@ def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[
     ],
 )  # fmt: skip
 def test_what_is_no_predicate(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"no predicate|no column"):
-        row_filter({"where": wrong})
+    with pytest.raises(ValueError, match=r"no predicate|no column|at least 2|valid array"):
+        read(where=wrong)
     deep: Any = ["null", "n"]
     for _ in range(40):
         deep = ["not", deep]
     with pytest.raises(ValueError, match="no predicate"):
-        row_filter({"where": deep})
-    with pytest.raises(ValueError, match="names of columns"):
-        row_filter({"columns": [1]})
+        read(where=deep)
+    with pytest.raises(ValueError, match="valid string"):
+        read(columns=[1])
+    assert filters_of({"1": read()}).rows == {}
 
 
 @pytest.mark.parametrize(

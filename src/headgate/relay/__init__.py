@@ -15,8 +15,7 @@ pull over HTTP, each at its own pace. The way through the room:
 ``_warm``         compiled loops, loaded before they are needed
 ``_selections``   what ids of sources mean, for all who ask for the same ones
 ``_relay``        all that belongs to the sources
-``_usage``        what is counted of clients; ``_container``: of all requests, ``_stats``: of events, ``_given``: by
-                  source, ``_traffic``: of connections
+``_counters``     what is counted; ``_usage``: of clients and connections, ``_given``: of what they were given
 ``_bootstrap``    rows for consumers that are new or too far behind
 ``_tenants``      who asks: tenants, their tokens and limits; ``_origins``: which web pages may
 ``_groups``       consumers that share partitions: who owns which, and how far it is

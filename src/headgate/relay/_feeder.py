@@ -31,12 +31,12 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
+from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
 from headgate.relay._position import Position, State, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames
-from headgate.relay._stats import EventStats
 from headgate.relay._warm import warm
 from headgate.replication import Idle, LogBlock, follow
 
@@ -93,7 +93,7 @@ class Feeder(Retrying):
         self._source, self._names, self._registry, self._buffer, self._scn = source, names, registry, buffer, scn
         self._form, self._position = form, Position(state)
         self._file = None if file is None else StateFile(file, scn.kind, self._position, source.name)
-        self.stats = EventStats(f"{source.name}.inbound")
+        self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         """In total, counted as windows go in."""
         self.source_stats: dict[int, EventStats] = {}
         """By source id."""

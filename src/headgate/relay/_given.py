@@ -15,7 +15,7 @@ import numpy as np
 
 from headgate.databus import EOP_SIZE, count_sources
 from headgate.relay._buffer import Batch
-from headgate.relay._stats import EventStats
+from headgate.relay._counters import EventStats
 
 __all__ = ["Given"]
 

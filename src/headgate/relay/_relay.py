@@ -21,6 +21,7 @@ from headgate.archive import LogFeeder, LogSpool
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
+from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, Form
 from headgate.relay._given import Given
@@ -28,9 +29,7 @@ from headgate.relay._position import State, load_state
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
-from headgate.relay._stats import EventStats
-from headgate.relay._traffic import Traffic
-from headgate.relay._usage import Usage
+from headgate.relay._usage import Traffic, Usage
 
 __all__ = ["Partition", "Relay", "StartOf"]
 
@@ -121,7 +120,8 @@ class Relay:
         form = Form(config.event_version, config.scn_column, config.before_images, config.policies)
         feeder = Feeder(followed, self.names, self.registry, buffer, scn, state=state, file=file, form=form)
         log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
-        return Partition(source, buffer, feeder, EventStats(f"{source.name}.outbound"), spool, log_feeder)
+        outbound = EventStats(f"{source.name}.outbound", buffer=buffer.info)
+        return Partition(source, buffer, feeder, outbound, spool, log_feeder)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state

@@ -376,14 +376,12 @@ def _from_toml(text: str, file: Path) -> RelayConfig:
         raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
     physical = tuple(_toml_physical(one, file) for one in given.physical)
     paths = {name: _path(getattr(given, name), file) for name in _PATHS}
+    same: dict[str, Any] = given.model_dump(exclude={"physical", "tenants", "buffer", "log", *_PATHS})
+    same |= given.buffer.model_dump() | paths
+    tenants = tuple(_tenant(one, file) for one in given.tenants)
     return RelayConfig(
-        physical, port=given.port, host=given.host, scn=given.scn, scn_column=given.scn_column,
-        event_version=given.event_version, before_images=given.before_images, types=given.types,
-        zero_dates=given.zero_dates,
-        memory_bytes=given.buffer.memory_bytes, disk_bytes=given.buffer.disk_bytes, policy=given.buffer.policy,
-        allow_origins=given.allow_origins, log_disk_bytes=0 if given.log is None else given.log.disk_bytes,
-        tenants=tuple(_tenant(one, file) for one in given.tenants), **paths,
-    )  # fmt: skip
+        physical, tenants=tenants, log_disk_bytes=0 if given.log is None else given.log.disk_bytes, **same
+    )
 
 
 def _path(text: str | None, file: Path) -> Path | None:
@@ -396,8 +394,7 @@ def _tenant(value: _TomlTenant, file: Path) -> Tenant:
     if (path is None) == (value.token_env is None):
         raise ConfigError(f"{file}: the tenant {value.name} needs token_file or token_env, one of them")
     token = Token.from_env(str(value.token_env)) if path is None else Token.from_file(path)
-    limits = (value.concurrent, value.requests_per_second, value.bytes_per_second)
-    return Tenant(value.name, token, value.sources, *limits)
+    return Tenant(token=token, **value.model_dump(exclude={"token_env", "token_file"}))
 
 
 def _toml_physical(value: _TomlPhysical, file: Path) -> PhysicalSource:

@@ -21,7 +21,7 @@ Several filters of one source are joined by or; sources without an entry pass wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -38,11 +38,11 @@ __all__ = [
     "Choice",
     "choice_of",
     "digest_of",
-    "filter_rules",
     "first_window_of",
     "gather",
     "gather_smaller",
     "ranges_of",
+    "rules_of",
     "select",
 ]
 
@@ -52,7 +52,6 @@ _HASH: Final = 3
 _KINDS: Final = {"RANGE": _RANGE, "MOD": _MOD, "HASH": _HASH}
 _NO_NUMBER: Final = -1
 """What :func:`select` has in place of a count where RANGE met a key that is no number."""
-_LARGEST: Final = 2**63 - 1
 
 
 class Choice(NamedTuple):
@@ -78,46 +77,21 @@ def digest_of(choice: Choice) -> bytes:
     return found.digest()
 
 
-def filter_rules(value: Any) -> list[tuple[int, int, int, int, int]]:
-    """The rules that the parameter ``filters``, parsed, means.
-
-    :raises ValueError: it means none.
-    """
-    found: list[tuple[int, int, int, int, int]] = []
-    if not isinstance(value, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
-    for name, one in value.items():
-        try:
-            kind, filters = one["partitionType"], one.get("filters") or []
-            found += _rules_of(int(name), kind, filters)
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError("not a filter") from None
-    return found
-
-
 def ranges_of(rules: Sequence[Sequence[int]]) -> set[int]:
     """The sources whose keys are asked for a range that is not empty: they have to be numbers."""
     return {source for source, kind, _, start, end in rules if kind == _RANGE and start != end}
 
 
-def _rules_of(source: int, kind: str, filters: Sequence[Any]) -> list[tuple[int, int, int, int, int]]:
+def rules_of(source: int, kind: str, spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int]]:
+    """The rules of a source's filters; none: all of it passes.
+
+    :param kind: Databus's ``partitionType``.
+    :param spans: buckets (of a range 1), start and end of each filter.
+    """
     if kind == "NONE":
         return []
-    if kind not in _KINDS:
-        raise ValueError("no such partition type")
     nothing = (source, _RANGE, 1, 0, 0)
-    return [nothing, *(_rule(source, kind, one) for one in filters)]
-
-
-def _rule(source: int, kind: str, value: Any) -> tuple[int, int, int, int, int]:
-    span = value["keyRange" if kind == "RANGE" else "bktRange"]
-    numbers = (span["start"], span["end"], value["numBuckets"] if kind != "RANGE" else 1)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and abs(one) <= _LARGEST for one in numbers):
-        raise ValueError("not numbers")
-    start, end, buckets = numbers
-    if buckets < 1:
-        raise ValueError("no buckets")
-    return source, _KINDS[kind], buckets, start, end
+    return [nothing, *((source, _KINDS[kind], *one) for one in spans)]
 
 
 @njit(cache=True, nogil=True)

@@ -22,10 +22,12 @@ Columns that are not wanted are null in the event, which keeps its schema; the k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -35,7 +37,7 @@ from headgate.databus import Schema
 from headgate.relay._events import _rows as rows
 from headgate.relay._events._schemas import field_attributes
 
-__all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "compile_rows", "row_filter"]
+__all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "check_predicate", "compile_rows"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -77,28 +79,15 @@ NO_ROWS_ASKED: Final = Rows(
 )  # fmt: skip
 
 
-def row_filter(value: Mapping[str, Any]) -> RowFilter | None:
-    """What ``where`` and ``columns`` of one source's filter say; None: nothing.
-
-    :raises ValueError: they are none.
-    """
-    where, columns = value.get("where"), value.get("columns")
-    if where is None and columns is None:
-        return None
-    if where is not None:
-        _check(where, 0)
-    if columns is not None and (
-        not isinstance(columns, list) or not columns or not all(isinstance(one, str) for one in columns)
-    ):
-        raise ValueError("not names of columns")
-    return RowFilter(where, None if columns is None else tuple(columns))
-
-
 def _is_value(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def _check(node: Any, depth: int) -> None:
+def check_predicate(node: Any, depth: int = 0) -> Any:
+    """The predicate as it is.
+
+    :raises ValueError: it is none.
+    """
     if not isinstance(node, list) or not node or not isinstance(node[0], str) or depth > _DEEPEST:
         raise ValueError("no predicate")
     name, rest = node[0], node[1:]
@@ -106,18 +95,19 @@ def _check(node: Any, depth: int) -> None:
         if not rest or (name == "not" and len(rest) != 1):
             raise ValueError("no predicate")
         for one in rest:
-            _check(one, depth + 1)
-        return
+            check_predicate(one, depth + 1)
+        return node
     if not rest or not isinstance(rest[0], str):
         raise ValueError("no column")
-    if name == "null" and len(rest) == 1:
-        return
-    if len(rest) == 2 and (
-        (name in _COMPARISONS and _is_value(rest[1]))
-        or (name == "starts" and isinstance(rest[1], str))
-        or (name == "in" and isinstance(rest[1], list) and rest[1] and all(_is_value(one) for one in rest[1]))
+    if (name == "null" and len(rest) == 1) or (
+        len(rest) == 2
+        and (
+            (name in _COMPARISONS and _is_value(rest[1]))
+            or (name == "starts" and isinstance(rest[1], str))
+            or (name == "in" and isinstance(rest[1], list) and rest[1] and all(_is_value(one) for one in rest[1]))
+        )
     ):
-        return
+        return node
     raise ValueError("no predicate")
 
 
@@ -228,7 +218,7 @@ class _Program:
             how, number = _whole(_ticks(field.avro, value), how, _INT64)
             self._step(rows.LONG_OF, slot, how, number)
         elif field.layout == rows.DECIMAL:
-            scaled = _number(value).scaleb(int(field.avro.get("scale", 0)))
+            scaled = Fraction(_number(value)) * 10 ** int(field.avro.get("scale", 0))  # Decimal rounds to 28 digits
             how, number = _whole(scaled, how, _INT128)
             low = number & (2**64 - 1)
             self._step(rows.DECIMAL_OF, slot, how, number >> 64, low - 2**64 if low >= _INT64 else low)
@@ -246,10 +236,10 @@ def _number(value: Any) -> Decimal:
     return found
 
 
-def _whole(value: Decimal, how: int, limit: int) -> tuple[int, int]:
+def _whole(value: Decimal | Fraction, how: int, limit: int) -> tuple[int, int]:
     """A comparison of a whole number with any one, as one with a whole one in ``[-limit, limit)``."""
     never, always = (rows.LT, -limit), (rows.GE, -limit)
-    floor = int(value.to_integral_value("ROUND_FLOOR"))
+    floor = math.floor(value)
     if floor != value:
         if how in (rows.EQ, rows.NE):
             return never if how == rows.EQ else always

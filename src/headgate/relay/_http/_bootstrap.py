@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
+from pydantic import WithJsonSchema
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,11 +25,11 @@ from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._buffer import Batch
 from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._json import json_lines
-from headgate.relay._http._commands import HEADERS, Command, compact, events_response
+from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
 from headgate.relay._http._compiled import CompiledFilters
 from headgate.relay._http._hosts import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
-from headgate.relay._http._requests import STREAM, Filters, filters_of
+from headgate.relay._http._requests import STREAM, Filters, KeyFilters, filters_of
 from headgate.relay._relay import Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._tenants import Client, client_of
@@ -39,17 +40,16 @@ _LARGEST_BATCH: Final = 16 << 20
 """More than this is given in several answers, whatever ``batchSize`` says, unless it is one event."""
 _MARGIN: Final = 900
 """Bytes that Databus keeps free beside the checkpoint of the request."""
-_POINT_SCHEMA: Final = {
-    "type": "object",
-    "properties": {"consumption_mode": {"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]}},
-    "required": ["consumption_mode"],
-}
+_POINT: Final = Annotated[
+    dict[str, Any],
+    WithJsonSchema(object_of(consumption_mode={"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]})),
+]
 _SCN: Final = {"type": "string", "pattern": "^[0-9]+$"}
 _SERVER: Final = {"X-DBUS2-BS-HOSTPORT": "This server, as the client knows it."}
 
 
 def _point(about: str, *, required: bool = True) -> Parameter:
-    return replace(json_value("checkPoint", about, _POINT_SCHEMA, BootstrapPoint.from_json), required=required)
+    return replace(json_value("checkPoint", about, _POINT, BootstrapPoint.from_json), required=required)
 
 
 def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> list[Command]:
@@ -75,7 +75,7 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
                 _point("Where the bootstrap is, as the answer before had it."),
                 integer("batchSize", "The most bytes of events.", required=True),
                 choice("output", "The form of the events.", ("binary", "json", "json_plain_value"), default="binary"),
-                json_value("filter", "Which keys of this source.", {"type": "object"}),
+                json_value("filter", "Which keys of this source.", KeyFilters),
                 filters,
                 choice("maxev", "The newest event version that is understood: 0 is version 1.", (0, 2), default=0),
             ],
@@ -156,10 +156,7 @@ class _Commands:
     def _choice(self, source: LogicalSource, given: Mapping[str, Any]) -> Choice:
         found: Filters = given["filters"] or Filters([], {})
         if given["filter"] is not None:
-            try:
-                found = filters_of({str(source.id): given["filter"]})
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise InvalidParameterError("bootstrap", "filter", given["filter"]) from None
+            found = filters_of({str(source.id): given["filter"]})
         self._filters.check_keys("bootstrap", found.rules, [source.id])
         own = {number: one for number, one in found.rows.items() if number == source.id}
         return choice_of([source.id], found.rules, self._filters.rows("bootstrap", own))

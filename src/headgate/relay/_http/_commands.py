@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.errors import HeadgateError, ScnNotFoundError, UnsupportedError
 from headgate.relay._buffer import KeyIsNoNumberError
+from headgate.relay._counters import Outcome
 from headgate.relay._http._parameters import (
     InvalidParameterError,
     Parameter,
@@ -34,8 +35,7 @@ from headgate.relay._http._parameters import (
     read_parameters,
 )
 from headgate.relay._tenants import Client, NotAllowedError, client_of
-from headgate.relay._traffic import Traffic
-from headgate.relay._usage import Outcome, Usage
+from headgate.relay._usage import Traffic, Usage
 
 __all__ = [
     "HEADERS",
@@ -139,7 +139,7 @@ class _Served:
         try:
             response, outcome = await self._answer(client, request)
         except Exception:
-            self._usage.container.failed()
+            self._usage.container.answered(good=False)
             raise
         address = "unknown" if request.client is None else request.client.host
         if isinstance(response, StreamingResponse):

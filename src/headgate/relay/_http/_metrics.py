@@ -7,8 +7,8 @@ understands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,39 +17,104 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.relay._counters import HttpStats
 from headgate.relay._http._commands import Command
 from headgate.relay._relay import Partition, Relay
+from headgate.relay._usage import OfClient
 
 __all__ = ["METRICS", "commands"]
 
-_SOURCE: Final = ("source",)
-_CLIENT: Final = ("client",)
-METRICS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "running": (_SOURCE, "1 while the source's log is read, 0 while that is tried again or has stopped"),
-    "failed": (_SOURCE, "1 if the source has stopped and will not go on by itself, else 0"),
-    "events_total": (_SOURCE, "changes that came in"),
-    "event_bytes_total": (_SOURCE, "bytes of the changes that came in"),
-    "newest_commit_timestamp_seconds": (_SOURCE, "when the newest change was committed, seconds since 1970 UTC"),
-    "delay_seconds": (_SOURCE, "from the newest change's commit until it could be read here"),
-    "buffer_bytes": (_SOURCE, "memory that the buffer takes"),
-    "buffer_file_bytes": (_SOURCE, "bytes of the buffer's files"),
-    "buffer_oldest_timestamp_seconds": (_SOURCE, "when the oldest change in the buffer was committed"),
-    "sent_events_total": (_SOURCE, "changes that went out, to all consumers"),
-    "sent_event_bytes_total": (_SOURCE, "bytes of the changes that went out"),
-    "requests_total": (("command",), "requests that were answered"),
-    "request_errors_total": (("command",), "of them those that were answered with an error"),
-    "scn_not_found_total": ((), "streams of consumers that were away for longer than the buffer reaches back"),
-    "connections": ((), "connections that are open"),
-    "client_events_total": (_CLIENT, "changes that went out to a tenant, or where there are none to an address"),
-    "client_event_bytes_total": (_CLIENT, "bytes of the changes that went out to it"),
-    "client_lag_scns": (
-        (*_CLIENT, *_SOURCE),
-        "newest SCN less the one that it last asked from; with gtid-generation and relay-generated transactions",
-    ),
-}
-"""Name behind ``headgate_relay_`` → labels, and what it says. A source is ``name:id``."""
+_Samples = Iterable[tuple[tuple[str, ...], float | None]]
 
-_Sample = tuple[str, tuple[str, ...], float]
+
+class _Figure(NamedTuple):
+    labels: tuple[str, ...]
+    about: str
+    samples: Callable[[Relay], _Samples]
+    """By labels; None: there is none yet."""
+
+
+def _source(about: str, value: Callable[[Partition], float | None]) -> _Figure:
+    def samples(relay: Relay) -> _Samples:
+        return [((_name(one),), value(one)) for one in relay.partitions.values()]
+
+    return _Figure(("source",), about, samples)
+
+
+def _command(about: str, which: int) -> _Figure:
+    def samples(relay: Relay) -> _Samples:
+        return [((name,), relay.usage.total[figures[which]]) for name, figures in HttpStats.CALLS.items()]
+
+    return _Figure(("command",), about, samples)
+
+
+def _client(about: str, value: Callable[[OfClient], float]) -> _Figure:
+    def samples(relay: Relay) -> _Samples:
+        return [((name,), value(one)) for name, one in relay.usage.clients.items()]
+
+    return _Figure(("client",), about, samples)
+
+
+def _lags(relay: Relay) -> _Samples:
+    newest = {number: one.buffer.info().max_scn for number, one in relay.partitions.items()}
+    for name, client in relay.usage.clients.items():
+        for number, scn in client.asked.items():
+            if min(scn, newest[number]) >= 0:  # a client may have come further than a relay that began anew
+                yield (name, _name(relay.partitions[number])), max(0, newest[number] - scn)
+
+
+def _name(one: Partition) -> str:
+    return f"{one.source.name}:{one.source.id}"
+
+
+def _seconds(ns: int) -> float | None:
+    return ns / 1e9 if ns > 0 else None
+
+
+METRICS: Final[Mapping[str, _Figure]] = {
+    "running": _source(
+        "1 while the source's log is read, 0 while that is tried again or has stopped", lambda one: not one.problems
+    ),
+    "failed": _source("1 if the source has stopped and will not go on by itself, else 0", lambda one: one.failed),
+    "events_total": _source("changes that came in", lambda one: one.feeder.stats["numDataEvents"]),
+    "event_bytes_total": _source("bytes of the changes that came in", lambda one: one.feeder.stats["sizeDataEvents"]),
+    "newest_commit_timestamp_seconds": _source(
+        "when the newest change was committed, seconds since 1970 UTC",
+        lambda one: _seconds(one.feeder.stats["timeSinceLastEvent"]),
+    ),
+    "delay_seconds": _source(
+        "from the newest change's commit until it could be read here",
+        lambda one: one.feeder.stats["latencyEvent"] / 1e3 if one.feeder.stats["timeSinceLastEvent"] else None,
+    ),
+    "buffer_bytes": _source("memory that the buffer takes", lambda one: one.buffer.info().used),
+    "buffer_file_bytes": _source("bytes of the buffer's files", lambda one: one.buffer.info().stored),
+    "buffer_oldest_timestamp_seconds": _source(
+        "when the oldest change in the buffer was committed", lambda one: _seconds(one.buffer.info().first_stamp)
+    ),
+    "sent_events_total": _source(
+        "changes that went out, to all consumers", lambda one: one.outbound["numDataEvents"]
+    ),
+    "sent_event_bytes_total": _source("bytes of the changes that went out", lambda one: one.outbound["sizeDataEvents"]),
+    "requests_total": _command("requests that were answered", 0),
+    "request_errors_total": _command("of them those that were answered with an error", 1),
+    "scn_not_found_total": _Figure(
+        (), "streams of consumers that were away for longer than the buffer reaches back",
+        lambda relay: [((), relay.usage.total["numScnNotFoundStream"])],
+    ),
+    "connections": _Figure((), "connections that are open", lambda relay: [((), len(relay.traffic.total.open))]),
+    "client_events_total": _client(
+        "changes that went out to a tenant, or where there are none to an address",
+        lambda one: one.events["numDataEvents"],
+    ),
+    "client_event_bytes_total": _client(
+        "bytes of the changes that went out to it", lambda one: one.events["sizeDataEvents"]
+    ),
+    "client_lag_scns": _Figure(
+        ("client", "source"),
+        "newest SCN less the one that it last asked from; with gtid-generation and relay-generated transactions", _lags,
+    ),
+}  # fmt: skip
+"""By the name behind ``headgate_relay_``. A source is ``name:id``."""
 
 
 def commands(relay: Relay) -> list[Command]:
@@ -70,61 +135,10 @@ class _Figures(Collector):
         self._relay = relay
 
     def collect(self) -> Iterator[Metric]:
-        families = {name: _family(name) for name in METRICS}
-        for samples in (self._of_sources(), self._of_requests(), self._of_clients()):
-            for name, labels, value in samples:
-                families[name].add_metric(labels, value)
-        yield from families.values()
-
-    def _of_sources(self) -> Iterator[_Sample]:
-        for one in self._relay.partitions.values():
-            for name, value in _of_source(one):
-                yield name, (_name(one),), value
-
-    def _of_requests(self) -> Iterator[_Sample]:
-        total = self._relay.usage.total
-        for command, count in total.calls.items():
-            yield "requests_total", (command,), count
-            yield "request_errors_total", (command,), total.errors[command]
-        yield "scn_not_found_total", (), total.not_found
-        yield "connections", (), len(self._relay.traffic.total.open)
-
-    def _of_clients(self) -> Iterator[_Sample]:
-        newest = {number: one.buffer.info().max_scn for number, one in self._relay.partitions.items()}
-        for name in self._relay.usage.clients():
-            client = self._relay.usage.of(name)
-            if client is None:
-                continue
-            yield "client_events_total", (name,), client.events.events
-            yield "client_event_bytes_total", (name,), client.events.bytes
-            for number, scn in client.asked.items():
-                if min(scn, newest[number]) >= 0:
-                    lag = max(0, newest[number] - scn)  # a client may have come further than a relay that began anew
-                    yield "client_lag_scns", (name, _name(self._relay.partitions[number])), lag
-
-
-def _of_source(one: Partition) -> Iterator[tuple[str, float]]:
-    came, went, buffer = one.feeder.stats, one.outbound, one.buffer.info()
-    yield "running", float(not one.problems)
-    yield "failed", float(one.failed)
-    yield "events_total", came.events
-    yield "event_bytes_total", came.bytes
-    if came.last_stamp:
-        yield "newest_commit_timestamp_seconds", came.last_stamp / 1e9
-        yield "delay_seconds", came.latency_ms / 1e3
-    yield "buffer_bytes", buffer.used
-    yield "buffer_file_bytes", buffer.stored
-    if buffer.first_stamp >= 0:
-        yield "buffer_oldest_timestamp_seconds", buffer.first_stamp / 1e9
-    yield "sent_events_total", went.events
-    yield "sent_event_bytes_total", went.bytes
-
-
-def _name(one: Partition) -> str:
-    return f"{one.source.name}:{one.source.id}"
-
-
-def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
-    labels, text = METRICS[name]
-    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    return kind(f"headgate_relay_{name}", text, labels=labels)
+        for name, (labels, about, samples) in METRICS.items():
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(f"headgate_relay_{name}", about, labels=labels)
+            for values, number in samples(self._relay):
+                if number is not None:
+                    family.add_metric(values, number)
+            yield family

@@ -80,6 +80,8 @@ def describe(commands: Sequence[Command], *, tokens: bool) -> dict[str, Any]:
                 paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, tokens)
     schemas = {"Error": _ERROR, "Row": _ROW}
     for one in commands:
+        for parameter in one.takes("POST"):
+            schemas |= parameter.schema.get("$defs", {})
         schemas |= {name: _placed(schema) for name, schema in (one.body or {}).get("$defs", {}).items()}
     value: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -135,7 +137,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
         "required": one.required or one.in_path,
     }
     if one.is_json:
-        return found | {"content": {JSON: {"schema": dict(one.schema)}}}
+        return found | {"content": {JSON: {"schema": _placed(one.schema)}}}
     return found | {"schema": dict(one.schema)}
 
 

@@ -7,14 +7,16 @@ what ``/openapi.json`` shows, so that the description cannot differ from what is
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 __all__ = [
     "LARGEST_INT",
+    "SCHEMA_PLACE",
     "InvalidParameterError",
     "Parameter",
     "UnfitFilterError",
@@ -30,6 +32,7 @@ __all__ = [
 
 LARGEST_INT: Final = 2**31 - 1
 """Databus's parameters are Java's ``int``."""
+SCHEMA_PLACE: Final = "#/components/schemas/{model}"
 _SHOWN: Final = 500
 """Characters of a wrong value that an error repeats: it stands in a header, too, and clients bound those."""
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -127,21 +130,15 @@ def segment(name: str, about: str) -> Parameter:
     return Parameter(name, about, {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, str, True, None, True)
 
 
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("too deep") from None
-
-
-def json_value(
-    name: str, about: str, schema: Mapping[str, Any], parse: Callable[[Any], Any] = lambda one: one
-) -> Parameter:
+def json_value(name: str, about: str, kind: Any, parse: Callable[[Any], Any] = lambda one: one) -> Parameter:
     """A value in JSON.
 
+    :param kind: its type, as pydantic has it.
     :param parse: what is made of it; raises ValueError.
     """
-    return Parameter(name, about, schema, lambda text: parse(_parse_json(text)), is_json=True)
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    schema = adapter.json_schema(ref_template=SCHEMA_PLACE)
+    return Parameter(name, about, schema, lambda text: parse(adapter.validate_json(text)), is_json=True)
 
 
 def read_parameters(

@@ -165,7 +165,7 @@ class Streams:
         counts = (given.events, given.size - of_control, given.control, of_control)
         stats = self._relay.partitions[given.partition].outbound
         stats.gave(*counts)
-        stats.peers = self._relay.usage.total.peers
+        stats.put(numPeers=self._relay.usage.total["numPeers"])
         self._relay.usage.gave(asked.client.name, *counts)
 
     async def _await_events(self, asked: StreamRequest, seconds: float) -> Batch:

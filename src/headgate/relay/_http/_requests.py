@@ -11,11 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from headgate.databus import Place, place_of
-from headgate.relay._events._choice import filter_rules
-from headgate.relay._events._where import RowFilter, row_filter
+from headgate.relay._events._choice import rules_of
+from headgate.relay._events._where import RowFilter, check_predicate
 from headgate.relay._http._parameters import (
     LARGEST_INT,
     InvalidParameterError,
@@ -32,6 +35,7 @@ __all__ = [
     "SOURCES",
     "STREAM",
     "Filters",
+    "KeyFilters",
     "StreamRequest",
     "filters_of",
     "known_sources",
@@ -45,6 +49,80 @@ _ANY: Final = -1
 """The id of a physical partition that means each of them."""
 _ID: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 """Ids of sources are 16-bit numbers."""
+_Scn = Annotated[int, Field(ge=-1, lt=2**63)]
+_Long = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+_Int = Annotated[int, Field(ge=-LARGEST_INT, le=LARGEST_INT, strict=False)]
+_SourceId = Annotated[str, Field(pattern=r"^[0-9]{1,5}$")]
+
+
+class _Sent(BaseModel):
+    """JSON in Databus's names; what it does not know is ignored."""
+
+    model_config = ConfigDict(frozen=True, strict=True, alias_generator=to_camel)
+
+
+class _Checkpoint(_Sent):
+    window_scn: _Scn = -1
+    window_offset: _Scn = -1
+    consumption_mode: Literal["INIT", "ONLINE_CONSUMPTION"] = Field("ONLINE_CONSUMPTION", alias="consumption_mode")
+    bootstrap_start_scn: Any = Field(None, alias="bootstrap_start_scn")
+
+    def place(self) -> Place:
+        """Where it is; raises ValueError: it is one of a bootstrap."""
+        return place_of(self.model_dump(by_alias=True))
+
+
+class _Span(_Sent):
+    start: _Long
+    end: _Long
+
+
+class _KeyFilter(_Sent):
+    key_range: _Span | None = None
+    bkt_range: _Span | None = None
+    num_buckets: Annotated[_Long, Field(ge=1)] | None = None
+
+    def span(self, kind: str) -> tuple[int, int, int]:
+        """Buckets, start and end; raises ValueError: it lacks what filters of this kind take."""
+        span, buckets = (self.key_range, 1) if kind == "RANGE" else (self.bkt_range, self.num_buckets)
+        if span is None or buckets is None:
+            raise ValueError("not a filter")
+        return buckets, span.start, span.end
+
+
+class KeyFilters(_Sent):
+    """What is wanted of a source, by its keys and rows."""
+
+    partition_type: Literal["NONE", "RANGE", "MOD", "HASH"]
+    filters: tuple[_KeyFilter, ...] | None = None
+    where: Annotated[list[Any], Field(min_length=2), AfterValidator(check_predicate)] | None = None
+    columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _has_rules(self) -> Self:
+        self.rules(0)
+        return self
+
+    def rules(self, source: int) -> list[tuple[int, int, int, int, int]]:
+        """Those of its keys."""
+        return rules_of(source, self.partition_type, (one.span(self.partition_type) for one in self.filters or ()))
+
+
+class _Source(_Sent):
+    id: _Int
+
+
+class _Physical(_Sent):
+    id: _Int = _ANY
+
+
+class _Logical(_Sent):
+    source: _Source
+
+
+class _Subscription(_Sent):
+    logical_partition: _Logical
+    physical_partition: _Physical = _Physical()
 
 
 @dataclass(frozen=True)
@@ -101,19 +179,6 @@ def _ids(listed: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found)
 
 
-def _subscriptions(value: Any) -> list[tuple[int, int]]:
-    """(source, physical partition) of each; -1: any."""
-    if not isinstance(value, list) or not value:
-        raise ValueError("not a list")
-    found = [
-        (int(one["logicalPartition"]["source"]["id"]), int(one.get("physicalPartition", {}).get("id", -1)))
-        for one in value
-    ]
-    if any(abs(number) > LARGEST_INT for pair in found for number in pair):
-        raise ValueError("not ids")
-    return found
-
-
 class Filters(NamedTuple):
     """What a consumer wants of its sources."""
 
@@ -121,16 +186,11 @@ class Filters(NamedTuple):
     rows: dict[int, RowFilter]
 
 
-def filters_of(value: Any) -> Filters:
-    """The parameter ``filters``, parsed.
-
-    :raises ValueError: it means nothing.
-    """
-    rules = filter_rules(value)
-    rows = {int(name): found for name, one in value.items() if (found := row_filter(one)) is not None}
-    if any(abs(source) > LARGEST_INT for source in [*rows, *(source for source, *_ in rules)]):
-        raise ValueError("not ids")
-    return Filters(rules, rows)
+def filters_of(given: Mapping[str, KeyFilters]) -> Filters:
+    """The parameter ``filters``, by source id."""
+    rules = [rule for source, one in given.items() for rule in one.rules(int(source))]
+    asked = {int(source): RowFilter(one.where, one.columns) for source, one in given.items()}
+    return Filters(rules, {source: one for source, one in asked.items() if one != RowFilter()})
 
 
 def _several(value: Any) -> tuple[dict[int, Place], int | None]:
@@ -149,48 +209,6 @@ def _several(value: Any) -> tuple[dict[int, Place], int | None]:
     return places, first
 
 
-_SCN_SCHEMA: Final = {"type": "integer", "minimum": -1, "maximum": 2**63 - 1, "default": -1}
-_CHECKPOINT: Final = {
-    "type": "object",
-    "properties": {
-        "windowScn": _SCN_SCHEMA, "windowOffset": _SCN_SCHEMA,
-        "consumption_mode": {"enum": ["INIT", "ONLINE_CONSUMPTION"]},
-    },
-}  # fmt: skip
-_SPAN: Final = {
-    "type": "object",
-    "properties": {"start": {"type": "integer"}, "end": {"type": "integer"}},
-    "required": ["start", "end"],
-}
-_FILTER: Final = {
-    "type": "object",
-    "properties": {
-        "partitionType": {"enum": ["NONE", "RANGE", "MOD", "HASH"]},
-        "where": {"type": "array", "items": {}, "minItems": 2},
-        "columns": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        "filters": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"keyRange": _SPAN, "bktRange": _SPAN, "numBuckets": {"type": "integer", "minimum": 1}},
-            },
-        },
-    },
-    "required": ["partitionType"],
-}
-_SUBSCRIPTION: Final = {
-    "type": "object",
-    "properties": {
-        "physicalPartition": {"type": "object", "properties": {"id": {"type": "integer"}}},
-        "logicalPartition": {
-            "type": "object",
-            "properties": {"source": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}},
-            "required": ["source"],
-        },
-    },
-    "required": ["logicalPartition"],
-}
-
 SOURCES: Final = replace(
     text("sources", "Ids of logical sources, by comma.", pattern=r"^ *[0-9]{1,5} *(, *[0-9]{1,5} *)*$"), parse=_ids
 )
@@ -203,12 +221,14 @@ STREAM: Final = (
     SOURCES,
     json_value(
         "subs", "Instead of sources: Databus's subscriptions; the id -1 is any.",
-        {"type": "array", "items": _SUBSCRIPTION, "minItems": 1}, _subscriptions,
+        Annotated[list[_Subscription], Field(min_length=1)],
     ),
-    json_value("checkPoint", "From where, in Databus's form; none: from the oldest event.", _CHECKPOINT, place_of),
+    json_value(
+        "checkPoint", "From where, in Databus's form; none: from the oldest event.", _Checkpoint, _Checkpoint.place
+    ),
     json_value(
         "checkPointMult", 'From where in each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
-        {"type": "object", "additionalProperties": {"type": "string"}}, _several,
+        dict[str, str], _several,
     ),
     flag("streamFromLatestScn", "true: from the newest transaction on, whatever the checkpoint is."),
     choice(
@@ -217,11 +237,7 @@ STREAM: Final = (
         "and arrow, if the relay has them.",
         (0, 2), default=0,
     ),
-    json_value(
-        "filters", "Which keys, rows and columns, by source id.",
-        {"type": "object", "propertyNames": {"pattern": "^[0-9]{1,5}$"}, "additionalProperties": _FILTER},
-        filters_of,
-    ),
+    json_value("filters", "Which keys, rows and columns, by source id.", dict[_SourceId, KeyFilters], filters_of),
     integer("wait", "Milliseconds to wait for events if there are none; at most 60,000 count.", default=0),
 )  # fmt: skip
 
@@ -256,7 +272,8 @@ def _subscribed(
         return known.ids, known.partitions
     wanted: set[int] = set()
     found: set[int] | None = set()
-    for source, partition in subscriptions:
+    for one in subscriptions:
+        source, partition = one.logical_partition.source.id, one.physical_partition.id
         wanted |= set(partitions) if partition < 0 else {partition}
         found = None if source < 0 or found is None else found | {source}
     if not wanted <= set(partitions):

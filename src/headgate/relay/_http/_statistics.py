@@ -6,7 +6,7 @@ they were (Databus, ``AbstractStatsRequestProcessor.java``). Nothing else depend
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,231 +14,204 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.relay._container import ContainerStats
+from headgate.relay._counters import ContainerStats, Counters, EventStats, HttpStats, TrafficStats
 from headgate.relay._http._commands import PRETTY, Command, object_of, reply
-from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, presence, segment
+from headgate.relay._http._parameters import (
+    InvalidParameterError,
+    Parameter,
+    choice,
+    flag,
+    integer,
+    presence,
+    segment,
+)
 from headgate.relay._relay import Partition, Relay
-from headgate.relay._stats import EventStats
-from headgate.relay._traffic import TrafficStats
-from headgate.relay._usage import HttpStats, OfClient
 
 __all__ = ["commands"]
 
+_Given = Mapping[str, Any]
 
-def _schema(example: Mapping[str, Any]) -> dict[str, Any]:
-    return object_of(**{name: {"type": "string" if name == "dimension" else "number"} for name in example})
-
-
-_COUNTERS: Final = _schema(EventStats("").to_json())
-_CALLS: Final = _schema(HttpStats("").to_json())
-_CONNECTIONS: Final = _schema(TrafficStats("").to_json())
-_CONTAINER: Final = _schema(ContainerStats().to_json(0, 0))
-_NAMES: Final = {"type": "array", "items": {"type": "string"}}
 _CHANGES: Final = (
     presence("reset", "Begin to count anew."),
     replace(flag("enabled", "true: count; anything else: do not, until it is true again."), default=None),
 )
-_HTTP: Final = "/relayStats/outbound/http/"
-_EVENTS: Final = "/containerStats/{way}/events/"
+_WAY: Final = choice("way", "What came in, or what went out.", ("inbound", "outbound"), in_path=True)
+_SOURCE: Final = integer("source", "Its id.", in_path=True)
+_CLIENT: Final = segment("client", "Its name.")
+
+
+def _schema(kind: type[Counters]) -> Mapping[str, Any]:
+    return object_of(**{name: {"type": "string" if name == "dimension" else "number"} for name in kind.ZERO})
+
+
+def _counters(
+    path: str, about: str, parameters: Sequence[Parameter], kind: type[Counters],
+    find: Callable[[_Given], Sequence[Counters]],
+) -> Command:  # fmt: skip
+    """:param find: one, or those of several physical sources; raises InvalidParameterError."""
+
+    async def answer(request: Request, given: _Given) -> Response:
+        stats = find(given)
+        told = stats[0] if len(stats) == 1 else EventStats.together(f"{given['way']}.total", stats)
+        response = reply(request, told.to_json())
+        for one in stats:
+            if given.get("enabled") is not None:
+                one.enabled = given["enabled"]
+            if given.get("reset"):
+                one.reset()
+        return response
+
+    return Command(path, answer, about, [*parameters, PRETTY], _schema(kind), changes=_CHANGES)
+
+
+def _names(
+    path: str, about: str, find: Callable[[_Given], Sequence[Any]], *parameters: Parameter, kind: str = "string"
+) -> Command:
+    async def answer(request: Request, given: _Given) -> Response:
+        return reply(request, find(given))
+
+    return Command(path, answer, about, [*parameters, PRETTY], {"type": "array", "items": {"type": kind}})
 
 
 def commands(relay: Relay) -> list[Command]:
     """The counters, in all, by source and by physical source."""
-    found = _Statistics(relay)
-    way = choice("way", "What came in, or what went out.", ("inbound", "outbound"), in_path=True)
-    return [
-        Command(
-            f"{_EVENTS}total", found.total, "Counters of all events", [way, PRETTY], _COUNTERS, changes=_CHANGES
-        ),
-        Command(
-            f"{_EVENTS}sources", found.sources, "The ids of sources that had events", [way, PRETTY],
-            {"type": "array", "items": {"type": "integer"}},
-        ),
-        Command(
-            f"{_EVENTS}source/{{source}}", found.source, "Counters of a source",
-            [way, integer("source", "Its id.", in_path=True), PRETTY], _COUNTERS, changes=_CHANGES,
-        ),
-        Command(
-            f"{_EVENTS}psources", found.physical_sources, "The physical sources, name:id", [way, PRETTY],
-            {"type": "array", "items": {"type": "string"}},
-        ),
-        Command(
-            f"{_EVENTS}psource/{{psource}}", found.physical_source, "Counters of a physical source",
-            [way, segment("psource", "Its name, or name:id."), PRETTY], _COUNTERS, changes=_CHANGES,
-        ),
-        Command(
-            f"{_EVENTS}psource/{{psource}}/{{partition}}", found.physical_source, "Counters of a physical source",
-            [way, segment("psource", "Its name."), integer("partition", "Its id.", in_path=True), PRETTY], _COUNTERS,
-            changes=_CHANGES,
-        ),
-        Command(
-            "/containerStats/outbound/events/clients", found.clients, "The clients that asked: tenants, or addresses",
-            [PRETTY], _NAMES,
-        ),
-        Command(
-            "/containerStats/outbound/events/client/{client}", found.events_of, "Counters of what a client was given",
-            [segment("client", "Its name."), PRETTY], _COUNTERS, changes=_CHANGES,
-        ),
-        Command(
-            "/containerStats/{way}/total", found.traffic,
-            "Counters of all connections that consumers make (outbound), or the relay itself by HTTP (inbound: none)",
-            [way, PRETTY], _CONNECTIONS, changes=_CHANGES,
-        ),
-        Command("/containerStats/outbound/clients", found.connected, "The addresses that connected", [PRETTY], _NAMES),
-        Command(
-            "/containerStats/outbound/client/{client}", found.traffic_of, "Counters of an address's connections",
-            [segment("client", "The address."), PRETTY], _CONNECTIONS, changes=_CHANGES,
-        ),
-        Command(
-            "/containerStats/container", found.container, "Requests, the threads that answer them, and errors",
-            [PRETTY], _CONTAINER,
-        ),
-        Command("/containerStats/{rest:path}", found.nothing, "A path that names no counters", shown=False),
-        Command(f"{_HTTP}total", found.http, "Counters of all requests", [PRETTY], _CALLS, changes=_CHANGES),
-        Command(
-            f"{_HTTP}sources", found.asked_sources, "The ids of sources that were asked for", [PRETTY],
-            {"type": "array", "items": {"type": "integer"}},
-        ),
-        Command(
-            f"{_HTTP}source/{{source}}", found.http_source, "Counters of the streams of a source",
-            [integer("source", "Its id.", in_path=True), PRETTY], _CALLS, changes=_CHANGES,
-        ),
-        Command(f"{_HTTP}clients", found.clients, "The clients that asked", [PRETTY], _NAMES),
-        Command(
-            f"{_HTTP}client/{{client}}", found.http_of, "Counters of a client's requests",
-            [segment("client", "Its name."), PRETTY], _CALLS, changes=_CHANGES,
-        ),
-        Command("/relayStats/{rest:path}", found.nothing, "A path that names no counters", shown=False),
-    ]  # fmt: skip
+    found, usage, traffic = _Found(relay), relay.usage, relay.traffic
+    events, psource, http = (
+        "/containerStats/{way}/events/",
+        "Counters of a physical source",
+        "/relayStats/outbound/http/",
+    )
+    outbound = "/containerStats/outbound/"
 
-
-class _Statistics:
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-
-    def _partitions(self) -> list[Partition]:
-        return list(self._relay.partitions.values())
-
-    async def total(self, request: Request, given: Mapping[str, Any]) -> Response:
-        parts = _of_way(given["way"], self._partitions())
-        return _told(request, given, _total(given["way"], self._partitions()), parts)
-
-    async def sources(self, request: Request, given: Mapping[str, Any]) -> Response:
-        return reply(request, self._relay.given.sources() if given["way"] == "outbound" else sorted(self._came()))
-
-    async def source(self, request: Request, given: Mapping[str, Any]) -> Response:
-        known = self._relay.names.by_id(given["source"])
-        if known is None:
-            raise InvalidParameterError("containerStats", "source", given["source"])
-        if given["way"] == "outbound":
-            physical = self._relay.names.physical_of(known.id)
-            assert physical is not None
-            stats = self._relay.given.of(known.id, f"{self._relay.partitions[physical].outbound.dimension}.{known.id}")
-        else:
-            stats = self._came().get(known.id, EventStats(str(known.id)))
-        return _told(request, given, stats.to_json(), [stats])
-
-    def _came(self) -> dict[int, EventStats]:
-        """By source, what came in."""
-        return {number: stats for one in self._partitions() for number, stats in one.feeder.source_stats.items()}
-
-    async def physical_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
+    def clients(given: _Given) -> Sequence[str]:
         del given
-        return reply(request, [f"{one.source.name}:{one.source.id}" for one in self._partitions()])
+        return sorted(usage.clients)
 
-    async def physical_source(self, request: Request, given: Mapping[str, Any]) -> Response:
-        name = given["psource"] if given.get("partition") is None else f"{given['psource']}:{given['partition']}"
-        found = [one for one in self._partitions() if name in (one.source.name, f"{one.source.name}:{one.source.id}")]
-        if not found:
-            raise InvalidParameterError("containerStats", "psource", name)
-        return _told(request, given, _total(given["way"], found), _of_way(given["way"], found))
-
-    async def clients(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
-        return reply(request, self._relay.usage.clients())
-
-    async def events_of(self, request: Request, given: Mapping[str, Any]) -> Response:
-        stats = self._client(given).events
-        return _told(request, given, stats.to_json(), [stats])
-
-    async def http(self, request: Request, given: Mapping[str, Any]) -> Response:
-        stats = self._relay.usage.total
-        return _told(request, given, stats.to_json(), [stats])
-
-    async def http_of(self, request: Request, given: Mapping[str, Any]) -> Response:
-        stats = self._client(given).http
-        return _told(request, given, stats.to_json(), [stats])
-
-    async def asked_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
-        return reply(request, sorted(self._relay.usage.by_source))
-
-    async def http_source(self, request: Request, given: Mapping[str, Any]) -> Response:
-        if self._relay.names.by_id(given["source"]) is None:
-            raise InvalidParameterError("relayStats", "source", given["source"])
-        stats = self._relay.usage.by_source.get(given["source"], HttpStats(str(given["source"])))
-        return _told(request, given, stats.to_json(), [stats])
-
-    def _client(self, given: Mapping[str, Any]) -> OfClient:
-        found = self._relay.usage.of(given["client"])
-        if found is None:
-            raise InvalidParameterError("containerStats", "client", given["client"])
-        return found
-
-    async def traffic(self, request: Request, given: Mapping[str, Any]) -> Response:
-        traffic = self._relay.traffic
-        stats = traffic.inbound if given["way"] == "inbound" else traffic.total
-        return _told(request, given, stats.to_json(), [stats])
-
-    async def connected(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
-        return reply(request, self._relay.traffic.clients())
-
-    async def traffic_of(self, request: Request, given: Mapping[str, Any]) -> Response:
-        stats = self._relay.traffic.of(given["client"])
-        if stats is None:
-            raise InvalidParameterError("containerStats", "outbound/client/", given["client"])
-        return _told(request, given, stats.to_json(), [stats])
-
-    async def container(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def container(request: Request, given: _Given) -> Response:
         del given
         workers = to_thread.current_default_thread_limiter()
-        waiting = workers.statistics().tasks_waiting
-        return reply(request, self._relay.usage.container.to_json(int(workers.borrowed_tokens), waiting))
+        usage.container.look(int(workers.borrowed_tokens), workers.statistics().tasks_waiting)
+        return reply(request, usage.container.to_json())
 
-    async def nothing(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def nothing(request: Request, given: _Given) -> Response:
         del given
         raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
+    return [
+        _counters(f"{events}total", "Counters of all events", [_WAY], EventStats, found.total),
+        _names(f"{events}sources", "The ids of sources that had events", found.sources, _WAY, kind="integer"),
+        _counters(f"{events}source/{{source}}", "Counters of a source", [_WAY, _SOURCE], EventStats, found.source),
+        _names(f"{events}psources", "The physical sources, name:id", found.physicals, _WAY),
+        _counters(
+            f"{events}psource/{{psource}}", psource, [_WAY, segment("psource", "Its name, or name:id.")], EventStats,
+            found.physical,
+        ),
+        _counters(
+            f"{events}psource/{{psource}}/{{partition}}", psource,
+            [_WAY, segment("psource", "Its name."), integer("partition", "Its id.", in_path=True)], EventStats,
+            found.physical,
+        ),
+        _names(f"{outbound}events/clients", "The clients that asked: tenants, or addresses", clients),
+        _counters(
+            f"{outbound}events/client/{{client}}", "Counters of what a client was given", [_CLIENT], EventStats,
+            lambda given: [_of("containerStats", "client", given, usage.clients).events],
+        ),
+        _counters(
+            "/containerStats/{way}/total",
+            "Counters of all connections that consumers make (outbound), or the relay itself by HTTP (inbound: none)",
+            [_WAY], TrafficStats, lambda given: [traffic.inbound if given["way"] == "inbound" else traffic.total],
+        ),
+        _names(f"{outbound}clients", "The addresses that connected", lambda _: sorted(traffic.clients)),
+        _counters(
+            f"{outbound}client/{{client}}", "Counters of an address's connections", [segment("client", "The address.")],
+            TrafficStats, lambda given: [_of("containerStats", "outbound/client/", given, traffic.clients)],
+        ),
+        Command(
+            "/containerStats/container", container, "Requests, the threads that answer them, and errors", [PRETTY],
+            _schema(ContainerStats),
+        ),
+        Command("/containerStats/{rest:path}", nothing, "A path that names no counters", shown=False),
+        _counters(f"{http}total", "Counters of all requests", [], HttpStats, lambda _: [usage.total]),
+        _names(f"{http}sources", "The ids of sources that were asked for", found.sources_asked, kind="integer"),
+        _counters(
+            f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats, found.asked
+        ),
+        _names(f"{http}clients", "The clients that asked", clients),
+        _counters(
+            f"{http}client/{{client}}", "Counters of a client's requests", [_CLIENT], HttpStats,
+            lambda given: [_of("containerStats", "client", given, usage.clients).http],
+        ),
+        Command("/relayStats/{rest:path}", nothing, "A path that names no counters", shown=False),
+    ]  # fmt: skip
 
-def _told(
-    request: Request,
-    given: Mapping[str, Any],
-    value: Mapping[str, Any],
-    stats: Iterable[EventStats | HttpStats | TrafficStats],
-) -> Response:
-    """The counters as they are; then what was asked to be done with them."""
-    for one in stats:
-        if given.get("enabled") is not None:
-            one.enabled = given["enabled"]
-        if given.get("reset"):
-            one.reset()
-    return reply(request, value)
+
+def _of(command: str, parameter: str, given: _Given, known: Mapping[str, Any]) -> Any:
+    """A client's counters.
+
+    :raises InvalidParameterError: it never came, or long ago.
+    """
+    if given["client"] not in known:
+        raise InvalidParameterError(command, parameter, given["client"])
+    return known[given["client"]]
 
 
-def _of_way(way: str, partitions: list[Partition]) -> list[EventStats]:
-    return [one.feeder.stats if way == "inbound" else one.outbound for one in partitions]
+def _name(one: Partition) -> str:
+    return f"{one.source.name}:{one.source.id}"
 
 
-def _total(way: str, partitions: list[Partition]) -> dict[str, Any]:
-    """Of all partitions together; SCNs mean something for one only."""
-    parts = _of_way(way, partitions)
-    if len(parts) == 1:
-        return parts[0].to_json(partitions[0].buffer.info())
-    total = EventStats(f"{way}.total")
-    for one in parts:
-        for name in ("events", "bytes", "payload", "control", "control_bytes", "chosen", "chosen_bytes"):
-            setattr(total, name, getattr(total, name) + getattr(one, name))
-        total.peers = max(total.peers, one.peers)
-        total.last_stamp = max(total.last_stamp, one.last_stamp)
-    return total.to_json()
+class _Found:
+    """Counters of sources."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay, self._partitions = relay, list(relay.partitions.values())
+
+    def total(self, given: _Given) -> Sequence[Counters]:
+        """Of all physical sources."""
+        return [one.feeder.stats if given["way"] == "inbound" else one.outbound for one in self._partitions]
+
+    def physical(self, given: _Given) -> Sequence[Counters]:
+        """Of one, or of all that share a name."""
+        name = given["psource"] if given.get("partition") is None else f"{given['psource']}:{given['partition']}"
+        pairs = zip(self._partitions, self.total(given), strict=True)
+        found = [stats for one, stats in pairs if name in (one.source.name, _name(one))]
+        if not found:
+            raise InvalidParameterError("containerStats", "psource", name)
+        return found
+
+    def physicals(self, given: _Given) -> Sequence[str]:
+        """Names of physical sources."""
+        del given
+        return [_name(one) for one in self._partitions]
+
+    def sources_asked(self, given: _Given) -> Sequence[int]:
+        """Those that were asked for."""
+        del given
+        return sorted(self._relay.usage.by_source)
+
+    def sources(self, given: _Given) -> Sequence[int]:
+        """Those that had events."""
+        return self._relay.given.sources() if given["way"] == "outbound" else sorted(self._came())
+
+    def source(self, given: _Given) -> Sequence[Counters]:
+        """Of a logical source."""
+        number = self._known("containerStats", given)
+        if given["way"] == "inbound":
+            return [self._came().get(number) or EventStats(str(number))]
+        physical = self._relay.names.physical_of(number)
+        assert physical is not None
+        return [self._relay.given.of(number, f"{self._relay.partitions[physical].outbound['dimension']}.{number}")]
+
+    def asked(self, given: _Given) -> Sequence[Counters]:
+        """Requests for a logical source."""
+        number = self._known("relayStats", given)
+        return [self._relay.usage.by_source.get(number) or HttpStats(str(number))]
+
+    def _known(self, command: str, given: _Given) -> int:
+        number: int = given["source"]
+        if self._relay.names.by_id(number) is None:
+            raise InvalidParameterError(command, "source", number)
+        return number
+
+    def _came(self) -> dict[int, EventStats]:
+        """By source, what came in."""
+        return {number: stats for one in self._partitions for number, stats in one.feeder.source_stats.items()}
