@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -76,3 +78,12 @@ def test_modules_stay_readable() -> None:
         if path.name not in GENERATED and len(path.read_text().splitlines()) > 600
     ]
     assert long == []
+
+
+def test_hooks_are_commands_of_the_checkout() -> None:
+    """They fetch nothing, and what runs with a push is what must pass."""
+    text = (ROOT / ".pre-commit-config.yaml").read_text("utf-8")
+    assert re.findall(r"repo: (.*)", text) == ["local"]
+    entries = [entry.split()[0] for entry in re.findall(r"entry: (.*)", text)]
+    assert "scripts/check" in entries
+    assert [entry for entry in entries if not os.access(ROOT / entry, os.X_OK)] == []

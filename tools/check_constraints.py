@@ -66,7 +66,9 @@ def roots(pyproject: Mapping[str, Any]) -> list[Requirement]:
     """The requirements of the project, of all its extras and of its dev group."""
     project = pyproject["project"]
     extras = [text for extra in project.get("optional-dependencies", {}).values() for text in extra]
-    return [Requirement(text) for text in [*project["dependencies"], *extras, *pyproject["dependency-groups"]["dev"]]]
+    texts = [*project["dependencies"], *extras, *pyproject["dependency-groups"]["dev"]]
+    found = [Requirement(text) for text in texts]
+    return [one for one in found if one.name != project.get("name")]  # extras that are made of other extras
 
 
 def applying(constraints: Iterable[Requirement], version: str) -> dict[NormalizedName, str]:

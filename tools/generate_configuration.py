@@ -82,7 +82,8 @@ def _section(title: str, model: type[BaseModel]) -> str:
         for name, field in model.model_fields.items()
     ]
     table = ["| key | value | default | meaning |", "|---|---|---|---|", *rows]
-    return f"\n## {title}\n\n{model.__doc__}\n\n" + "\n".join(table) + "\n"
+    summary = (model.__doc__ or "").split("\n\n", 1)[0]
+    return f"\n## {title}\n\n{summary}\n\n" + "\n".join(table) + "\n"
 
 
 def _type(kind: object) -> str:

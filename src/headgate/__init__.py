@@ -1,17 +1,159 @@
-"""headgate: MySQL change data capture for Apache Spark."""
+"""headgate: MySQL change data capture for Apache Spark.
+
+These names are what programs may rely on; docs/api.md describes them, and a release says in CHANGELOG.md when one of
+them changes. All but the errors are loaded when they are asked for: ``import headgate`` loads neither numba nor Spark.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import (
+    AccessError,
+    AmbiguousKeyError,
+    BinlogPurgedError,
+    ChecksumError,
+    ChunkRetryError,
+    CommitConflictError,
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    DecodeError,
+    Definite,
+    DefiniteServerError,
+    EngineError,
+    HeadgateError,
+    HistoryRewrittenError,
+    IncompleteReadError,
+    MissingExtraError,
+    NotificationError,
+    OffsetFormatError,
+    PositionError,
+    ProtocolError,
+    RelayConsumerError,
+    RelayDivergedError,
+    RelayError,
+    SchemaAmbiguousError,
+    SchemaChangedError,
+    ScnNotFoundError,
+    ScnOrderError,
+    ServerBehindError,
+    ServerError,
+    ServerSettingError,
+    SinkError,
+    SnapshotError,
+    SnapshotRefusedError,
+    TargetError,
+    Transient,
+    TransientServerError,
+    TransportError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from headgate._verification import verify
+    from headgate.config import PipelineConfig, load_config
+    from headgate.gtid import GtidSet
+    from headgate.lake import read_as_of
+    from headgate.pipeline import Pipeline
+    from headgate.relay_client import Consumer, RelayClient
+    from headgate.spark import MySQLCDCDataSource, expand, register
 
-__all__ = ["register"]
+    __version__: str
+
+__all__ = [
+    "AccessError",
+    "AmbiguousKeyError",
+    "BinlogPurgedError",
+    "ChecksumError",
+    "ChunkRetryError",
+    "CommitConflictError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLostError",
+    "Consumer",
+    "DecodeError",
+    "Definite",
+    "DefiniteServerError",
+    "EngineError",
+    "GtidSet",
+    "HeadgateError",
+    "HistoryRewrittenError",
+    "IncompleteReadError",
+    "MissingExtraError",
+    "MySQLCDCDataSource",
+    "NotificationError",
+    "OffsetFormatError",
+    "Pipeline",
+    "PipelineConfig",
+    "PositionError",
+    "ProtocolError",
+    "RelayClient",
+    "RelayConsumerError",
+    "RelayDivergedError",
+    "RelayError",
+    "SchemaAmbiguousError",
+    "SchemaChangedError",
+    "ScnNotFoundError",
+    "ScnOrderError",
+    "ServerBehindError",
+    "ServerError",
+    "ServerSettingError",
+    "SinkError",
+    "SnapshotError",
+    "SnapshotRefusedError",
+    "TargetError",
+    "Transient",
+    "TransientServerError",
+    "TransportError",
+    "UnsupportedError",
+    "__version__",
+    "expand",
+    "load_config",
+    "read_as_of",
+    "register",
+    "verify",
+]
+
+_PLACES: Final = {
+    "Consumer": "headgate.relay_client",
+    "GtidSet": "headgate.gtid",
+    "MySQLCDCDataSource": "headgate.spark",
+    "Pipeline": "headgate.pipeline",
+    "PipelineConfig": "headgate.config",
+    "RelayClient": "headgate.relay_client",
+    "expand": "headgate.spark",
+    "load_config": "headgate.config",
+    "read_as_of": "headgate.lake",
+    "register": "headgate.spark",
+    "verify": "headgate._verification",
+}
+"""Where the names are that are loaded when they are asked for."""
 
 
-def register(spark: SparkSession) -> None:
-    """Make ``spark.read`` and ``spark.readStream`` know the format ``mysql-cdc``."""
-    from headgate.spark import register as _register
+def _load(name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        from headgate._extras import missing
 
-    _register(spark)
+        raise missing(error) from error
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            found = version("headgate")
+        elif name in _PLACES:
+            found = _load(name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, found)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

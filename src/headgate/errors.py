@@ -5,6 +5,7 @@ itself; retry loops look only at the marker)::
 
     HeadgateError
     ├── ConfigError                 Definite   the user's file, option or argument
+    │   └── MissingExtraError       Definite   a part of headgate that is not installed
     ├── ServerSettingError          Definite   the server is set up in a way that cannot work
     ├── AccessError                 Definite   wrong password, missing grant
     ├── TransportError              Transient  a connection failed or ended
@@ -65,6 +66,7 @@ __all__ = [
     "HeadgateError",
     "HistoryRewrittenError",
     "IncompleteReadError",
+    "MissingExtraError",
     "NotificationError",
     "OffsetFormatError",
     "PositionError",
@@ -103,6 +105,12 @@ class HeadgateError(Exception):
 
     :param message: one line saying what happened and, where there is one, the remedy.
     :param fields: plain, picklable values that say where: ``gtid``, ``file``, ``pos``, ``table``, ``column``, …
+
+    >>> try:
+    ...     headgate.load_config("missing.toml")
+    ... except headgate.HeadgateError as error:
+    ...     print(isinstance(error, headgate.Definite), error)
+    True missing.toml cannot be read: No such file or directory; headgate init writes one
     """
 
     known_fields: ClassVar[tuple[str, ...]] = ("gtid", "file", "pos", "table", "column", "statement")
@@ -136,6 +144,12 @@ def _rebuild(kind: type[HeadgateError], message: str, fields: dict[str, Any]) ->
 
 class ConfigError(HeadgateError, Definite):
     """The user's file, option or argument is wrong."""
+
+
+class MissingExtraError(ConfigError):
+    """A package that only a part of headgate needs is not installed. Fields: ``extra`` (of headgate, for pip)."""
+
+    known_fields = (*HeadgateError.known_fields, "extra")
 
 
 class ServerSettingError(HeadgateError, Definite):

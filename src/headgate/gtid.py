@@ -71,7 +71,17 @@ class Gtid(NamedTuple):
 
 
 class GtidSet:
-    """An immutable, hashable set of GTIDs."""
+    """An immutable, hashable set of GTIDs: a position in the log.
+
+    ``|``, ``&`` and ``-`` make sets, ``<=`` asks whether a set is part of another, ``str`` gives MySQL's text.
+
+    >>> had = headgate.GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7")
+    >>> executed = headgate.GtidSet.parse("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-9")
+    >>> had <= executed, had.count()
+    (True, 6)
+    >>> str(executed - had)
+    '3e11fa47-71ca-11e1-9e33-c80aa9429562:6:8-9'
+    """
 
     __slots__ = ("_hash", "_sets")
 

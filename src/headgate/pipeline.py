@@ -71,12 +71,17 @@ _MAX_WAIT_SECONDS = 60.0
 
 
 class Pipeline:
-    """One pipeline; :meth:`run` follows the source until it is stopped.
+    """One pipeline: the tables of one MySQL server into one lake. :meth:`run` follows the source until it is stopped.
 
     :param config: the configuration.
     :param spark: a session to use; by default one is made as the configuration says, and stopped at the end.
     :param file: where ``config`` comes from. When it changes, the new one is followed from a batch's end on.
     :param snapshot_mode: instead of the configuration's.
+
+    >>> pipeline = headgate.Pipeline(headgate.load_config("pipeline.toml"), spark)
+    >>> pipeline.run(once=True)
+    >>> sorted(headgate.read_as_of(spark, "/data/lake"))
+    ['shop.items', 'shop.orders']
     """
 
     def __init__(

@@ -29,6 +29,7 @@ from headgate.carrier import (
     decode,
     describe,
     encode,
+    open_rows,
 )
 from headgate.carrier._messages import CarriedColumn
 from headgate.catalog import AddedColumn
@@ -88,6 +89,7 @@ def decoded(messages: list[Message], most: int = 1 << 20) -> list[Message]:
 @given(st.lists(MESSAGES, min_size=1, max_size=5))
 def test_what_is_encoded_is_decoded(messages: list[Message]) -> None:
     assert decoded(messages) == messages
+    assert [found for message in messages for found in open_rows(encode(message))] == messages
 
 
 @given(DEFINITIONS)
@@ -100,7 +102,7 @@ def test_images(changes: list[tuple[str, int]], kind: Any) -> None:
     table = FakeTable()
     batch = table.batch(7, [(op, pos, key, "x") for pos, (op, key) in enumerate(changes)])
     images = Images.of(kind, table.carried, batch)
-    assert decoded([images]) == [images]
+    assert decoded([images]) == [images] == list(open_rows(encode(images)))
     (bare,) = decoded([images], most=0)
     assert isinstance(bare, Images)
     assert (bare.summary, bare.count, bare.data) == (images.summary, len(changes), None)

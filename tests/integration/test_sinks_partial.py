@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.carrier import SEQ_DDL
 from headgate.errors import DecodeError
 from headgate.lake import PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, Way, spark_schema
-from headgate.sinks._expand import SEQ_DDL
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.test_sinks import Bench, live
 

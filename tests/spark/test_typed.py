@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from headgate._policies import DEFAULT
+from headgate.carrier import typed_batch
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, UnsupportedError
 from headgate.replication import META_FIELDS
-from headgate.spark._typed import typed_batch, typed_fields
+from headgate.spark._typed import typed_fields
 from tests.spark.model import batch_of, definition, partial_of
 
 
@@ -28,28 +29,28 @@ def schema_of(columns: dict[str, pa.DataType]) -> pa.Schema:
 def test_typed_rows_refuse_partial_images() -> None:
     image = partial_of([("u", 1, 0, 1)], ['["v"]'])
     with pytest.raises(UnsupportedError, match=r"binlog_row_image = 'FULL'.*option tables") as caught:
-        typed_batch(image, schema_of({"id": pa.int32(), "v": pa.int32()}), "all")
+        typed_batch(image.batch, "d.t", schema_of({"id": pa.int32(), "v": pa.int32()}), "all")
     assert caught.value.table == "d.t"
 
 
 def test_typed_rows_have_exactly_the_schema() -> None:
     image = batch_of("d.t", [("b", 1, 0, 1), ("u", 2, 0, 1), ("c", 3, 0, 2)])
     schema = schema_of({"id": pa.int64(), "v": pa.int32(), "gone": pa.string()})
-    rows = typed_batch(image, schema, "keys")
+    rows = typed_batch(image.batch, "d.t", schema, "keys")
     assert rows.schema.equals(schema)
     assert rows["_op"].to_pylist() == ["d", "u", "c"]
     assert rows["gone"].null_count == 3
     assert set(rows["_table"].to_pylist()) == {"d.t"}
-    assert typed_batch(image, schema, "all")["_op"].to_pylist() == ["b", "u", "c"]
+    assert typed_batch(image.batch, "d.t", schema, "all")["_op"].to_pylist() == ["b", "u", "c"]
 
 
 def test_column_that_the_query_does_not_know_stops_it() -> None:
     image = batch_of("d.t", [("c", 1, 0, 1)])
     with pytest.raises(SchemaChangedError, match=r"column v,.*start the query again") as caught:
-        typed_batch(image, schema_of({"id": pa.int32()}), "keys")
+        typed_batch(image.batch, "d.t", schema_of({"id": pa.int32()}), "keys")
     assert caught.value.column == "v"
     with pytest.raises(SchemaChangedError, match="has become int32"):
-        typed_batch(image, schema_of({"id": pa.int32(), "v": pa.date64()}), "keys")
+        typed_batch(image.batch, "d.t", schema_of({"id": pa.int32(), "v": pa.date64()}), "keys")
 
 
 def test_table_with_a_column_named_like_ours_is_refused() -> None:

@@ -25,7 +25,18 @@ from headgate.carrier._folder import (
     parse_request,
     signal_path,
 )
-from headgate.carrier._images import ABSENT, META, Gatherer, Images, Summary, count_changes, open_images
+from headgate.carrier._images import (
+    ABSENT,
+    META,
+    META_DDL,
+    OWN_DDL,
+    SEQ_DDL,
+    Gatherer,
+    Images,
+    Summary,
+    count_changes,
+    open_images,
+)
 from headgate.carrier._messages import (
     CarriedColumn,
     DdlRow,
@@ -41,6 +52,7 @@ from headgate.carrier._messages import (
     Skipped,
     Stop,
 )
+from headgate.carrier._typed import check_names, typed_batch, typed_images
 from headgate.carrier._wire import (
     CARRIER_DDL,
     DATA_COLUMN,
@@ -51,6 +63,7 @@ from headgate.carrier._wire import (
     decode,
     describe,
     encode,
+    open_rows,
 )
 
 __all__ = [
@@ -60,6 +73,9 @@ __all__ = [
     "DESCRIBED_DDL",
     "KIND_COLUMN",
     "META",
+    "META_DDL",
+    "OWN_DDL",
+    "SEQ_DDL",
     "SINK_SIGNALS",
     "TABLE_COLUMN",
     "Batch",
@@ -89,12 +105,16 @@ __all__ = [
     "Summary",
     "Trouble",
     "Waiting",
+    "check_names",
     "count_changes",
     "decode",
     "describe",
     "encode",
     "open_images",
+    "open_rows",
     "parse_request",
     "signal_path",
     "sortable",
+    "typed_batch",
+    "typed_images",
 ]

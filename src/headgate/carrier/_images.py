@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSENT",
     "META",
+    "META_DDL",
+    "OWN_DDL",
+    "SEQ_DDL",
     "Gatherer",
     "Images",
     "ImagesKind",
@@ -35,6 +38,12 @@ __all__ = [
 
 META = ("_op", "_seq", "_gtid", "_ts")
 """The canonical columns before a table's own."""
+
+SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
+OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
+"""The canonical columns beside ``_op``, as Spark DDL."""
+META_DDL = f"_op string, {OWN_DDL}"
+"""All of them."""
 
 ABSENT = "_absent"
 """The canonical column that names what an image leaves out."""
@@ -115,6 +124,11 @@ class Images:
     summary: Summary
     data: pa.Buffer | None
     """An Arrow IPC stream with one record batch, whose schema has the summary; None: it stays where the batch is."""
+
+    @property
+    def definition(self) -> Definition:
+        """The definition all these images have."""
+        return Definition.from_json(self.schema)
 
     @classmethod
     def of(cls, kind: ImagesKind, definition: Definition, batch: pa.RecordBatch) -> Images:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
+from headgate._names import quote_name
 from headgate.catalog import AddedColumn
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
@@ -63,6 +64,17 @@ class Definition:
     def to_json(self) -> str:
         """As the carrier has it."""
         return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def ddl(self) -> str:
+        """The table's own columns as Spark DDL."""
+        return ", ".join(f"{quote_name(column.name)} {column.spark}" for column in self.columns)
+
+    @property
+    def text_ddl(self) -> str:
+        """As the columns are in the images themselves, where a VARIANT is JSON text yet."""
+        plain = (f"{quote_name(c.name)} {'string' if c.spark == 'variant' else c.spark}" for c in self.columns)
+        return ", ".join(plain)
 
     @property
     def types(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
-from typing import Any, Final, TypeAlias, TypeVar, get_args
+from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,7 @@ __all__ = [
     "decode",
     "describe",
     "encode",
+    "open_rows",
 ]
 
 Message: TypeAlias = Header | Images | DdlRow | Redo | Stop | HighWatermark | Signals | End
@@ -135,15 +136,28 @@ def decode(described: pa.Table) -> Iterator[Message]:
     :raises DecodeError: a row is none.
     """
     columns = (described[name] for name in _DESCRIBED.names)
-    for cells in zip(*columns, strict=True):
-        table, kind, schema, count = (cell.as_py() for cell in cells[:4])
-        data = cells[4].as_buffer()
-        if kind in _IMAGES:
-            yield Images(table, kind, schema, count, Summary.from_json(cells[5].as_py()), data)
-        elif kind in _DECODERS:
-            yield _DECODERS[kind](table, json.loads(data.to_pybytes()))
-        else:
-            raise DecodeError(f"a carrier row of unknown kind {kind!r}")
+    for *plain, data, summary in zip(*columns, strict=True):
+        table, kind, schema, count = (cell.as_py() for cell in plain)
+        yield _message(table, kind, schema, count, data.as_buffer(), summary.as_py())
+
+
+def open_rows(batch: pa.RecordBatch) -> Iterator[Message]:
+    """The messages in the stream's own rows; images have their data.
+
+    :raises DecodeError: a row is none.
+    """
+    for *plain, cell in zip(*(batch[name] for name in _CARRIER.names), strict=True):
+        table, kind, schema, count = (one.as_py() for one in plain)
+        data = cell.as_buffer()
+        yield _message(table, kind, schema, count, data, summary_json(data) if kind in _IMAGES else None)
+
+
+def _message(table: str, kind: str, schema: str, count: int, data: pa.Buffer, summary: str | None) -> Message:
+    if kind in _IMAGES:
+        return Images(table, cast("ImagesKind", kind), schema, count, Summary.from_json(summary or "{}"), data)
+    if kind in _DECODERS:
+        return _DECODERS[kind](table, json.loads(data.to_pybytes()))
+    raise DecodeError(f"a carrier row of unknown kind {kind!r}")
 
 
 def _header(_table: None, value: dict[str, Any]) -> Header:

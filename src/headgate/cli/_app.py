@@ -26,6 +26,7 @@ import typer
 import typer.core
 import typer.main
 
+from headgate._extras import missing
 from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError
 
@@ -148,6 +149,8 @@ def _told(error: Exception, *, debug: bool) -> int:
     """Say what went wrong in one line; the exit code."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
+    if isinstance(error, ModuleNotFoundError):
+        error = missing(error)
     if isinstance(error, _USAGE_ERROR):
         context: Any = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headgate"
@@ -184,9 +187,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        import headgate
 
-        print(f"headgate {version('headgate')}")  # noqa: T201 - asked for
+        print(f"headgate {headgate.__version__}")  # noqa: T201 - asked for
         raise typer.Exit
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headgate._extras import needs
 from headgate.cli._common import write_lines
 from headgate.cli._interrupt import on_interrupt
 
@@ -54,6 +55,7 @@ def serving(files: Sequence[tuple[PipelineConfig, Path]], host: str, port: int, 
 
     :raises ConfigError: no or no good token where one is needed, an address that cannot be listened on.
     """
+    needs("ui")
     from headgate.ui import Serving, Token, Watched, create_app
 
     token = None if token_file is None else Token.from_file(token_file)

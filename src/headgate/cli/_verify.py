@@ -6,14 +6,11 @@ Their results are printed in the order of their names. Spark is started for tabl
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,16 +19,10 @@ from headgate.cli._common import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.cli._progress import VerifyView
     from headgate.config import PipelineConfig
-    from headgate.lake import Comparer, LedgerRow, TableResult
+    from headgate.lake import TableResult
 
 __all__ = ["verify"]
-
-_TRIES: Final = 10
-"""Ledger rows as of which a table is tried."""
-_NEXT_BATCH_SECONDS: Final = 60.0
-"""How long a running pipeline may take for its next batch."""
 
 
 def verify(
@@ -50,23 +41,15 @@ def verify(
     set, because they have changed since and nothing tells what they were. They are compared as of the batches that the
     pipeline commits meanwhile, so let it run. Rows that change too often for that are named, and end with exit code 1.
     """
+    from headgate._verification import Verification, check_comparable
     from headgate.cli._progress import verify_view
     from headgate.config import load_config
-    from headgate.errors import ConfigError
-    from headgate.lake import Lake
-    from headgate.mysql import Connection
-    from headgate.pipeline import connection_settings
 
     config = load_config(pipeline)
-    if "current" not in config.target.mode:
-        raise ConfigError("verify compares current tables, and target.mode has none")
-    lake = Lake.of(config)
-    if lake.is_local and not Path(lake.ledger).is_dir():  # told before the server is asked for anything
-        raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
-    Connection.open(connection_settings(config)).close()  # a wrong password, too
+    check_comparable(config)
     session = _Session(config)
     try:
-        with verify_view() as view, closing(_Verification(config, session, view, samples).results()) as found:
+        with verify_view() as view, closing(Verification(config, session, view, samples).results()) as found:
             results = []
             for result, row in found:
                 view.done(result.table)
@@ -93,93 +76,6 @@ class _Session:
     def stop(self) -> None:
         if self._spark is not None:
             self._spark.stop()
-
-
-class _Verification:
-    """All tables of a lake."""
-
-    def __init__(self, config: PipelineConfig, session: _Session, view: VerifyView, samples: int) -> None:
-        from headgate.lake import Lake
-        from headgate.pipeline import read_source
-
-        self._lake = Lake.of(config)
-        self._source = read_source(config)
-        self._session, self._view, self._samples = session, view, samples
-
-    def results(self) -> Generator[tuple[TableResult, LedgerRow], None, None]:
-        """Each table's result, and the ledger row it holds for, in the order of their names."""
-        from headgate.lake import ArrowComparer, NeedsSparkError, Workers
-
-        self._row = self._newest()  # perhaps too old to be read, when a table's turn comes; then it is replaced
-        tables = sorted(self._row.tables)
-        self._view.begins({**dict.fromkeys(tables, 0), **self._source.estimates(tables)})
-        if self._lake.obstacle:
-            for table in tables:
-                yield self._by_spark(table)
-            return
-        threads = os.cpu_count() or 1
-        with Workers(threads) as flows, Workers(threads) as readers:
-            arrow = ArrowComparer(self._lake, self._source, readers, samples=self._samples, on_rows=self._view.add)
-            found = [(table, flows.submit(partial(self._verified, arrow, table))) for table in tables]
-            for table, result in found:
-                try:
-                    yield result.result()
-                except NeedsSparkError as reason:
-                    self._view.tell(f"{table} is compared by Spark: {reason}")
-                    yield self._by_spark(table)
-
-    def _by_spark(self, table: str) -> tuple[TableResult, LedgerRow]:
-        from headgate.lake import SparkComparer
-
-        comparer = SparkComparer(self._session(), self._lake, self._source, samples=self._samples)
-        return self._verified(comparer, table)
-
-    def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
-        """The result for a table, and the ledger row it holds for; a newer one where the known one is too old."""
-        from headgate.engine import find_error
-        from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
-        from headgate.lake import NeedsSparkError, TableResult, verify_table
-
-        row = self._row
-        for _ in range(_TRIES):
-            try:
-                return verify_table(comparer, row, table, newer=self._newer_row), row
-            except NeedsSparkError:
-                raise
-            except Exception as error:
-                cause = error if isinstance(error, HeadgateError) else find_error(str(error))
-                passing = isinstance(cause, (ChunkRetryError, SchemaChangedError))
-                found = self._newer_row(row, wait=passing)
-                if found is not None:
-                    self._row = row = found
-                    continue
-                if cause is None:
-                    raise
-                if isinstance(cause, ChunkRetryError):
-                    return TableResult(table, "undecided", remark=cause.message), row
-                raise cause from error
-        return TableResult(table, "undecided", remark=f"it was disturbed at each of {_TRIES} tries"), row
-
-    def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
-        """The newest ledger row, if it is newer than this one; may wait for it while the pipeline runs."""
-        from headgate.carrier import ControlFolder
-        from headgate.lake import read_status
-
-        deadline = time.monotonic() + _NEXT_BATCH_SECONDS
-        while True:
-            status = read_status(ControlFolder(self._lake.inbox))
-            alive = wait and status is not None and status.is_alive()
-            found = self._newest()
-            if found.epoch > row.epoch:
-                return found
-            if not alive or time.monotonic() > deadline:
-                return None
-            time.sleep(1)
-
-    def _newest(self) -> LedgerRow:
-        from headgate.lake import find_row, newest_row
-
-        return find_row(self._session(), self._lake) if self._lake.obstacle else newest_row(self._lake)
 
 
 def _lines(result: TableResult, gtid: str) -> Iterator[str]:

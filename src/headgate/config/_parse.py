@@ -21,9 +21,13 @@ log = logging.getLogger("headgate")
 
 
 def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
-    """Read and check a pipeline file; relative paths in it start at the working directory.
+    """Read and check a pipeline file. Relative paths in it start at the working directory.
 
     :raises ConfigError: no such file, not TOML, or a wrong key or value.
+
+    >>> config = headgate.load_config("pipeline.toml")
+    >>> config.name, config.source.tables
+    ('shop', ('shop.*', '!shop.tmp_*'))
     """
     file = Path(path)
     try:

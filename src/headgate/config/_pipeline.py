@@ -16,7 +16,18 @@ __all__ = ["PipelineConfig"]
 
 
 class PipelineConfig(Model):
-    """One pipeline."""
+    """One pipeline.
+
+    docs/configuration.md has all keys. Values are frozen, and never hold a password: they name where it is.
+
+    >>> config = headgate.PipelineConfig.model_validate({
+    ...     "name": "shop",
+    ...     "source": {"url": "mysql://headgate@db:3306", "tables": ["shop.*"]},
+    ...     "target": {"path": "/data/lake"},
+    ... })
+    >>> config.target.mode, config.source.watermark
+    (('current',), 'gtid')
+    """
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$",

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headgate._extras import needs
 from headgate.control._events import Notification
 from headgate.control._kafka_client import KafkaCluster
 from headgate.errors import ConfigError, NotificationError
@@ -35,6 +36,7 @@ class KafkaChannel:
     def __init__(
         self, bootstrap: str, topic: str, *, key: str, settings: str | None = None, timeout_seconds: float = 10
     ) -> None:
+        needs("kafka")
         self._cluster, self._topic, self._key = KafkaCluster(bootstrap, settings), topic, key
         self._timeout = timeout_seconds
         self._producer: Producer | None = None

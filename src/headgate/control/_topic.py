@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._extras import needs
 from headgate.control._kafka_client import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
 
@@ -122,6 +123,7 @@ def check_topic(topic: KafkaTopic) -> None:
 
 
 def _connect(topic: KafkaTopic) -> Consumer:
+    needs("kafka")
     from confluent_kafka import Consumer, KafkaException
 
     fixed = {

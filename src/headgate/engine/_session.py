@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headgate._extras import needs
 from headgate.engine._class_archive import archive_option, await_archive
 from headgate.engine._forked_python import fork_server, forking_python
 from headgate.engine._gateway import StartedJVM
@@ -128,6 +129,7 @@ def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
     A failure is left to that call, which tries again.
     """
     global _begun  # noqa: PLW0603 - a process has one JVM
+    needs("spark")
     if _has_jvm():
         yield
         return
@@ -158,6 +160,7 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     :param quiet: keep Spark's log off the terminal, but for errors that nothing else reports; None: unless the settings
         say how much it is to log.
     """
+    needs("spark")
     settings = settings or {}
     is_begun = _begun is not None and quiet is None and _begun.asked == (name, settings)
     spark = _begun.take() if _begun is not None and is_begun else None

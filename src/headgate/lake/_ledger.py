@@ -308,6 +308,11 @@ def read_as_of(
     :param batch: the epoch of a batch, instead.
     :param states: tables in other states are left out (:class:`TableState`). Only ``live`` tables hold exactly one
         state of the source; ``inexact`` ones, which ``foreign_keys = "accept"`` makes, are for who asks for them.
+    :raises ConfigError: the lake has no such batch.
+
+    >>> tables = headgate.read_as_of(spark, "/data/lake")
+    >>> tables["shop.orders"].join(tables["shop.items"], "id").count()
+    2
     """
     lake = Lake.at(path)
     row = find_row(spark, lake, gtid=gtid, batch=batch)

@@ -122,6 +122,17 @@ class RelayClient:
     :param bootstrap: give the rows there are first, where there is no checkpoint, or no relay holds what comes after
         it.
     :raises ConfigError: a URL is none of a relay.
+
+    >>> class Names(headgate.Consumer):
+    ...     def on_data_event(self, event):
+    ...         print(event.opcode, event.row["firstName"])
+    ...     def on_checkpoint(self, scn):
+    ...         client.stop()
+    >>> source = "com.linkedin.events.example.or_test.Person"
+    >>> client = headgate.RelayClient("http://relay1:11115", [source], Names())
+    >>> client.run()
+    UPSERT first1
+    UPSERT first2
     """
 
     def __init__(

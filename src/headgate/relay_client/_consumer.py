@@ -92,7 +92,20 @@ class Event:
 
 
 class Consumer:
-    """Callbacks, to be overridden; each returns a :class:`Result`, or None for ``SUCCESS``."""
+    """Callbacks of a :class:`RelayClient`, to be overridden; each returns a :class:`Result`, or None for ``SUCCESS``.
+
+    >>> class Counter(headgate.Consumer):
+    ...     events = 0
+    ...     def on_data_event(self, event):
+    ...         self.events += 1
+    ...     def on_checkpoint(self, scn):
+    ...         client.stop()
+    >>> counter = Counter()
+    >>> client = headgate.RelayClient("http://relay1:11115", [], counter)
+    >>> client.run()
+    >>> counter.events
+    2
+    """
 
     def on_start_consumption(self) -> Result | None:
         """Before everything else."""

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.carrier import ABSENT, Definition
+from headgate.carrier import ABSENT, META_DDL, Definition
 from headgate.delta import NewColumn
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
 from headgate.sinks._actions import AppendChanges
-from headgate.sinks._expand import META_DDL, OWN, append_once, change_rows, images_of, table_ddl
+from headgate.sinks._expand import OWN, append_once, change_rows, images_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +68,7 @@ class ChangelogTable:
         fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
         if not self.delta.exists():
             more = f"_before struct<{fields}>, {ABSENT} {_ABSENT_TYPE}"
-            schema = spark_schema(f"{META_DDL}, {table_ddl(definition)}, {more}")
+            schema = spark_schema(f"{META_DDL}, {definition.ddl}, {more}")
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
             return
         types = self.types() or {}

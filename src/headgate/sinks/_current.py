@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate._names import quote_name
-from headgate.carrier import ABSENT, Part, Seq
+from headgate.carrier import ABSENT, OWN_DDL, Part, Seq
 from headgate.delta import NewColumn
 from headgate.lake import (
     KEY,
@@ -33,14 +33,12 @@ from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
     ONE_TASK_IMAGES,
     OWN,
-    OWN_DDL,
     append_once,
     changed_rows,
     folded_images,
     image_rows,
     images_of,
     last_images,
-    table_ddl,
 )
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._merge import delete_rows, fill_columns, in_range, merge_images, seq_literal
@@ -159,7 +157,7 @@ class CurrentTable:
         if action.since is not None:
             properties[SINCE] = str(action.since)
         own = OWN_DDL if definition.key else f"{OWN_DDL}, {ROW_DDL}"
-        self.delta.create(spark_schema(f"{table_ddl(definition)}, {own}"), properties, replace=action.replace)
+        self.delta.create(spark_schema(f"{definition.ddl}, {own}"), properties, replace=action.replace)
         return 1
 
     def _add_columns(self, action: do.AddColumns) -> int:

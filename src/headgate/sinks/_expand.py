@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate._names import quote_name
-from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, Seq, open_images
+from headgate.carrier import (
+    ABSENT,
+    DATA_COLUMN,
+    KIND_COLUMN,
+    META_DDL,
+    TABLE_COLUMN,
+    Definition,
+    Seq,
+    open_images,
+)
 from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
 from headgate.sinks._images import align, fold, pair_updates, typed
 
@@ -21,10 +30,7 @@ if TYPE_CHECKING:
     from headgate.lake import Changes
 
 __all__ = [
-    "META_DDL",
     "OWN",
-    "OWN_DDL",
-    "SEQ_DDL",
     "append_once",
     "change_rows",
     "changed_rows",
@@ -32,24 +38,15 @@ __all__ = [
     "image_rows",
     "images_of",
     "last_images",
-    "table_ddl",
 ]
 
-SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
 OWN = ("_seq", "_gtid", "_ts")
 """The columns of an image, beside ``_op``, that every table of ours has."""
-OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
-META_DDL = f"_op string, {OWN_DDL}"
 
 ONE_TASK_IMAGES = 100_000
 """Up to so many images of a table are folded by one task, without a shuffle: it takes some 50 ms, a shuffle more."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def table_ddl(definition: Definition) -> str:
-    """The table's own columns as Spark DDL."""
-    return ", ".join(f"{quote_name(column.name)} {column.spark}" for column in definition.columns)
 
 
 @dataclass(frozen=True)
@@ -66,14 +63,14 @@ class Rows:
 
 def image_rows(definition: Definition) -> Rows:
     """All images, as they are."""
-    ddl = f"{META_DDL}, {table_ddl(definition)}"
+    ddl = f"{META_DDL}, {definition.ddl}"
     schema = _arrow_schema(ddl)
     return Rows(ddl, lambda batches: _aligned(batches, schema))
 
 
 def change_rows(definition: Definition) -> Rows:
     """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
-    ddl = f"{META_DDL}, {table_ddl(definition)}"
+    ddl = f"{META_DDL}, {definition.ddl}"
     fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
@@ -106,7 +103,7 @@ def last_images(
 
     :param fills: values of columns in images from before they were added.
     """
-    ddl = f"{META_DDL}, {table_ddl(definition)}"
+    ddl = f"{META_DDL}, {definition.ddl}"
     if count <= ONE_TASK_IMAGES:
         return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
     folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
@@ -122,7 +119,7 @@ def folded_images(
     """
     types = definition.types
     old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
-    ddl = f"{META_DDL}, {table_ddl(definition)}"
+    ddl = f"{META_DDL}, {definition.ddl}"
     full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
     images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
     key = definition.key
@@ -153,7 +150,7 @@ def changed_rows(
     """
     from headgate.lake import Changes
 
-    ddl, key = f"{META_DDL}, {table_ddl(definition)}", definition.key
+    ddl, key = f"{META_DDL}, {definition.ddl}", definition.key
     schema = _arrow_schema(ddl)
     sent = [images for part in parts if (images := part.here()) is not None]
 

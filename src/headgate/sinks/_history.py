@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headgate.carrier import Batch
+from headgate.carrier import SEQ_DDL, Batch
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Marker, append_rows, spark_schema, split_table
 from headgate.sinks._course import Outcome
 from headgate.sinks._decide import Decision
-from headgate.sinks._expand import SEQ_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,6 +8,7 @@ from headgate.spark._planner import Planner
 from headgate.spark._progress import BatchPlan, BatchProgress
 
 if TYPE_CHECKING:
+    from headgate.spark._expand import expand
     from headgate.spark._source import MySQLCDCDataSource, register
 
 __all__ = [
@@ -18,11 +19,16 @@ __all__ = [
     "Options",
     "PastTables",
     "Planner",
+    "expand",
     "register",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "expand":
+        from headgate.spark._expand import expand
+
+        return expand
     if name not in {"MySQLCDCDataSource", "register"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from headgate.spark import _source

@@ -115,13 +115,14 @@ class PastTables:
         :raises ChunkRetryError: the table was altered since ``gtid``, so its rows of then cannot be known.
         :raises ServerSettingError: the server lacks a setting that exactness rests on.
         """
+        from headgate.carrier import typed_batch
         from headgate.catalog import exact_patterns
         from headgate.errors import ChunkRetryError
         from headgate.gtid import GtidSet
         from headgate.mysql import Connection
         from headgate.replication import ImageBatch, check_settings
         from headgate.snapshot import Chunk, Redo, read_chunks
-        from headgate.spark._typed import typed_batch, typed_fields
+        from headgate.spark._typed import typed_fields
 
         options, settings = self._parsed(table), self._parsed(table).settings()
         known = self._table(table)
@@ -138,7 +139,7 @@ class PastTables:
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
             if isinstance(item, ImageBatch):
-                found.append(typed_batch(item, schema, options.images, tell=True))
+                found.append(typed_batch(item.batch, table, schema, options.images, tell=True))
         return pa.Table.from_batches(found, schema)
 
     def moves(self, table: str, start: str, end: str) -> Iterator[tuple[Key, Key]]:

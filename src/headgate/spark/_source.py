@@ -34,12 +34,26 @@ __all__ = ["MySQLCDCDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read`` and ``spark.readStream`` know the format ``mysql-cdc``."""
+    """Make ``spark.read`` and ``spark.readStream`` know the format ``mysql-cdc``: once a session.
+
+    >>> headgate.register(spark)
+    >>> orders = spark.read.format("mysql-cdc").option("url", "mysql://headgate@db:3306").option("table", "shop.orders")
+    >>> orders.option("meta", "false").load().orderBy("id").first()
+    Row(id=1, customer='Ada', total=Decimal('12.50'))
+    """
     spark.dataSource.register(MySQLCDCDataSource)
 
 
 class MySQLCDCDataSource(DataSource):
-    """MySQL tables and their changes: ``format("mysql-cdc")``. The options are those of :class:`Options`."""
+    """MySQL tables and their changes: ``format("mysql-cdc")``. docs/spark.md has the options.
+
+    A session knows it after :func:`register`. Spark makes the objects.
+
+    >>> spark.dataSource.register(headgate.MySQLCDCDataSource)
+    >>> changes = spark.readStream.format("mysql-cdc").option("url", "mysql://headgate@db:3306")
+    >>> changes.option("table", "shop.items").load().columns
+    ['_op', '_seq', '_gtid', '_ts', '_table', 'id', 'name']
+    """
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)

