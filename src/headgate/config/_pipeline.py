@@ -20,11 +20,12 @@ class PipelineConfig(Model):
 
     docs/configuration.md has all keys. Values are frozen, and never hold a password: they name where it is.
 
-    >>> config = headgate.PipelineConfig.model_validate({
+    >>> values = {
     ...     "name": "shop",
     ...     "source": {"url": "mysql://headgate@db:3306", "tables": ["shop.*"]},
     ...     "target": {"path": "/data/lake"},
-    ... })
+    ... }
+    >>> config = headgate.PipelineConfig.model_validate(values)
     >>> config.target.mode, config.source.watermark
     (('current',), 'gtid')
     """

@@ -126,6 +126,7 @@ class RelayClient:
     >>> class Names(headgate.Consumer):
     ...     def on_data_event(self, event):
     ...         print(event.opcode, event.row["firstName"])
+    ...
     ...     def on_checkpoint(self, scn):
     ...         client.stop()
     >>> source = "com.linkedin.events.example.or_test.Person"

@@ -96,8 +96,10 @@ class Consumer:
 
     >>> class Counter(headgate.Consumer):
     ...     events = 0
+    ...
     ...     def on_data_event(self, event):
     ...         self.events += 1
+    ...
     ...     def on_checkpoint(self, scn):
     ...         client.stop()
     >>> counter = Counter()
