@@ -40,6 +40,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import fastavro
+
 from headgate.databus import Schema
 
 __all__ = ["Consumer", "Event", "Result", "Subscription"]
@@ -84,8 +86,6 @@ class Event:
         return None if self.before is None else self._decoded(self.before)
 
     def _decoded(self, data: bytes) -> dict[str, Any]:
-        import fastavro
-
         parsed = fastavro.parse_schema(dict(self.schema.value))
         found: Any = fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
         return dict(found)
