@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +49,15 @@ LEDGER = pa.schema(
     ]
 )  # fmt: skip
 HOUR = 3600.0
+BEGUN: list[Upkeep] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Whatever the test leaves open ends with it, threads among it."""
+    yield
+    while BEGUN:
+        BEGUN.pop().close()
 
 
 def put(folder: str, name: str, text: str) -> None:
@@ -83,6 +92,7 @@ class Written:
         """A new run, which knows what the ledger says."""
         self.upkeep = Upkeep(self.lake, HOUR)
         self.upkeep._put = self.put
+        BEGUN.append(self.upkeep)
 
     def write(self, table: str, values: Sequence[int], *, anew: bool = False) -> None:
         folder = self.lake.current(table)

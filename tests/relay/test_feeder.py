@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
 from headgate.replication import Idle, _readers
+from headgate.replication._transport import Pacing
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, Anywhere, served
 from tests.relay.test_avro import TABLE
@@ -49,8 +51,8 @@ def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, versi
 
 def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     feeder = relay.partitions[1].feeder
-    monkeypatch.setattr(_readers, "_FIRST_PAUSE_SECONDS", 1000.0)
-    monkeypatch.setattr(_readers, "_LONGEST_PAUSE_SECONDS", 1000.0)
+    slow = partial(Pacing, first_pause_seconds=1000.0, longest_pause_seconds=1000.0)
+    monkeypatch.setattr(_readers, "Pacing", slow)
     waits, really = threading.Event(), feeder._pause
 
     def noticed(seconds: float) -> None:
