@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -50,6 +51,20 @@ LEDGER = pa.schema(
 )  # fmt: skip
 HOUR = 3600.0
 BEGUN: list[Upkeep] = []
+
+
+@pytest.fixture(autouse=True)
+def whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store's files are there once they are whole; those of the folder that stands for one, too."""
+
+    def put(self: Any, name: str, data: bytes | pa.Buffer) -> None:
+        system, path = self._open(name)
+        aside = str(Path(path).with_name(f".{uuid.uuid4().hex}.tmp"))
+        with system.open_output_stream(aside) as sink:
+            sink.write(data)
+        system.move(aside, path)
+
+    monkeypatch.setattr(files_module._Prefix, "put", put)
 
 
 @pytest.fixture(autouse=True)
