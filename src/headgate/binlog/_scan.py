@@ -23,7 +23,6 @@ from numba import njit
 from headgate._memory import u64
 from headgate.binlog import codes as c
 from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
-from headgate.binlog._table_index import TABLE_HEADER, TableIndex, Tables, find_table, is_known, uint_le
 from headgate.errors import DecodeError
 
 __all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
@@ -49,18 +48,15 @@ _GTID, _QUERY, _XID, _TABLE_MAP = c.GTID, c.QUERY, c.XID, c.TABLE_MAP
 _W1, _U1, _D1, _W2, _U2, _D2 = (
     c.WRITE_ROWS_V1, c.UPDATE_ROWS_V1, c.DELETE_ROWS_V1, c.WRITE_ROWS, c.UPDATE_ROWS, c.DELETE_ROWS,
 )  # fmt: skip
-_LOAD, _PREPARE, _PARTIAL = c.EXECUTE_LOAD_QUERY, c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
+_ROWS_QUERY, _IGNORABLE, _CONTEXT, _VIEW = c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE
+_INTVAR, _RAND, _USER_VAR, _STOP, _PREVIOUS = c.INTVAR, c.RAND, c.USER_VAR, c.STOP, c.PREVIOUS_GTIDS
+# The pieces of a file that a LOAD DATA brings; what is done with it is told by EXECUTE_LOAD_QUERY.
+_FILE, _FILE_MORE, _FILE_GONE, _LOAD = c.BEGIN_LOAD_QUERY, c.APPEND_BLOCK, c.DELETE_FILE, c.EXECUTE_LOAD_QUERY
 
-_PASSED = np.zeros(256, np.bool_)
-"""By event type: nothing is done with it. The pieces of a file that a LOAD DATA brings are among these:
-EXECUTE_LOAD_QUERY says what is done with the file."""
-_PASSED[[
-    c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE, c.INTVAR, c.RAND, c.USER_VAR, c.STOP,
-    c.PREVIOUS_GTIDS, c.BEGIN_LOAD_QUERY, c.APPEND_BLOCK, c.DELETE_FILE,
-]] = True  # fmt: skip
+_PREPARE, _PARTIAL = c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
 
-_BEGIN_TEXT = np.frombuffer(b"BEGIN", np.uint8)
-_COMMIT_TEXT = np.frombuffer(b"COMMIT", np.uint8)
+_BEGIN = np.frombuffer(b"BEGIN", np.uint8)
+_COMMIT = np.frombuffer(b"COMMIT", np.uint8)
 
 
 class GtidFilter(NamedTuple):
@@ -88,16 +84,6 @@ class GtidFilter(NamedTuple):
             np.ascontiguousarray(np.asarray(first, np.int64)[order]),
             np.ascontiguousarray(np.asarray(last, np.int64)[order]), inside,
         )  # fmt: skip
-
-
-class _Events(NamedTuple):
-    """The events of a segment, for the kernel: its fields without the file's name."""
-
-    buf: Any
-    start: Any
-    end: Any
-    pos: Any
-    next_pos: Any
 
 
 class Transactions(NamedTuple):
@@ -134,20 +120,55 @@ class Stop(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _is_wanted(gtids: GtidFilter, hi: Any, lo: Any, number: int) -> bool:
+def _le(buf: Any, p: int, size: int) -> Any:
+    value = np.int64(0)
+    for i in range(size):
+        value |= np.int64(buf[p + i]) << (8 * i)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _in_set(hi: Any, lo: Any, number: int, f_hi: Any, f_lo: Any, f_first: Any, f_last: Any) -> bool:
     """Binary search for the last interval that begins at or before (hi, lo, number)."""
-    a, b = 0, gtids.hi.shape[0]
+    a, b = 0, f_hi.shape[0]
     while a < b:
         m = (a + b) >> 1
-        same_sid = gtids.hi[m] == hi and gtids.lo[m] == lo
-        after = same_sid and gtids.first[m] > number
-        if after or gtids.hi[m] > hi or (gtids.hi[m] == hi and gtids.lo[m] > lo):
+        after = f_hi[m] > hi or (f_hi[m] == hi and (f_lo[m] > lo or (f_lo[m] == lo and f_first[m] > number)))
+        if after:
             b = m
         else:
             a = m + 1
+    if a == 0:
+        return False
     k = a - 1
-    inside = k >= 0 and gtids.hi[k] == hi and gtids.lo[k] == lo and number <= gtids.last[k]
-    return bool(inside == gtids.inside)
+    return bool(f_hi[k] == hi and f_lo[k] == lo and number <= f_last[k])
+
+
+@njit(cache=True, nogil=True)
+def _same(a: Any, p: int, b: Any, q: int, size: int) -> bool:
+    """Whether ``size`` bytes are equal; eight at a time."""
+    i = 0
+    while i + 8 <= size:
+        if u64(a, p + i) != u64(b, q + i):
+            return False
+        i += 8
+    while i < size:
+        if a[p + i] != b[q + i]:
+            return False
+        i += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
+    """Index of a table id in the open-addressing hash, -1 if it is not there. The size is a power of two."""
+    mask = h_key.shape[0] - 1
+    i = (table_id * 0x9E3779B1) & mask
+    while h_key[i] >= 0:
+        if h_key[i] == table_id:
+            return h_value[i]
+        i = (i + 1) & mask
+    return -1
 
 
 @njit(cache=True, nogil=True)
@@ -155,12 +176,12 @@ def _commit_time(buf: Any, p: int, end: int) -> Any:
     """Original commit time of a GTID event whose header begins at ``p``; before 8.0.1 the header's seconds."""
     at = p + _HEADER + 42
     if at + 7 > end:
-        return uint_le(buf, p, 4) * 1000000
-    immediate = uint_le(buf, at, 7)
+        return _le(buf, p, 4) * 1000000
+    immediate = _le(buf, at, 7)
     if immediate >> 55 & 1:
         if at + 14 > end:
-            return uint_le(buf, p, 4) * 1000000
-        original = uint_le(buf, at + 7, 7)
+            return _le(buf, p, 4) * 1000000
+        original = _le(buf, at + 7, 7)
         return original if original > 0 else immediate & ((1 << 55) - 1)
     return immediate
 
@@ -182,21 +203,8 @@ def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
 
 @njit(cache=True, nogil=True)
 def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
-    """Parse a row event up to its images into column ``k`` of the row-event table. False: it does not fit.
-
-    | bytes | field |
-    |---|---|
-    | 6 | table id |
-    | 2 | flags |
-    | 2 + n | in version 2: length of extra data, itself included, and the data |
-    | 1 or 3 | number of columns (a length-encoded integer) |
-    | (columns + 7) / 8 | bitmap of the columns in the image; in an update, of the before-image |
-    | the same | in an update: bitmap of the columns in the after-image |
-    | the rest | row images |
-
-    Source: MySQL source ``libs/mysql/binlog/event/rows_event.h``, ``Rows_event``.
-    """
-    q: Any = p + _HEADER + TABLE_HEADER
+    """Parse the post-header of a row event into column ``k`` of the row-event table. False: it does not fit."""
+    q: Any = p + _HEADER + 8
     if kind >= _W2:
         if q + 2 > end:
             return False
@@ -228,150 +236,169 @@ def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     out[R_END, k] = end
     out[R_COLUMNS, k] = columns
     if update:
-        out[R_KIND, k] = KIND_PARTIAL_UPDATE if kind == _PARTIAL else KIND_UPDATE
+        out[R_KIND, k] = 3 if kind == _PARTIAL else 1
     elif kind == _D1 or kind == _D2:
-        out[R_KIND, k] = KIND_DELETE
+        out[R_KIND, k] = 2
     else:
-        out[R_KIND, k] = KIND_WRITE
+        out[R_KIND, k] = 0
     return True
 
 
 @njit(cache=True, nogil=True)
-def _begin(events: _Events, i: int, state: Any, gtids: GtidFilter, met: Transactions) -> Any:
-    """Take in a GTID event. Returns why the walk has to stop, or ``_DONE``.
-
-    | offset in the body | bytes | field |
-    |---|---|---|
-    | 0 | 1 | flags |
-    | 1 | 16 | the server's UUID |
-    | 17 | 8 | the transaction's number |
-    | 42 | 7 | immediate commit time; with its bit 55, the original one follows in 7 bytes |
-
-    Source: MySQL source ``libs/mysql/binlog/event/control_events.h``, ``Gtid_event``.
-    """
-    if state[_S_TXN] >= 0:
-        return _OPEN
-    buf, p, end = events.buf, events.start[i], events.end[i]
-    if end - p < _HEADER + 25:
-        return _BAD
-    hi = u64(buf, p + _HEADER + 1)
-    lo = u64(buf, p + _HEADER + 9)
-    number = uint_le(buf, p + _HEADER + 17, 8)
-    state[_S_BEGUN] = 0
-    if not _is_wanted(gtids, hi, lo, number):
-        state[_S_WANTED] = 0
-        return _DONE
-    t = state[_S_TXNS]
-    met.hi[t] = hi
-    met.lo[t] = lo
-    met.number[t] = number
-    met.commit_us[t] = _commit_time(buf, p, end)
-    met.done[t] = 0
-    met.tag[t] = 0
-    state[_S_WANTED] = 1
-    state[_S_TXN] = t
-    state[_S_TXNS] = t + 1
-    return _DONE
-
-
-@njit(cache=True, nogil=True)
-def _end(events: _Events, i: int, state: Any, met: Transactions) -> None:
-    """Take in an event that ends a transaction."""
-    if state[_S_TXN] >= 0:
-        met.done[state[_S_TXN]] = 1
-        state[_S_TXN] = -1
-        state[_S_NEXT_POS] = events.next_pos[i]
-    state[_S_WANTED] = 2
-
-
-@njit(cache=True, nogil=True)
-def _rows(events: _Events, i: int, state: Any, tables: Tables, rows: Any) -> Any:
-    """Note a row event of a wanted transaction. Returns why the walk has to stop, or ``_DONE``."""
-    if state[_S_TXN] < 0:
-        return _OUTSIDE
-    buf, p, end = events.buf, events.start[i], events.end[i]
-    if end - p < _HEADER + TABLE_HEADER:
-        return _BAD
-    at = find_table(tables, uint_le(buf, p + _HEADER, 6))
-    if at < 0:
-        return _UNMAPPED
-    k = state[_S_ROWS]
-    if not _row_event(buf, p, end, buf[p + 4], rows, k):
-        return _BAD
-    rows[R_SLOT, k] = tables.slot[at]
-    rows[R_TXN, k] = state[_S_TXN]
-    rows[R_POS, k] = events.pos[i]
-    state[_S_ROWS] = k + 1
-    return _DONE
-
-
-@njit(cache=True, nogil=True)
-def _query(events: _Events, i: int, state: Any, met: Transactions) -> Any:
-    """Take in a QUERY event of a wanted transaction; ``_PYTHON``: it is neither BEGIN nor COMMIT."""
-    buf, p, end = events.buf, events.start[i], events.end[i]
-    if _query_is(buf, p, end, _BEGIN_TEXT):
-        state[_S_BEGUN] = 1
-    elif _query_is(buf, p, end, _COMMIT_TEXT):
-        _end(events, i, state, met)
-    else:
-        return _PYTHON
-    return _DONE
-
-
-@njit(cache=True, nogil=True)
-def _scan(events: _Events, i: int, state: Any, gtids: GtidFilter, tables: Tables, met: Transactions, rows: Any) -> Any:
-    """Walk the events from ``i`` on. Returns (index of the event it stopped at, why)."""
-    while i < events.start.shape[0]:
-        kind = events.buf[events.start[i] + 4]
-        wanted = state[_S_WANTED]
-        why = _DONE
+def _scan(
+    buf: Any, e_start: Any, e_end: Any, e_pos: Any, e_next: Any, i: int, n: int, state: Any,
+    f_hi: Any, f_lo: Any, f_first: Any, f_last: Any, f_inside: bool,
+    h_key: Any, h_value: Any, t_slot: Any, t_at: Any, t_size: Any, pool: Any,
+    x_hi: Any, x_lo: Any, x_number: Any, x_time: Any, x_done: Any, x_tag: Any, rows: Any, begin: Any, commit: Any,
+) -> Any:  # fmt: skip
+    """Walk events ``i`` to ``n``. Returns (index of the event it stopped at, why)."""
+    while i < n:
+        p = e_start[i]
+        end = e_end[i]
+        kind = buf[p + 4]
         if kind == _GTID:
-            why = _begin(events, i, state, gtids, met)
+            if state[_S_TXN] >= 0:
+                return i, _OPEN
+            if end - p < _HEADER + 25:
+                return i, _BAD
+            hi = u64(buf, p + _HEADER + 1)
+            lo = u64(buf, p + _HEADER + 9)
+            number = _le(buf, p + _HEADER + 17, 8)
+            wanted = _in_set(hi, lo, number, f_hi, f_lo, f_first, f_last) == f_inside
+            state[_S_WANTED] = 1 if wanted else 0
+            state[_S_BEGUN] = 0
+            if wanted:
+                t = state[_S_TXNS]
+                x_hi[t] = hi
+                x_lo[t] = lo
+                x_number[t] = number
+                x_time[t] = _commit_time(buf, p, end)
+                x_done[t] = 0
+                x_tag[t] = 0
+                state[_S_TXN] = t
+                state[_S_TXNS] = t + 1
         elif kind == _TABLE_MAP:
-            if wanted == 1:
-                p, end = events.start[i] + _HEADER, events.end[i]
-                if end - p < TABLE_HEADER:
-                    why = _BAD
-                elif not is_known(tables, events.buf, p, end):
-                    why = _PYTHON
+            if state[_S_WANTED] == 1:
+                if end - p < _HEADER + 8:
+                    return i, _BAD
+                at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
+                size = end - p - _HEADER - 8
+                if at < 0 or t_size[at] != size or not _same(buf, p + _HEADER + 8, pool, t_at[at], size):
+                    return i, _PYTHON
         elif (kind >= _W2 and kind <= _D2) or (kind >= _W1 and kind <= _D1) or kind == _PARTIAL:
-            if wanted == 1:
-                why = _rows(events, i, state, tables, rows)
-            elif wanted == 2:
-                why = _OUTSIDE
+            if state[_S_WANTED] == 2 or (state[_S_WANTED] == 1 and state[_S_TXN] < 0):
+                return i, _OUTSIDE
+            if state[_S_WANTED] == 1:
+                if end - p < _HEADER + 8:
+                    return i, _BAD
+                at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
+                if at < 0:
+                    return i, _UNMAPPED
+                k = state[_S_ROWS]
+                if not _row_event(buf, p, end, kind, rows, k):
+                    return i, _BAD
+                rows[R_SLOT, k] = t_slot[at]
+                rows[R_TXN, k] = state[_S_TXN]
+                rows[R_POS, k] = e_pos[i]
+                state[_S_ROWS] = k + 1
         elif kind == _XID:
-            _end(events, i, state, met)
+            if state[_S_TXN] >= 0:
+                x_done[state[_S_TXN]] = 1
+                state[_S_TXN] = -1
+                state[_S_NEXT_POS] = e_next[i]
+            state[_S_WANTED] = 2
         elif kind == _QUERY or kind == _LOAD:
-            if wanted == 1:
-                why = _query(events, i, state, met) if kind == _QUERY else _PYTHON
-        elif not (_PASSED[kind] or (wanted == 0 and kind == _PREPARE)):
-            why = _PYTHON
-        if why != _DONE:
-            return i, why
+            if state[_S_WANTED] == 1:
+                if kind == _LOAD:
+                    return i, _PYTHON
+                if _query_is(buf, p, end, begin):
+                    state[_S_BEGUN] = 1
+                elif _query_is(buf, p, end, commit):
+                    if state[_S_TXN] >= 0:
+                        x_done[state[_S_TXN]] = 1
+                        state[_S_TXN] = -1
+                        state[_S_NEXT_POS] = e_next[i]
+                    state[_S_WANTED] = 2
+                else:
+                    return i, _PYTHON
+        elif not (
+            kind == _ROWS_QUERY or kind == _IGNORABLE or kind == _CONTEXT or kind == _VIEW or kind == _INTVAR
+            or kind == _RAND or kind == _USER_VAR or kind == _STOP or kind == _PREVIOUS
+            or kind == _FILE or kind == _FILE_MORE or kind == _FILE_GONE
+            or (state[_S_WANTED] == 0 and kind == _PREPARE)
+        ):  # fmt: skip
+            return i, _PYTHON
         i += 1
     return i, _DONE
 
 
 @njit(cache=True, nogil=True)
-def _other_statements(buf: Any, start: Any, ends: Any, out: Any) -> Any:
-    count = 0
-    for i in range(start.shape[0]):
-        p, end = start[i], ends[i]
-        if (
-            buf[p + 4] == _QUERY
-            and not _query_is(buf, p, end, _BEGIN_TEXT)
-            and not _query_is(buf, p, end, _COMMIT_TEXT)
-        ):
-            out[count] = i
-            count += 1
-    return count
+def _other_statements(buf: Any, e_start: Any, e_end: Any, begin: Any, commit: Any, out: Any) -> Any:
+    found = 0
+    for i in range(e_start.shape[0]):
+        p, end = e_start[i], e_end[i]
+        if buf[p + 4] == _QUERY and not _query_is(buf, p, end, begin) and not _query_is(buf, p, end, commit):
+            out[found] = i
+            found += 1
+    return found
 
 
 def other_statements(segment: Segment) -> list[int]:
     """The places of all QUERY events in a segment but BEGIN and COMMIT, of whatever transactions."""
     out = np.empty(len(segment.start), np.int64)
-    count = _other_statements(segment.buf, segment.start, segment.end, out)
-    return list(out[:count].tolist())
+    found = _other_statements(segment.buf, segment.start, segment.end, _BEGIN, _COMMIT, out)
+    return list(out[:found].tolist())
+
+
+class _TableIndex:
+    """Table maps seen so far: table id → slot, with the map's bytes, so that a repeated one costs a comparison."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start over: every table has to be put again."""
+        self.key = np.full(256, -1, np.int64)
+        self.value = np.zeros(256, np.int64)
+        self.slot = np.zeros(64, np.int64)
+        self.at = np.zeros(64, np.int64)
+        self.size = np.zeros(64, np.int64)
+        self.pool = np.zeros(1 << 16, np.uint8)
+        self._count = 0
+        self._used = 0
+
+    def put(self, table_id: int, body: bytes, slot: int) -> None:
+        """Map ``table_id`` to ``slot``; ``body`` is the event's body behind id and flags."""
+        if self._count >= 1 << 14:
+            # Table ids are never used again once a table was flushed: start over rather than grow for ever. What is
+            # still in use comes back with its next table map (each statement brings its own).
+            self.forget()
+        while self._used + len(body) + 8 > len(self.pool):
+            self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
+        if self._count == len(self.slot):
+            self.slot, self.at, self.size = (np.concatenate([a, a]) for a in (self.slot, self.at, self.size))
+        if 2 * self._count >= len(self.key):
+            self._rehash()
+        entry = self._count
+        self.pool[self._used : self._used + len(body)] = np.frombuffer(body, np.uint8)
+        self.slot[entry], self.at[entry], self.size[entry] = slot, self._used, len(body)
+        self._insert(table_id, entry)
+        self._used += len(body)
+        self._count += 1
+
+    def _insert(self, table_id: int, entry: int) -> None:
+        mask = len(self.key) - 1
+        i = table_id * 0x9E3779B1 & mask
+        while self.key[i] >= 0 and self.key[i] != table_id:
+            i = i + 1 & mask
+        self.key[i], self.value[i] = table_id, entry
+
+    def _rehash(self) -> None:
+        old = [(int(k), int(v)) for k, v in zip(self.key, self.value, strict=True) if k >= 0]
+        self.key = np.full(2 * len(self.key), -1, np.int64)
+        self.value = np.zeros(len(self.key), np.int64)
+        for table_id, entry in old:
+            self._insert(table_id, entry)
 
 
 class Scanner:
@@ -381,7 +408,7 @@ class Scanner:
         self.tags = [""]
         """Tags met so far; ``Transactions.tag`` indexes it."""
         self._filter = wanted
-        self._tables = TableIndex()
+        self._tables = _TableIndex()
         self._state = np.zeros(6, np.int64)
         self._state[_S_TXN] = -1
         self._state[_S_WANTED] = 2
@@ -427,10 +454,14 @@ class Scanner:
 
         :raises DecodeError: for events that do not fit together.
         """
-        self._allocate(len(segment.start))
-        events = _Events(segment.buf, segment.start, segment.end, segment.pos, segment.next_pos)
-        tables = self._tables.for_kernel()
-        i, why = _scan(events, first, self._state, self._filter, tables, self._txn, self._rows)
+        n = len(segment.start)
+        self._allocate(n)
+        f, t, x = self._filter, self._tables, self._txn
+        i, why = _scan(
+            segment.buf, segment.start, segment.end, segment.pos, segment.next_pos, first, n, self._state,
+            f.hi, f.lo, f.first, f.last, f.inside, t.key, t.value, t.slot, t.at, t.size, t.pool,
+            x.hi, x.lo, x.number, x.commit_us, x.done, x.tag, self._rows, _BEGIN, _COMMIT,
+        )  # fmt: skip
         if why == _DONE:
             return None
         kind = int(segment.buf[segment.start[i] + c.TYPE_OFFSET])
