@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 OUT_OF_REACH = re.compile(r"connection broken by|Could not fetch URL|Temporary failure in name resolution")
-LONG = pytest.mark.timeout(3000)  # packages come over the network, and every loop is compiled anew
+LONG = pytest.mark.timeout(3000)  # packages come over the network, and every loop is compiled again
 
 
 def pip(python: str, *words: str | Path) -> None:
@@ -99,6 +99,7 @@ def pipeline(server: MySQLServer, db: str) -> str:
     """
 
 
+@pytest.mark.slow
 @LONG
 def test_alone_it_has_the_log_and_snapshots(
     install: Callable[[str], Installed], mysql_server: MySQLServer, mysql_db: str
