@@ -47,7 +47,7 @@ def test_type_checkers_and_programs_find_the_same_names() -> None:
     }
     assert set(imported) == set(NAMES)
     lazy = {name: module for name, module in imported.items() if module != "headgate.errors"}
-    assert lazy == headgate._PLACES
+    assert lazy == headgate._MODULES
     assert set(headgate.__all__) <= set(dir(headgate))
     with pytest.raises(AttributeError, match="nonsense"):
         getattr(headgate, "nonsense")  # noqa: B009 - mypy knows that it is none

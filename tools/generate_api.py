@@ -34,7 +34,7 @@ ERRORS_HEAD = """
 ## The errors
 
 Each error is picklable and carries fields such as `table` and `gtid`. Each leaf is `Transient` (a retry may cure it)
-or `Definite` (somebody has to change something).
+or `Definite` (a retry gives the same error until its cause is gone).
 """
 
 

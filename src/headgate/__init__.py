@@ -116,7 +116,7 @@ __all__ = [
     "verify",
 ]
 
-_PLACES: Final = {
+_MODULES: Final = {
     "Consumer": "headgate.relay_client",
     "GtidSet": "headgate.gtid",
     "MySQLCDCDataSource": "headgate.spark",
@@ -129,12 +129,12 @@ _PLACES: Final = {
     "register": "headgate.spark",
     "verify": "headgate._verification",
 }
-"""Where the names are that are loaded when they are asked for."""
+"""The modules of the names that are loaded when they are asked for."""
 
 
 def _load(name: str) -> Any:
     try:
-        return getattr(importlib.import_module(_PLACES[name]), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         from headgate._extras import missing
 
@@ -148,7 +148,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
             from importlib.metadata import version
 
             found = version("headgate")
-        elif name in _PLACES:
+        elif name in _MODULES:
             found = _load(name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

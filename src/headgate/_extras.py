@@ -1,4 +1,4 @@
-"""headgate's extras: the packages that only parts of it need, and what is said when one is missing."""
+"""headgate's extras: the packages that only parts of it need, and the error if one is missing."""
 
 from __future__ import annotations
 

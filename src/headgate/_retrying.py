@@ -1,7 +1,7 @@
 """A thread that does one thing until it is stopped: what a reader of a log is, whatever it makes of it.
 
-An error that may pass is told, and the thing tried again after a while, for ever; any other one ends the thread, which
-says why. Nothing is raised: who depends on it looks at :attr:`Retrying.problem`.
+If an error may pass, it is logged and the thing is tried again after a while, without end. Any other error ends the
+thread, which says why. Nothing is raised: who depends on it looks at :attr:`Retrying.problem`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 class Stage(enum.Enum):
-    """How it is with a thread that is to go on for ever.
+    """The state of a thread that works until it is stopped.
 
     ::
 

@@ -29,7 +29,7 @@ _NEXT_BATCH_SECONDS: Final = 60.0
 
 
 class View(Protocol):
-    """Who is told how far a comparison is; :meth:`add` from any thread."""
+    """Shows the progress of a comparison; :meth:`add` is called from any thread."""
 
     def begins(self, estimates: Mapping[str, int]) -> None:
         """The tables, and about how many rows they have."""
@@ -41,8 +41,8 @@ class View(Protocol):
         """Something else to know."""
 
 
-class _Nobody:
-    """A view that nobody looks at."""
+class _NoView:
+    """Shows nothing."""
 
     def begins(self, estimates: Mapping[str, int]) -> None:
         pass
@@ -81,7 +81,7 @@ def verify(config: PipelineConfig, spark: SparkSession | None = None, *, samples
         def session() -> SparkSession:
             return spark or stack.enter_context(_session(config))
 
-        return [result for result, _ in Verification(config, cache(session), _Nobody(), samples).results()]
+        return [result for result, _ in Verification(config, cache(session), _NoView(), samples).results()]
 
 
 @contextlib.contextmanager

@@ -97,7 +97,7 @@ class Transient:
 
 
 class Definite:
-    """Marker: trying again gives the same error; somebody has to change something."""
+    """Marker: a retry gives the same error until its cause is gone."""
 
 
 class HeadgateError(Exception):
@@ -284,7 +284,7 @@ class TargetError(SinkError, Definite):
 
 
 class CommitConflictError(SinkError, Transient):
-    """Somebody else wrote the target at the same time."""
+    """Another program wrote the target at the same time."""
 
 
 class RelayError(HeadgateError):

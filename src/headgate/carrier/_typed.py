@@ -74,7 +74,7 @@ def typed_batch(
 
     :param table: ``db.table``
     :param images: ``keys``: the before-image of a changed key becomes a ``d`` of it.
-    :param tell: ``schema`` has a column ``_absent``, what nobody knows of a row.
+    :param tell: ``schema`` has a column ``_absent``: a row's unknown columns.
     :raises UnsupportedError: a row image leaves columns out, for which there is no ``_absent``.
     :raises SchemaChangedError: a column that the schema lacks, or another type.
     """

@@ -42,7 +42,7 @@ class PipelineConfig(Model):
     signals: SignalsConfig = Field(default_factory=SignalsConfig, description="a Kafka topic with signals")
     ui: UiConfig = Field(default_factory=UiConfig, description="the page, off by default")
     notifications: NotificationsConfig = Field(
-        default_factory=NotificationsConfig, description="who is told how snapshots go; nobody by default"
+        default_factory=NotificationsConfig, description="where the progress of snapshots is sent; by default nowhere"
     )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 

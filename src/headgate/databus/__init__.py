@@ -5,7 +5,7 @@
 ``_fields``      events as columns
 ``_schema``      a version of a source's schema, and its identity in events
 ``_checkpoint``  a consumer's place in the stream or in a bootstrap, in Databus's form
-``_group``       what members of a group of consumers report and are told
+``_group``       reports of a group's members, and the answers
 ===============  =========================================================================
 
 The relay writes it, its client reads it, and neither needs the other.
@@ -34,6 +34,7 @@ from headgate.databus._binary import (
 )
 from headgate.databus._checkpoint import (
     CATCHUP,
+    CHECKPOINT_SCHEMA,
     CHECKPOINT_SOURCE,
     FIRST,
     SNAPSHOT,
@@ -50,6 +51,7 @@ from headgate.databus._schema import Schema, avro_text
 
 __all__ = [
     "CATCHUP",
+    "CHECKPOINT_SCHEMA",
     "CHECKPOINT_SOURCE",
     "EOP_SIZE",
     "EOP_SOURCE",

@@ -28,6 +28,7 @@ from headgate.databus._binary import seal
 
 __all__ = [
     "CATCHUP",
+    "CHECKPOINT_SCHEMA",
     "CHECKPOINT_SOURCE",
     "FIRST",
     "SNAPSHOT",
@@ -68,13 +69,23 @@ class Place:
 
 
 FIRST: Final = Place(-2)
+_ONLINE: Final = ("INIT", "ONLINE_CONSUMPTION")
+_SCN_SCHEMA: Final = {"type": "integer", "minimum": -1, "maximum": _LARGEST, "default": -1}
+CHECKPOINT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "windowScn": _SCN_SCHEMA, "windowOffset": _SCN_SCHEMA, "consumption_mode": {"enum": list(_ONLINE)},
+        "bootstrap_start_scn": {},
+    },
+}  # fmt: skip
+"""JSON Schema of what :func:`place_of` takes."""
 
 
 def checkpoint_json(place: Place) -> dict[str, Any]:
     """A place as a checkpoint of online consumption."""
     found = {
         "windowOffset": place.offset, "snapshot_offset": -1, "prevScn": -1, "windowScn": place.scn,
-        "consumption_mode": "ONLINE_CONSUMPTION",
+        "consumption_mode": _ONLINE[-1],
     }  # fmt: skip
     return found | {"windowScn": 0, "bootstrap_start_scn": 0} if place == FIRST else found
 
@@ -87,11 +98,10 @@ def place_of(checkpoint: Any) -> Place:
     """
     if not isinstance(checkpoint, dict):
         raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
-    mode = checkpoint.get("consumption_mode", "ONLINE_CONSUMPTION")
-    if mode not in ("INIT", "ONLINE_CONSUMPTION"):
+    if checkpoint.get("consumption_mode", _ONLINE[-1]) not in _ONLINE:
         raise ValueError("a checkpoint of the bootstrap")
     scn, offset = checkpoint.get("windowScn", -1), checkpoint.get("windowOffset", -1)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and -1 <= one < 2**63 for one in (scn, offset)):
+    if not all(isinstance(one, int) and not isinstance(one, bool) and -1 <= one <= _LARGEST for one in (scn, offset)):
         raise ValueError("not numbers")
     if scn == 0 and checkpoint.get("bootstrap_start_scn") == 0:
         return FIRST

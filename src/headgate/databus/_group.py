@@ -33,7 +33,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Owned:
-    """What a member is told of a partition that it owns."""
+    """The relay's answer about a partition that the member owns."""
 
     generation: int
     checkpoint: Mapping[str, Any] | None
@@ -42,6 +42,10 @@ class Owned:
     """It is to stop, report how far it came, and release it."""
     bootstrap: bool = False
     """Rows come first where there is no checkpoint, or nothing holds what comes after it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is sent."""
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Owned:

@@ -6,7 +6,7 @@ No commit waits for one: whoever looks after a table writes one now and then.
 files that were removed lately, to keep a VACUUM from taking them too early. A table that is upserted to all the time
 has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s. Where a VACUUM removes nothing because
 the retention is so long, they have no purpose. For other tables, and those with features whose actions are not known
-here, somebody else writes the checkpoint: delta-rs, or in a store Delta.
+here, another writer makes the checkpoint: delta-rs, or in a store Delta.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It removes what the upkeep of a run removes, by the same rules, so it may be done beside one. Small files it folds only
 while no run holds the lake's lock, which it takes for each commit: a run folds by itself, and its batches are planned
-on versions that nobody else may move. On S3 there is no such lock, and without Spark no commit: there only runs fold.
+on versions that only it may move. On S3 there is no such lock, and without Spark no commit: there only runs fold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one boundary where errors of the driver, the socket and the server become headgate's.
 
 Numbers: MySQL Error Message Reference, "Server" and "Client". A number that is in neither table is ``Definite``: an
-error nobody thought of is reported at once rather than retried for ever.
+unexpected error is reported at once rather than retried for ever.
 """
 
 from __future__ import annotations

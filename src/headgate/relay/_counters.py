@@ -38,7 +38,7 @@ class Counters:
     """Figures of one dimension that are counted, stopped and reset together; for any number of threads."""
 
     ZERO: ClassVar[Mapping[str, Any]] = {}
-    """Each figure as it begins. Those that depend on the time when they are told are worked out then."""
+    """Each figure as it begins. Those that depend on the time of the answer are worked out then."""
 
     def __init__(self, dimension: str = "", *, peers: int = 0) -> None:
         self.enabled = True
@@ -51,7 +51,7 @@ class Counters:
         return self._figures[figure]
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Begin again to count."""
         with self._lock:
             kept = {name: self._figures[name] for name in _KEPT if name in self.ZERO}
             self._figures = {**self.ZERO, **kept}
@@ -216,7 +216,7 @@ class TrafficStats(Counters):
         super().__init__(dimension)
 
     def reset(self) -> None:
-        """Begin to count anew, clients, too."""
+        """Begin again to count, clients, too."""
         super().reset()
         self._clients.clear()
 
@@ -246,8 +246,8 @@ class ContainerStats(Counters):
     """The server as a whole: its requests, its threads and what went wrong.
 
     Each request is a task in Databus, and a worker's thread takes it; here most are answered by the server's own
-    thread, and those that take longer, in part, by a worker's. What are maxima there is looked at when somebody asks,
-    and so it is here.
+    thread, and those that take longer, in part, by a worker's. Maxima are updated by each question for them,
+    as they are there.
     """
 
     ZERO: ClassVar[Mapping[str, Any]] = {
@@ -263,7 +263,7 @@ class ContainerStats(Counters):
         self._told = 0
 
     def answered(self, *, good: bool, processing: bool = False) -> None:
-        """A request was answered, or ended with an error that nobody expected.
+        """A request was answered, or ended with an unexpected error.
 
         :param processing: whether an error is what Databus calls a RequestProcessingException: the request was right.
         """
@@ -273,7 +273,7 @@ class ContainerStats(Counters):
             self.add(**{"errorCount": 1, kind: 1})
 
     def look(self, threads: int, waiting: int) -> None:
-        """Somebody asks.
+        """Note the present figures, because they are asked for.
 
         :param threads: workers that do something now.
         :param waiting: requests that wait for one.

@@ -54,6 +54,11 @@ class Partition:
     log_feeder: LogFeeder | None = None
 
     @property
+    def name(self) -> str:
+        """``name:id`` of the physical source, as statistics and metrics have it."""
+        return f"{self.source.name}:{self.source.id}"
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong, in words."""
         log = self.log_feeder.problem if self.log_feeder is not None else None

@@ -7,8 +7,8 @@ the stream is followed up to the target.
 
 A checkpoint is kept between such turns, never within: it says which rows were given and how far the stream was then.
 After a rollback, a restart of the client or of the relay the same rows and changes come again from there. The first
-one is kept before any row is given: who begins anew, with rows of a later moment, never hears what became of those that
-were given before.
+one is kept before any row is given: a bootstrap that begins again, with rows of a later moment, never brings what
+became of those that were given before.
 """
 
 from __future__ import annotations

@@ -311,8 +311,8 @@ class RelayClient:
         """One step of it."""
         before, end = self._keeper.at, rows.step()
         self._keeper.at = rows.kept
-        # Rows may be given only under a start that is kept: whoever goes on from an older checkpoint begins anew, and
-        # nobody tells him which of the rows that were given are deleted by then.
+        # Rows may be given only under a start that is kept: from an older checkpoint a bootstrap begins again, and
+        # never brings which of the rows that were given are deleted by then.
         began = not isinstance(before, BootstrapPoint) or before.start != rows.kept.start
         if end is not None:
             self._rows, self._place, self._keeper.at, self._trail = None, end, end, Trail()

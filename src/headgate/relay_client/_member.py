@@ -105,7 +105,7 @@ class PartitionState(enum.Enum):
     ::
 
         HELD        the group asks it back                         BACK
-        HELD, BACK  somebody has it, or it was given once more     LOST
+        HELD, BACK  another has it, or it was given once more      LOST
     """
 
     HELD = enum.auto()
@@ -138,7 +138,7 @@ class _Worker:
             self.client.finish()
 
     def report(self, kept: Mapping[str, Any] | None, *, release: bool) -> Done:
-        """What the relay is told.
+        """The report to the relay.
 
         :param kept: the newest checkpoint.
         """
@@ -362,7 +362,7 @@ class GroupMember:
             checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # for itself it costs nothing
             before_images=setup.before_images, bootstrap=owned.bootstrap,
         )  # fmt: skip
-        if owned.back:  # before it was heard of
+        if owned.back:  # before this member had begun it
             client.stop()
         self._workers[number] = _Worker(number, owned.generation, kept, client, self._news)
         log.info("group %s: partition %d begins here, generation %d", setup.group, number, owned.generation)

@@ -4,8 +4,8 @@ What a bounded reader has to know about the request stands in :mod:`headgate.rep
 is asked for by file and position (``headgate._places``). The events' checksums are asked for always; ``NONE`` would not
 strip those already in the log.
 
-Where the settings name somebody who keeps the log (``ConnectionSettings.log``), the server is not asked at all, or only
-for what is not kept any more. The bytes are the same, so nothing here or behind it knows the difference.
+If the settings name a copy of the log (``ConnectionSettings.log``), the server is not asked at all, or only for what
+the copy no longer has. The bytes are the same, so nothing here or behind it knows the difference.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def place_of(item: Segment | LogPosition) -> tuple[int, int]:
 
 
 def _kept(read: LogRead, stack: ExitStack) -> KeptLog | None:
-    """The part out of somebody's copy of the log; None: the server has to be asked."""
+    """The part out of a kept copy of the log; None: the server has to be asked."""
     keeper = read.settings.log
     if keeper is None or read.place is not None or read.start is not None:
         return None

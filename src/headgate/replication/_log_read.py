@@ -1,4 +1,4 @@
-"""What is to be read of a server's log: from where, to where, of which server."""
+"""The part of a server's log to read: from where, to where, of which server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LogRead:
     followed: TablePatterns | None = None
     """Tables whose changes the log must hold as rows, which is checked on each connection; None: a planner has."""
     falls_back: bool = False
-    """Ask the server for what somebody else's copy of the log no longer has, whatever the settings say."""
+    """Ask the server for what a kept copy of the log no longer has, whatever the settings say."""
     subject: str = "a range"
     """What a failure calls this part; with ``until``, its end."""
 
@@ -56,7 +56,7 @@ class LogRead:
     def endless(
         cls, settings: ConnectionSettings, had: GtidSet, tables: TablePatterns, *, hint: LogHint | None = None
     ) -> LogRead:
-        """Everything after ``had``, for ever. The server id is a random one above 2³¹, where nobody's servers are."""
+        """Everything after ``had``, for ever. The server id is a random one above 2³¹, which servers do not have."""
         identity = random.randrange(1 << 31, (1 << 32) - 1)
         return cls(settings, had=had, hint=hint, server_id=identity, followed=tables)
 
@@ -90,7 +90,7 @@ class LogRead:
 
     @property
     def count(self) -> int | None:
-        """How many transactions it has; None: nobody knows."""
+        """How many transactions it has; None: unknown."""
         return None if self.wanted is None else self.wanted.count()
 
     @property
@@ -134,7 +134,7 @@ class LogRead:
             error.fields.setdefault("missing", str(self.wanted))
 
     def request(self) -> LogRequest:
-        """The same, asked of somebody who keeps a copy of the log."""
+        """The same, asked of a kept copy of the log."""
         return LogRequest(
             had=self.had, wanted=self.wanted, executed=self.required, server_uuid=self.server_uuid, until=self.until,
             endless=self.is_endless,

@@ -52,7 +52,7 @@ def expand(frame: DataFrame, table: str, schema: StructType | str | None = None)
     :raises SchemaChangedError: a column has had two types of which neither holds the other's values. While the rows
         are computed: an image has a column that the schema lacks, or another type.
     :raises ChunkRetryError: while the rows are computed: a chunk of the table could not be read and is asked for again.
-    :raises UnsupportedError: while the rows are computed: the stream left out rows of the table that nobody can read.
+    :raises UnsupportedError: while the rows are computed: the stream left out rows of the table that cannot be read.
 
     >>> options = {"url": "mysql://headgate@db:3306", "tables": "shop.*"}
     >>> changes = spark.read.format("mysql-cdc").options(**options).option("start", "earliest").load()

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import LARGEST_GROUP, Done, Owned, Place, checkpoint_json
+from headgate.databus import LARGEST_GROUP, Done, Place, checkpoint_json
 from headgate.errors import ConfigError
 from headgate.relay._groups import GroupFolder
 from headgate.relay._http._commands import PRETTY, Command, object_of, reply
@@ -98,7 +98,7 @@ class _Groups:
             )  # fmt: skip
         except ConfigError as error:  # what the member asks for cannot be: it is not to try again
             raise InvalidParameterError("groups", "name", str(error)) from None
-        return reply(request, {"partitions": {str(number): _owned(one) for number, one in found.items()}})
+        return reply(request, {"partitions": {str(number): one.to_json() for number, one in found.items()}})
 
     async def show(self, request: Request, given: Mapping[str, Any]) -> Response:
         found = await run_in_threadpool(self._of(client_of(request)).show, given["name"])
@@ -144,7 +144,3 @@ async def _read(request: Request) -> _Sync:
         first = error.errors()[0]
         place = ".".join(str(one) for one in first["loc"])
         raise InvalidParameterError("groups", place or "body", first["msg"]) from None
-
-
-def _owned(one: Owned) -> dict[str, Any]:
-    return vars(one)

@@ -36,7 +36,7 @@ class _Figure(NamedTuple):
 
 def _source(about: str, value: Callable[[Partition], float | None]) -> _Figure:
     def samples(relay: Relay) -> _Samples:
-        return [((_name(one),), value(one)) for one in relay.partitions.values()]
+        return [((one.name,), value(one)) for one in relay.partitions.values()]
 
     return _Figure(("source",), about, samples)
 
@@ -60,11 +60,7 @@ def _lags(relay: Relay) -> _Samples:
     for name, client in relay.usage.clients.items():
         for number, scn in client.asked.items():
             if min(scn, newest[number]) >= 0:  # a client may have come further than a relay that began anew
-                yield (name, _name(relay.partitions[number])), max(0, newest[number] - scn)
-
-
-def _name(one: Partition) -> str:
-    return f"{one.source.name}:{one.source.id}"
+                yield (name, relay.partitions[number].name), max(0, newest[number] - scn)
 
 
 def _seconds(ns: int) -> float | None:

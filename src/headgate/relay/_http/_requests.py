@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
-from headgate.databus import Place, place_of
+from headgate.databus import CHECKPOINT_SCHEMA, Place, place_of
 from headgate.relay._events._choice import rules_of
 from headgate.relay._events._where import RowFilter, check_predicate
 from headgate.relay._http._parameters import (
@@ -49,7 +49,6 @@ _ANY: Final = -1
 """The id of a physical partition that means each of them."""
 _ID: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 """Ids of sources are 16-bit numbers."""
-_Scn = Annotated[int, Field(ge=-1, lt=2**63)]
 _Long = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 _Int = Annotated[int, Field(ge=-LARGEST_INT, le=LARGEST_INT, strict=False)]
 _SourceId = Annotated[str, Field(pattern=r"^[0-9]{1,5}$")]
@@ -59,17 +58,6 @@ class _Sent(BaseModel):
     """JSON in Databus's names; what it does not know is ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, alias_generator=to_camel)
-
-
-class _Checkpoint(_Sent):
-    window_scn: _Scn = -1
-    window_offset: _Scn = -1
-    consumption_mode: Literal["INIT", "ONLINE_CONSUMPTION"] = Field("ONLINE_CONSUMPTION", alias="consumption_mode")
-    bootstrap_start_scn: Any = Field(None, alias="bootstrap_start_scn")
-
-    def place(self) -> Place:
-        """Where it is; raises ValueError: it is one of a bootstrap."""
-        return place_of(self.model_dump(by_alias=True))
 
 
 class _Span(_Sent):
@@ -224,7 +212,8 @@ STREAM: Final = (
         Annotated[list[_Subscription], Field(min_length=1)],
     ),
     json_value(
-        "checkPoint", "From where, in Databus's form; none: from the oldest event.", _Checkpoint, _Checkpoint.place
+        "checkPoint", "From where, in Databus's form; none: from the oldest event.",
+        Annotated[dict[str, Any], WithJsonSchema(CHECKPOINT_SCHEMA)], place_of,
     ),
     json_value(
         "checkPointMult", 'From where in each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',

@@ -25,7 +25,7 @@ from headgate.relay._http._parameters import (
     presence,
     segment,
 )
-from headgate.relay._relay import Partition, Relay
+from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
 
@@ -155,10 +155,6 @@ def _of(command: str, parameter: str, given: _Given, known: Mapping[str, Any]) -
     return known[given["client"]]
 
 
-def _name(one: Partition) -> str:
-    return f"{one.source.name}:{one.source.id}"
-
-
 class _Found:
     """Counters of sources."""
 
@@ -173,7 +169,7 @@ class _Found:
         """Of one, or of all that share a name."""
         name = given["psource"] if given.get("partition") is None else f"{given['psource']}:{given['partition']}"
         pairs = zip(self._partitions, self.total(given), strict=True)
-        found = [stats for one, stats in pairs if name in (one.source.name, _name(one))]
+        found = [stats for one, stats in pairs if name in (one.source.name, one.name)]
         if not found:
             raise InvalidParameterError("containerStats", "psource", name)
         return found
@@ -181,7 +177,7 @@ class _Found:
     def physicals(self, given: _Given) -> Sequence[str]:
         """Names of physical sources."""
         del given
-        return [_name(one) for one in self._partitions]
+        return [one.name for one in self._partitions]
 
     def sources_asked(self, given: _Given) -> Sequence[int]:
         """Those that were asked for."""
