@@ -9,7 +9,7 @@ Run it from the repository, after ``scripts/test`` or ``scripts/demo`` has set u
     .venv/bin/python -m examples.inventory
 
 It starts a MySQL server, a Kafka broker and Spark on this machine, and leaves nothing but a folder that it names. The
-same walk is a test: ``tests/integration/test_walkthrough.py``.
+same walk is a test: ``tests/integration/snapshot/test_walkthrough.py``.
 """
 
 from __future__ import annotations

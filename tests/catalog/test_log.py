@@ -1,4 +1,4 @@
-"""Table maps to definitions; tests/integration/test_catalog_parity.py does it with a server's."""
+"""Table maps to definitions; tests/integration/schema/test_catalog_parity.py does it with a server's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON differences against plain values; a real server's differences are in tests/integration/test_partial_json.py."""
+"""JSON differences against plain values; a real server's: tests/integration/values/test_partial_json.py."""
 
 from __future__ import annotations
 

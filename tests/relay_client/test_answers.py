@@ -124,7 +124,7 @@ def test_a_filter_that_cannot_be_asked_ends_the_client() -> None:
         ):
             for bootstrap in (False, True):
                 if bootstrap and "Invalid" not in said:
-                    continue  # rows come from MySQL: tests/integration/test_relay_bootstrap.py
+                    continue  # rows come from MySQL: tests/integration/relay/test_relay_bootstrap.py
                 client = client_of(relay, filters=filters, bootstrap=bootstrap)
                 with pytest.raises(ConfigError, match=said):
                     client.run()

@@ -1,0 +1,92 @@
+"""Policies through a whole pipeline: a snapshot, then changes, then the same question that ``headgate verify`` asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.functions import expr
+
+from headgate import register
+from headgate.config import parse_config
+from headgate.errors import UnsupportedError
+from headgate.lake import Lake
+from headgate.pipeline import Pipeline
+from headgate.testing import MySQLServer
+from tests.integration.pipeline.verifying import newest, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "d DATE, at DATETIME(3), t TIME(2), b BIT(9), w DECIMAL(65,3), j JSON"
+ROWS = (
+    "(1, '2024-00-00', '0000-00-00', '-838:59:59', b'101', 1.5, '{\"a\": [1.50, null]}'),"
+    " (2, '2024-02-29', '2024-02-29 01:02:03.5', '00:00:00.25', b'0', NULL, 'null'),"
+    " (3, NULL, NULL, NULL, NULL, NULL, NULL)"
+)
+
+
+def test_each_table_has_its_policies_on_both_roads_and_in_verify(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    own_table, _ = tables = [f"{mysql_db}.{name}" for name in ("own", "plain")]
+    with mysql_server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        for table in tables:
+            cursor.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, {COLUMNS})")
+            cursor.execute(f"INSERT INTO {table} VALUES {ROWS}")
+    config = parse_config(
+        f"""
+        name = "policies"
+        [source]
+        url = "{mysql_server.url}"
+        tables = ["{mysql_db}.*"]
+        zero_dates = "null"
+        json = "variant"
+        [target]
+        path = "{tmp_path / "lake"}"
+        [tables."{own_table}"]
+        zero_dates = "text"
+        time = "microseconds"
+        bit = "binary"
+        """
+    )
+    Pipeline(config, spark).run(once=True)
+    with mysql_server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
+        cursor.execute("SET sql_mode = ''")
+        for table in tables:
+            cursor.execute(f"INSERT INTO {table} SELECT id + 10, d, at, t, b, w, j FROM {table}")
+            cursor.execute(f"UPDATE {table} SET d = '2025-12-00', j = '[2]' WHERE id = 2")
+    Pipeline(config, spark).run(once=True)
+
+    lake = Lake.at(str(tmp_path / "lake"))
+    row = newest(spark, lake)
+    for table in tables:
+        result = verify(spark, config, row, table, without_spark=False)  # a VARIANT
+        assert (result.equal, result.differences) == (6, 0), result
+    own, plain = (
+        spark.read.format("delta").load(lake.current(table)).withColumn("j", expr("to_json(j)")).orderBy("id").collect()
+        for table in tables
+    )
+    assert [line["d"] for line in own] == ["2024-00-00", "2025-12-00", None, "2024-00-00", "2024-02-29", None]
+    assert [line["d"] and str(line["d"]) for line in plain] == [None, None, None, None, "2024-02-29", None]
+    assert [line["at"] for line in own][::3] == ["0000-00-00 00:00:00.000"] * 2
+    assert [line["t"] for line in own] == [-3_020_399_000_000, 250_000, None] * 2
+    assert [line["t"] for line in plain] == ["-838:59:59.00", "00:00:00.25", None] * 2
+    assert [line["b"] and bytes(line["b"]) for line in own] == [b"\0\5", b"\0\0", None] * 2
+    assert [line["w"] for line in own] == ["1.500", None, None] * 2
+    for lines in (own, plain):
+        assert [line["j"] for line in lines] == ['{"a":[1.5,null]}', "[2]", None, '{"a":[1.5,null]}', "null", None]
+
+
+def test_a_refused_type_stops_with_table_column_and_remedy(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession
+) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, w DECIMAL(39,0))")
+    register(spark)
+    options = {"url": mysql_server.url, "table": f"{mysql_db}.t", "wide_decimals": "error"}
+    with pytest.raises(Exception, match='wide_decimals = "text"') as found:
+        spark.read.format("mysql-cdc").options(**options).load()
+    assert UnsupportedError.__name__ in str(found.value)
+    assert f"{mysql_db}.t" in str(found.value)

@@ -1,0 +1,131 @@
+"""Images that leave columns out (`binlog_row_image` MINIMAL or NOBLOB), made by hand, into real Delta tables."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.carrier import SEQ_DDL
+from headgate.errors import DecodeError
+from headgate.lake import PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, Way, spark_schema
+from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.pipeline.test_sinks import Bench, live
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOODS = FakeTable("shop.goods", (("id", "bigint"), ("item", "string"), ("n", "int")))
+NAME = GOODS.name
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path / "lake", ("current",))
+
+
+def read(*rows: tuple[Any, ...], epoch: int = 1, **place: bool) -> FakeBatch:
+    fake = FakeBatch(epoch).snapshot(NAME, 1, append=False, **place)
+    return fake.chunk(GOODS, rows)
+
+
+def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of one row twice, of rows that swap their keys, of a key that changes twice, of what is not there; a batch killed
+    between the merge and the ledger row is replayed, with other positions, to the same rows.
+    """
+    bench = Bench(spark, tmp_path / "lake")
+    bench.write(read((1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "d", 40), first=True, last=True))
+    images = [
+        *[("u", 10, 1, "A", ...), ("u", 11, 1, "AA", ...)],
+        *[("b", 20, 2, ..., ...), ("u", 20, 9, ..., ...), ("b", 21, 3, ..., ...), ("u", 21, 2, ..., ...)],
+        *[("b", 22, 9, ..., ...), ("u", 22, 3, ..., ...)],
+        *[("b", 30, 4, ..., ...), ("u", 30, 5, "E", ...), ("b", 31, 5, ..., ...), ("u", 31, 6, ..., None)],
+        *[("u", 40, 77, ..., 0), ("c", 50, 7, "g", 0), ("u", 51, 7, ..., 70)],
+    ]
+    bench.crash_before_ledger(live(2, *images, table=GOODS))
+    expected = [(1, "AA", 10), (2, "c", 30), (3, "b", 20), (6, "E", None), (7, "g", 70)]
+    assert bench.rows(NAME) == expected
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "headgate"):
+        report = bench.write(live(2, *images, table=GOODS, file=0))
+    assert report.ways == {NAME: {Way.MERGE: PARTIAL_IMAGES}}
+    assert bench.rows(NAME) == expected
+    assert [text for text in map(logging.LogRecord.getMessage, caplog.records) if NAME in text] == [
+        f"{NAME}: updates of 1 rows that the table does not hold were ignored"
+    ]
+    frame = bench.spark.read.format("delta").load(bench.lake.changelog(NAME)).where("_seq.epoch = 2").orderBy("_seq")
+    assert frame.columns[-2:] == ["_before", "_absent"]
+    log = [(row["_op"], row["id"], row["_before"] and row["_before"]["id"], row["_absent"]) for row in frame.collect()]
+    both = ["item", "n"]
+    assert log == [
+        *[("u", 1, None, ["n"]), ("u", 1, None, ["n"]), ("u", 9, 2, both), ("u", 2, 3, both), ("u", 3, 9, both)],
+        *[("u", 5, 4, ["n"]), ("u", 6, 5, ["item"]), ("u", 77, None, ["item"])],
+        *[("c", 7, None, None), ("u", 7, None, ["item"])],
+    ]
+
+
+@pytest.mark.parametrize("old", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_partial_images_come_to_a_changelog_of_whole_ones(spark: SparkSession, tmp_path: Path, old: bool) -> None:
+    """Also to one that was made before there was an ``_absent`` column; a killed batch is replayed to the same rows."""
+    bench = Bench(spark, tmp_path / "lake", ("changelog",))
+    if old:
+        columns = "id bigint, item string, n int"
+        made = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp, {columns}, _before struct<{columns}>"
+        DeltaPath(spark, bench.lake.changelog(NAME)).create(
+            spark_schema(made), {PIPELINE: "shop", TABLE: f"_changelog.{NAME}"}
+        )
+    bench.write(read((1, "a", 10), (2, "b", 20), first=True, last=True))
+    bench.write(live(2, ("b", 10, 1, "a", 10), ("u", 10, 1, "A", 10), ("c", 20, 3, "c", 30), table=GOODS))
+    images = [
+        *[("u", 10, 1, ..., 11), ("b", 20, 2, ..., ...), ("u", 20, 9, ..., ...), ("c", 30, 4, "d", 40)],
+        *[("d", 40, 3, ..., ...), ("b", 50, 4, "d", 40), ("u", 50, 4, "D", 40)],
+    ]
+    bench.crash_before_ledger(live(3, *images, table=GOODS))
+    bench.write(live(3, *images, table=GOODS))
+    bench.write(live(4, ("d", 10, 4, "D", 40), table=GOODS))
+    frame = spark.read.format("delta").load(bench.lake.changelog(NAME)).orderBy("_seq")
+    assert frame.columns == ["_op", "_seq", "_gtid", "_ts", "id", "item", "n", "_before", "_absent"]
+    log = [(row["_op"], row["id"], row["item"], row["n"], row["_absent"]) for row in frame.collect()]
+    assert log == [
+        *[("r", 1, "a", 10, None), ("r", 2, "b", 20, None), ("u", 1, "A", 10, None), ("c", 3, "c", 30, None)],
+        *[("u", 1, None, 11, ["item"]), ("u", 9, None, None, ["item", "n"]), ("c", 4, "d", 40, None)],
+        *[("d", 3, None, None, ["item", "n"]), ("u", 4, "D", 40, None), ("d", 4, "D", 40, None)],
+    ]
+    befores = [tuple(row["_before"]) for row in frame.collect() if row["_before"] is not None]
+    assert befores == [(1, "a", 10), (2, None, None), (4, "d", 40)]
+    version = bench.writer.ledger.tables()[NAME].changelog_version
+    assert version == DeltaPath(spark, bench.lake.changelog(NAME)).version()
+
+
+def test_a_truncate_leaves_nothing_to_keep_and_a_row_that_was_read_wins(bench: Bench) -> None:
+    bench.write(read((1, "a", 10), (2, "b", 20), first=True, last=True))
+    images = [("u", 5, 1, "x", ...), ("t", 10), ("u", 20, 2, "y", ...), ("c", 30, 3, "c", 3), ("u", 40, 3, ..., 33)]
+    batch = live(2, *images, table=GOODS).ddl(NAME, "TRUNCATE TABLE goods", "truncate", 10)
+    bench.write(batch)
+    assert bench.rows(NAME) == [(3, "c", 33)]
+    again = FakeBatch(3).snapshot(NAME, 2, append=False, last=True).images(GOODS, [("u", 5, 3, "z", ...)])
+    bench.write(again.chunk(GOODS, [(3, "read", 1)]))
+    assert bench.rows(NAME) == [(3, "read", 1)]
+
+
+def test_a_key_that_comes_out_of_an_unread_range_has_the_table_read_again(bench: Bench) -> None:
+    """Its other columns are nowhere: not in the log, and no later chunk holds the old key."""
+    bench.write(read((1, "a", 10), first=True))
+    report = bench.write(FakeBatch(2).snapshot(NAME, 1, append=False).images(GOODS, [("u", 10, 70, "unread", ...)]))
+    assert report.tables[NAME].state == "snapshotting"  # its range is read later
+    moved = [("b", 10, 50, ..., ...), ("u", 10, 0, "moved", ...)]
+    report = bench.write(FakeBatch(3).snapshot(NAME, 1, append=False).images(GOODS, moved))
+    assert (report.tables[NAME].state, report.tables[NAME].held_epoch) == ("stale", 3)
+    signal = bench.writer.inbox.read("signals/ddl-3-shop%2Egoods.json")
+    assert signal is not None
+    assert (signal["type"], signal["tables"]) == ("resnapshot", [NAME])
+    assert bench.rows(NAME) == [(1, "a", 10)]
+
+
+def test_a_table_without_a_key_has_whole_images(bench: Bench) -> None:
+    keyless = FakeTable(NAME, GOODS.columns, ())
+    bench.write(FakeBatch(1).live(NAME).images(keyless, [("c", 1, 1, "a", 1)]))
+    with pytest.raises(DecodeError, match="partial"):
+        bench.write(live(2, ("b", 1, 1, "a", 1), ("u", 1, 1, "b", ...), table=keyless))

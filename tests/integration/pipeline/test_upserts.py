@@ -1,0 +1,169 @@
+"""Rows that are found by index and taken out by deletion vectors, beside a MERGE of the same batches."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from headgate.delta import commit
+from headgate.lake import Way, merge_reason
+from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.pipeline.histories import KEYS, NAME, Copy, History, document, table_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def first_two(table: FakeTable) -> FakeBatch:
+    return FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True).chunk(table, [(1, "a"), (2, "b")])
+
+
+def foreign(spark: SparkSession, copy: Copy, choice: random.Random) -> None:
+    """What other writers do to files and vectors without a change of rows."""
+    table = copy.delta().sql
+    spark.sql(choice.choice([f"OPTIMIZE {table}", f"REORG TABLE {table} APPLY (PURGE)"]))
+
+
+SEEDS = [3, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in range(120) if n not in (3, 8))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.timeout(600)
+def test_the_table_is_the_one_that_a_merge_makes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Row by row with ``_seq``, beside replays at other positions, re-reads, TRUNCATE, OPTIMIZE, lost indexes and the
+    folding of small files; some batches are written by tasks, whose shares have images of the same keys.
+    """
+    monkeypatch.setattr("headgate.delta._fold._FILES", 2)
+    choice = random.Random(seed)
+    kinds, make = list(KEYS.values())[seed % len(KEYS)]
+    table = table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0, documents=seed % 3 == 2)
+    history = History(choice, table, make)
+    ours, merged = (Copy(spark, tmp_path / name, upserts=name == "ours") for name in ("ours", "merged"))
+    first = history.first()
+    ours.write(first)
+    merged.write(first)
+    for _ in range(4):
+        batch = history.next()
+        monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", choice.choice([0, 128 << 20]))
+        for copy in (ours, merged):
+            if batch.epoch % 3 == 0:
+                copy.crash(batch)
+            copy.write(batch)
+        if choice.random() < 0.3:
+            foreign(spark, ours, choice)
+        if choice.random() < 0.7:
+            ours.fold()
+        found = ours.rows()
+        assert found == merged.rows()
+        assert sorted(row[0] for row in found) == sorted(history.rows.values())
+    assert merge_reason(ours.lake, NAME, spark.conf.get) is None
+    if seed % 3 == 2:
+        assert [_parsed(row[1]) for row in found] == [_parsed(document(row[0])) for row in found]
+    assert "STREAMING UPDATE" in ours.operations()
+    assert "MERGE" not in ours.operations()
+    assert "MERGE" in merged.operations()
+    _read_by_others(ours, found)
+
+
+def _parsed(text: str | None) -> Any:
+    return None if text is None else [json.loads(text)]
+
+
+def _read_by_others(copy: Copy, rows: list[tuple[Any, ...]]) -> None:
+    """By a reader that is neither Spark nor ours."""
+    table = DeltaTable(copy.lake.current(NAME))
+    first = table.schema().fields[0].name
+    found = pa.table(QueryBuilder().register("t", table).execute(f'SELECT "{first}" FROM t').read_all())
+    assert sorted(found[first].to_pylist()) == sorted(row[0] for row in rows)
+
+
+def test_a_replay_from_another_server_takes_out_what_the_first_try_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    """There the same changes have other positions, in files with greater or smaller numbers."""
+    table = FakeTable(NAME)
+    for number, file in enumerate([1, 2, 5]):
+        copy = Copy(spark, tmp_path / str(number), upserts=True)
+        copy.write(
+            FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True).chunk(table, [(1, "a"), (2, "b")])
+        )
+        images = [("b", 10, 1, "a"), ("u", 10, 1, "A"), ("d", 20, 2, "b"), ("c", 30, 3, "c")]
+        copy.crash(FakeBatch(2).live(NAME).images(table, images, file=2))
+        copy.write(FakeBatch(2).live(NAME).images(table, images, file=file))
+        assert [(row["id"], row["item"]) for row in copy.delta().read().orderBy("id").collect()] == [(1, "A"), (3, "c")]
+
+
+def test_a_commit_in_between_is_a_conflict_and_the_keys_are_looked_up_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = FakeTable(NAME)
+    copy = Copy(spark, tmp_path, upserts=True)
+    copy.write(first_two(table))
+    copy.write(FakeBatch(2).live(NAME).images(table, [("c", 10, 3, "c")]))
+
+    compacted: list[Any] = []
+
+    def overtaken(*args: Any, **options: Any) -> None:
+        if not compacted:
+            compacted.append(spark.sql(f"OPTIMIZE {copy.delta().sql}").collect())
+        commit(*args, **options)
+
+    monkeypatch.setattr("headgate.lake._upsert.commit", overtaken)
+    copy.write(FakeBatch(3).live(NAME).images(table, [("b", 10, 1, "a"), ("u", 10, 1, "A"), ("d", 20, 3, "c")]))
+    assert [(row["id"], row["item"]) for row in copy.delta().read().orderBy("id").collect()] == [(1, "A"), (2, "b")]
+    assert copy.operations()[:2] == ["STREAMING UPDATE", "OPTIMIZE"]
+    files = {Path(file).name for file in copy.delta().read().inputFiles()}
+    known = {json.loads(line)["add"]["path"] for line in copy.log() if line.startswith('{"add"')}
+    assert {file.name for file in Path(copy.delta().path).glob("*.parquet")} <= known, (
+        "nothing of the first try is left"
+    )
+    assert files <= known
+
+
+def test_small_files_are_folded_beside_the_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fold is a commit before a batch's, and the ledger's version has it."""
+    monkeypatch.setattr("headgate.delta._fold._FILES", 4)
+    table = FakeTable(NAME)
+    copy = Copy(spark, tmp_path, upserts=True)
+    copy.write(first_two(table))
+    for epoch in range(2, 14):
+        copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch + 1, f"row {epoch}")]))
+        copy.fold()
+    files = len(copy.delta().read().inputFiles())
+    assert files <= 8, "12 batches and a first read, each of which adds a file"
+    assert sorted(row["id"] for row in copy.delta().read().collect()) == list(range(1, 15))
+    operations = copy.operations()
+    assert operations.count("OPTIMIZE") >= 2
+    assert operations[0] == "STREAMING UPDATE"
+    last = copy.writer.ledger.last
+    assert last is not None
+    assert last.tables[NAME].version == copy.delta().version() == len(operations) - 1
+    assert not list(Path(copy.delta().path, "_delta_log").glob(".*.tmp"))
+
+
+def test_what_is_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
+    """Tables that ask more of a writer than rows; the report says why."""
+    table = FakeTable(NAME)
+    copy = Copy(spark, tmp_path, upserts=True)
+    assert copy.write(first_two(table)).ways == {NAME: {Way.APPEND: ""}}
+    assert copy.write(FakeBatch(2).live(NAME).images(table, [("u", 10, 2, "c")])).ways == {NAME: {Way.UPSERT: ""}}
+    assert copy.write(FakeBatch(3).live(NAME)).ways == {}, "nothing came into a table"
+    spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
+    reason = "the table has no deletion vectors (delta.enableDeletionVectors)"
+    for epoch in (4, 5):
+        report = copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch - 1, "d")]))
+        assert (copy.operations()[0], report.ways) == ("MERGE", {NAME: {Way.MERGE: reason}})
+    spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    report = copy.write(FakeBatch(6).live(NAME).images(table, [("c", 10, 5, "e")]))
+    reason = "the table asks more of its writers than rows (delta.enableChangeDataFeed, changeDataFeed)"
+    assert (copy.operations()[0], report.ways) == ("MERGE", {NAME: {Way.MERGE: reason}})
+    assert merge_reason(copy.lake, NAME, spark.conf.get) == reason, "a dry run says the same"
+    assert [row["id"] for row in copy.delta().read().orderBy("id").collect()] == [1, 2, 3, 4, 5]

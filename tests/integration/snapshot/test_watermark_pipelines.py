@@ -1,0 +1,96 @@
+"""Whole pipelines whose chunks rest on something else than ``gtid_executed``: the copy is what the source is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate._places import end_of
+from headgate.config import parse_config
+from headgate.gtid import GtidSet
+from headgate.lake import find_row
+from headgate.testing import MySQLServer
+from tests.integration.changes import Log
+from tests.integration.pipeline.test_copies import Copy
+from tests.integration.snapshot.test_table_locks import Writers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def copy_of(server: MySQLServer, spark: SparkSession, db: str, folder: Path, more: str) -> Copy:
+    copy = Copy(server, spark, db, folder)
+    copy.config = parse_config(
+        f"""
+        name = "marks"
+        [source]
+        url = "{server.url}"
+        tables = ["{db}.*", "!{db}.signals"]
+        chunk_rows = 100
+        {more}
+        [target]
+        path = "{folder / "lake"}"
+        """
+    )
+    return copy
+
+
+def all_equal(copy: Copy) -> set[str]:
+    """The tables of the copy, each of which equals the source."""
+    found = copy.verify()
+    for name, result in found.items():
+        assert (result.state, result.differences) == ("live", 0), (name, result)
+    return set(found)
+
+
+@pytest.mark.slow
+@pytest.mark.needs_own_server
+@pytest.mark.timeout(900)
+def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
+    with MySQLServer.start({"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server:
+        rows = ", ".join(f"({i}, 'item {i}')" for i in range(250))
+        server.execute(
+            "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(40))",
+            "CREATE TABLE d.bare (n INT, v VARCHAR(9))",
+            "CREATE TABLE d.signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
+            f"INSERT INTO d.t VALUES {rows}", "INSERT INTO d.bare VALUES (1, 'a'), (1, 'a')",
+        )  # fmt: skip
+        copy = copy_of(server, spark, "d", tmp_path, 'watermark = "signal-table"\nsignal_table = "d.signals"')
+        copy.run()
+        first = find_row(spark, copy.lake)
+        place = end_of(GtidSet.parse(first.gtid))
+        assert place is not None
+        assert place.server_uuid == server.server_uuid
+        server.execute(
+            "UPDATE d.t SET v = 'changed' WHERE id % 10 = 3", "FLUSH BINARY LOGS",
+            "UPDATE d.t SET id = id + 1000 WHERE id % 10 = 4", "DELETE FROM d.t WHERE id % 10 = 5",
+            "INSERT INTO d.bare VALUES (1, 'a'), (2, NULL)", "CREATE TABLE d.later (id INT PRIMARY KEY)",
+            "INSERT INTO d.later VALUES (7)",
+        )  # fmt: skip
+        copy.run()
+        assert GtidSet.parse(first.gtid) < GtidSet.parse(find_row(spark, copy.lake).gtid)
+        assert all_equal(copy) == {"t", "bare", "later"}
+        assert copy.rows("later") == [(7,)]
+        assert copy.rows("bare") == [(1, "a"), (1, "a"), (1, "a"), (2, None)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_table_without_a_key_under_permanent_writes(
+    spark: SparkSession, mysql_server: MySQLServer, tmp_path: Path
+) -> None:
+    """Each chunk of it is disturbed, and is read all the same."""
+    log = Log(mysql_server, "locks")
+    try:
+        log.do("CREATE TABLE bare (id INT, v VARCHAR(20))", "INSERT INTO bare VALUES (1, 'a'), (1, 'a'), (2, 'b')")
+        copy = copy_of(mysql_server, spark, "locks", tmp_path, 'watermark = "lock"\nlock_wait_seconds = 60')
+        with Writers(log, 1):
+            copy.run()
+            copy.run()
+            assert all_equal(copy) == {"bare"}
+        copy.run()
+        assert all_equal(copy) == {"bare"}
+    finally:
+        mysql_server.execute("DROP DATABASE locks")
