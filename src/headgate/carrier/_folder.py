@@ -6,7 +6,7 @@ crash. Locally that is a temporary file, fsync, rename, fsync of the folder; on 
 itself. Nothing else is promised: files carry their own identity (a batch's epoch, a signal's id), so that reading one
 twice or after its effect does no harm.
 
-What each file holds, and who writes it: docs/architecture.md, "The control folder". The planner
+What each file holds, and who writes it: docs/architecture/control.md. The planner
 removes signals when the batch that took them is done, and ``trouble.json`` when planning goes well again.
 ``waiting.json`` says nothing any more when a batch has begun.
 """

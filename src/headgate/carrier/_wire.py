@@ -1,6 +1,6 @@
 """The form of messages on the wire: the one encoder and the one decoder, and the names of columns and keys.
 
-A message is a row of the stream (docs/architecture.md, "The carrier"): a task of the source encodes it. A task of the
+A message is a row of the stream (docs/architecture/carrier.md): a task of the source encodes it. A task of the
 sinks *describes* it: images then have their summary beside them, and their data only where that is small. Described
 rows go to the driver, which decodes them.
 """
