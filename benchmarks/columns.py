@@ -17,9 +17,9 @@ from functools import partial
 
 import numpy as np
 
-from headgate._cells import RowBlock
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
+from headgate.kernels import RowBlock
 
 ROWS = 16384
 """A block should fit the second-level cache, because every column's codec goes over it."""

@@ -12,8 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from headgate._extras import EXTRAS, missing, needs
 from headgate.errors import MissingExtraError
+from headgate.extras import EXTRAS, missing, needs
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -92,9 +92,9 @@ def test_a_name_names_the_extra(code: str, extra: str) -> None:
     ("extras", "modules"),
     [
         (set(), ["replication", "snapshot", "config", "gtid", "cli._tail", "cli._snapshot", "cli._check", "cli._init"]),
-        ({"relay"}, ["relay", "_serving", "cli._relay", "cli._consume"]),
+        ({"relay"}, ["relay", "web.serving", "cli._relay", "cli._consume"]),
         ({"ui"}, ["ui", "cli._ui"]),
-        ({"spark"}, ["pipeline", "_verification", "sinks", "spark._source", "cli._run"]),
+        ({"spark"}, ["pipeline", "verification", "sinks", "spark._source", "cli._run"]),
     ],
 )
 def test_an_extra_is_enough_for_its_part(extras: set[str], modules: list[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._places import LogPlace, begin_of, end_of, number_at, places_before
 from headgate.gtid import GtidSet
+from headgate.places import LogPlace, begin_of, end_of, number_at, places_before
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate._stores import (
+from headgate.stores import (
     VARIABLE,
     delta_rs_options,
     grant,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate._tls import client_context
+from headgate.tls import client_context
 from tests.certificates import make_certificates
 
 

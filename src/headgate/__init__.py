@@ -52,13 +52,13 @@ from headgate.errors import (
 )
 
 if TYPE_CHECKING:
-    from headgate._verification import verify
     from headgate.config import PipelineConfig, load_config
     from headgate.gtid import GtidSet
     from headgate.lake import read_as_of
     from headgate.pipeline import Pipeline
     from headgate.relay_client import Consumer, RelayClient
     from headgate.spark import MySQLCDCDataSource, expand, register
+    from headgate.verification import verify
 
     __version__: str
 
@@ -127,7 +127,7 @@ _MODULES: Final = {
     "load_config": "headgate.config",
     "read_as_of": "headgate.lake",
     "register": "headgate.spark",
-    "verify": "headgate._verification",
+    "verify": "headgate.verification",
 }
 """The modules of the names that are loaded when they are asked for."""
 
@@ -136,7 +136,7 @@ def _load(name: str) -> Any:
     try:
         return getattr(importlib.import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        from headgate._extras import missing
+        from headgate.extras import missing
 
         raise missing(error) from error
 

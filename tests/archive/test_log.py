@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from headgate._serving import Serving
 from headgate.archive import LogOfRelay
 from headgate.archive import _spool as spool_module
 from headgate.binlog import EndOfLog, Framer
@@ -30,6 +29,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay import Relay, RelayConfig, Tenant, Token, create_app, load_relay
+from headgate.web.serving import Serving
 from tests.archive.test_spool import A, B, Server, feed, gtids
 from tests.certificates import make_certificates
 from tests.relay.serving import PERSON, PET, physical

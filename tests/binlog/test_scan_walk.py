@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate._cells import ABSENT, NULL, VALUE
 from headgate.binlog import (
     R_SLOT,
     R_TXN,
@@ -28,6 +27,7 @@ from headgate.binlog import (
 )
 from headgate.errors import DecodeError, HeadgateError
 from headgate.gtid import GtidSet
+from headgate.kernels import ABSENT, NULL, VALUE
 from headgate.testing._binlog import BinlogWriter, packets
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -82,18 +82,18 @@ def test_inside_a_run_it_is_off_unless_asked_for(pipeline: Path) -> None:
 
 def test_inside_a_run(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is there while the pipeline runs, and not after it."""
-    from headgate import _serving
-    from headgate import pipeline as wiring
+    from headgate.pipeline import _run as wiring
+    from headgate.web import serving
 
     pages: list[socket.socket] = []
     seen = []
-    taken = _serving._listen
+    taken = serving._listen
 
     def listen(host: str, _port: int) -> socket.socket:
         pages.append(taken(host, 0))
         return pages[-1]
 
-    monkeypatch.setattr(_serving, "_listen", listen)
+    monkeypatch.setattr(serving, "_listen", listen)
 
     def run(*_: object, **__: object) -> None:
         port = pages[0].getsockname()[1]
@@ -108,11 +108,11 @@ def test_inside_a_run(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headgate import _serving
-    from headgate import pipeline as wiring
+    from headgate.pipeline import _run as wiring
+    from headgate.web import serving
 
     ports: list[int] = []
-    taken = _serving._listen
+    taken = serving._listen
 
     def listen(host: str, _port: int) -> socket.socket:
         found = taken(host, 0)
@@ -153,8 +153,9 @@ def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pyte
         assert self.reloaded()
         assert self.config.source.tables[0] == "more.*"
 
-    monkeypatch.setattr(_serving, "_listen", listen)
-    monkeypatch.setattr(wiring, "check_config", check)
+    monkeypatch.setattr(serving, "_listen", listen)
+    for place in ("headgate.pipeline", "headgate.pipeline._run"):
+        monkeypatch.setattr(f"{place}.check_config", check)
     monkeypatch.setattr(wiring.Pipeline, "run", run)
     result = CliRunner().invoke(app, ["run", str(pipeline)])
     assert result.exit_code == 0, result.output

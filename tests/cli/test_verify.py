@@ -13,7 +13,7 @@ from rich.console import Console
 
 import headgate.lake
 import headgate.pipeline
-from headgate import _verification
+from headgate import verification
 from headgate.cli import _verify
 from headgate.cli._progress import VerifyView, _VerifyBar
 from headgate.errors import ChunkRetryError, HeadgateError, UnsupportedError
@@ -96,8 +96,8 @@ class Ledger:
         patch.setattr(headgate.lake, "newest_row", self.find)
         patch.setattr(headgate.lake, "read_status", lambda _: status)
         patch.setattr(headgate.pipeline, "read_source", lambda *_: None)
-        patch.setattr(_verification, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
-        self.verification = _verification.Verification(CONFIG, SESSION, VerifyView(), 20)
+        patch.setattr(verification, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+        self.verification = verification.Verification(CONFIG, SESSION, VerifyView(), 20)
         self.verification._row = row(1)
 
     def sleep(self, seconds: float) -> None:
@@ -123,7 +123,7 @@ def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.M
     assert ledger.verification._newer_row(row(1), wait=False) is None
     ledger = Ledger(monkeypatch, alive=True, epochs=[1])
     assert ledger.verification._newer_row(row(1)) is None
-    assert _verification._NEXT_BATCH_SECONDS <= ledger.now < _verification._NEXT_BATCH_SECONDS + 2
+    assert verification._NEXT_BATCH_SECONDS <= ledger.now < verification._NEXT_BATCH_SECONDS + 2
 
 
 def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
@@ -149,7 +149,7 @@ def test_a_table_that_is_disturbed_is_tried_as_of_newer_rows(monkeypatch: pytest
     asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=list(range(2, 100)))
     result, _ = ledger.verification._verified(COMPARER, "s.t")
-    assert (len(asked), result.state) == (_verification._TRIES, "undecided")
+    assert (len(asked), result.state) == (verification._TRIES, "undecided")
     asked = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
     with pytest.raises(HeadgateError, match="a column"):

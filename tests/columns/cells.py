@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate._cells import ABSENT, Cells, RowBlock
 from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.columns import codec_for
+from headgate.kernels import ABSENT, Cells, RowBlock
 
 NOT_THERE = object()
 """A column that is absent from a partial image."""

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._cells import Cells
 from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, Column, multi_byte_table
 from headgate.columns import codec_for
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
+from headgate.kernels import Cells
 from tests.columns.cells import NOT_THERE, decode
 
 TEXTS = st.lists(st.one_of(st.text(), st.text("abc", min_size=30, max_size=90), st.text("é日😀 ", max_size=20)))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pymysql
 
-from headgate._cells import RowBlock
 from headgate.binlog import LAYOUT_FIXED, TableMap, log_layout, parse_table_map
+from headgate.kernels import RowBlock
 
 COM_BINLOG_DUMP = 0x12
 NON_BLOCK = 0x01

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import Schema
 
-from headgate._stores import is_remote
 from headgate.delta import files_of, write_files
+from headgate.stores import is_remote
 
 __all__ = ["make_table"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate._owning import sole_owner
 from headgate.delta import Fold, TableLog, prepare_fold
 from headgate.errors import ConfigError
+from headgate.files import sole_owner
 from headgate.lake import Amount, Lake, Maintained, Maintenance
 from headgate.lake import _maintain as maintain_module
 from tests.lake.test_upkeep import HOUR, NAME, STILL, Written

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate._stores import delta_rs_options
 from headgate.delta import (
     OURS,
     TableLog,
@@ -36,6 +35,7 @@ from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
 from headgate.lake._kept import KeptVersions
 from headgate.lake._upkeep import STILL_FILES
+from headgate.stores import delta_rs_options
 from tests.lake.tables import make_table
 
 NAME, STILL = "shop.t", "shop.still"

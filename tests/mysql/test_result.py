@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate._cells import RowBlock
 from headgate.errors import AccessError, ConnectionLostError, HeadgateError, ProtocolError, ServerError
+from headgate.kernels import RowBlock
 from headgate.mysql import ByteStream, Connection, select_blocks
 
 Row = Sequence[bytes | None]

@@ -13,13 +13,13 @@ from urllib.parse import quote
 from starlette.types import ASGIApp
 
 from headgate._policies import Policies
-from headgate._serving import Serving
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.relay._assemble import Assembler
 from headgate.relay._warm import warm
 from headgate.replication import LogBlock
+from headgate.web.serving import Serving
 from tests.relay import rows
 
 PERSON = LogicalSource(40, "com.linkedin.events.example.or_test.Person", "or_test.person")

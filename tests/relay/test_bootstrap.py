@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate._serving import Serving
 from headgate.catalog import TableStats
 from headgate.columns import TableCodec
 from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, sound
@@ -26,6 +25,7 @@ from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._sessions import DONE, Reading, Sessions, place_in
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
+from headgate.web.serving import Serving
 from tests.relay.rows import PERSON as PERSON_TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Answer, Served, load, physical

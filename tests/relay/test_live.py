@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from headgate._serving import Serving
 from headgate.relay import Tenant, Token
 from headgate.testing import Proxy
+from headgate.web.serving import Serving
 from tests.browser import Browser
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, Answer, Served, served

@@ -19,7 +19,6 @@ from urllib.parse import parse_qs
 import pyarrow as pa
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate._serving import Serving
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError
@@ -27,6 +26,7 @@ from headgate.gtid import GtidSet
 from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows
 from headgate.replication import ImageBatch, LogBlock
+from headgate.web.serving import Serving
 from tests.relay.rows import PERSON as PERSON_TABLE
 from tests.relay.rows import UUID, block, image
 from tests.relay.serving import PERSON, PET, Served, load, physical

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._answers import retry_after
 from headgate.archive import LogOfRelay
 from headgate.errors import (
     ConfigError,
@@ -28,6 +27,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay_client import Consumer, GroupMember, RelayClient, Retry
 from headgate.relay_client._transport import Transport
+from headgate.web import retry_after
 from tests.relay.rows import block, people
 from tests.relay.serving import Served, served
 from tests.relay.test_app import pets
@@ -157,7 +157,7 @@ def test_dates_by_the_clock_of_who_sent_them(now: int, later: int) -> None:
 
 
 def test_dates_by_our_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate._answers.time.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("headgate.web._answers.time.time", lambda: 1_000_000.0)
     assert retry_after(headers(retry_after=formatdate(1_000_007, usegmt=True))) == 7
     assert retry_after(headers(retry_after=formatdate(1_000_007, usegmt=True), date="garbage")) == 7
 

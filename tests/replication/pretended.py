@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate._places import file_number, places_before
 from headgate.binlog import codes
 from headgate.catalog import TablePatterns
 from headgate.errors import ConnectError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
+from headgate.places import file_number, places_before
 from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import following_items, range_items

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate._places import places_before
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -28,6 +27,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, KeptLog, LogRequest
+from headgate.places import places_before
 from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead

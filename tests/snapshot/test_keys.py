@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate._names import quote_name
 from headgate.catalog import Column, TableDef
 from headgate.errors import SnapshotRefusedError
+from headgate.names import quote_name
 from headgate.snapshot._keys import key_columns, literal_expression, range_condition
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate._places import places_before
 from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
 from headgate.errors import DefiniteServerError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
+from headgate.places import places_before
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema, seq_array
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner

@@ -149,7 +149,7 @@ def test_the_plan_of_a_batch_is_in_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_gtids_transactions_are_not_counted() -> None:
-    from headgate._places import places_before
+    from headgate.places import places_before
 
     start, end = (offset(str(places_before(UUID, 3, pos)), pos) for pos in (4, 900))
     plan = BatchPlan.of(start, end)

@@ -14,12 +14,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from headgate._retrying import Retrying
 from headgate.archive._spool import LogSpool
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import commit_time, copy_log
+from headgate.retrying import Retrying
 
 __all__ = ["LogFeeder"]
 

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headgate._files import read_json, write_json
 from headgate.errors import ConfigError, HeadgateError, TargetError
+from headgate.files import read_json, write_json
 from headgate.gtid import GtidSet
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 

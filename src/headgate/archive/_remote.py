@@ -20,8 +20,6 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from headgate import errors
-from headgate._answers import LONGEST_SECONDS, may_pass, seconds_to_wait
-from headgate._asking import WebServer
 from headgate.archive._wire import LogFile, LogHead
 from headgate.errors import (
     AccessError,
@@ -34,6 +32,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, Connection, KeptLog, LogRequest, Prerequisite
+from headgate.web import LONGEST_SECONDS, WebServer, may_pass, seconds_to_wait
 
 __all__ = ["LogOfRelay", "relay_prerequisite"]
 

@@ -36,11 +36,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headgate._files import read_json, write_json
 from headgate.archive._files import LogSegment, Mark, stored_log
 from headgate.archive._reader import LogReader, Reached
 from headgate.archive._wire import LogFile, LogHead, Series
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
+from headgate.files import read_json, write_json
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, KeptLog, LogRequest
 from headgate.replication import CopiedEvents, CopiedFile, CopiedPlace, LogHint, file_number

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from headgate._memory import u64
+from headgate.kernels import u64
 
 __all__ = ["CRC_TABLES", "crc32", "crc_update"]
 

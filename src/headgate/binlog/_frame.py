@@ -21,11 +21,11 @@ import numpy as np
 import zstandard
 from numba import njit
 
-from headgate._cells import Bytes
 from headgate.binlog import codes as c
 from headgate.binlog._crc import CRC_TABLES, crc32
 from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
 from headgate.errors import ChecksumError, DecodeError, ProtocolError
+from headgate.kernels import Bytes
 
 __all__ = ["EndOfLog", "ErrorPacket", "Framer", "Item", "LogPosition", "Segment", "frame_event_stream"]
 

@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
-from headgate._memory import u64
 from headgate.binlog import codes as c
 from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
 from headgate.errors import DecodeError
+from headgate.kernels import u64
 
 __all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
 

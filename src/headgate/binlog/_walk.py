@@ -29,8 +29,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numba import njit
 
-from headgate._cells import ABSENT, NULL, VALUE, Bytes, RowBlock
-from headgate._memory import u8
 from headgate.binlog import codes
 from headgate.binlog._layout import LAYOUT_FIXED, log_layout
 from headgate.binlog._scan import (
@@ -48,6 +46,7 @@ from headgate.binlog._scan import (
     R_TXN,
     RowEvents,
 )
+from headgate.kernels import ABSENT, NULL, VALUE, Bytes, RowBlock, u8
 
 __all__ = ["RowPlaces", "RowWalker", "WalkedRows", "assign_ordinals", "note_counts", "place_rows"]
 

@@ -25,11 +25,11 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow.fs as pafs
 
-from headgate._stores import is_remote, open_store
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
+from headgate.stores import is_remote, open_store
 
 __all__ = [
     "SINK_SIGNALS",

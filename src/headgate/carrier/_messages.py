@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from headgate._names import quote_name
 from headgate.catalog import AddedColumn
 from headgate.gtid import GtidSet
+from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 
 __all__ = [

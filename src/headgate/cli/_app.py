@@ -26,9 +26,9 @@ import typer
 import typer.core
 import typer.main
 
-from headgate._extras import missing
 from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError
+from headgate.extras import missing
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate._names import quote_name
 from headgate.cli._common import (
     Format,
     PasswordEnv,
@@ -22,6 +21,7 @@ from headgate.cli._common import (
     patterns_of,
     write_lines,
 )
+from headgate.names import quote_name
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._arrow_text import base64_text, escaped, fixed_point, quoted
 from headgate.catalog import TableDef
 from headgate.columns import SPELLED, read_spelled, spells
+from headgate.kernels import base64_text, escaped, fixed_point, quoted
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
 __all__ = ["block_lines", "ddl_line", "snapshot_lines"]

@@ -166,7 +166,7 @@ def command(
 def _suppliers(config: RelayConfig, lake: str | None) -> dict[int, Supplier]:
     if lake is None:
         return {}
-    from headgate._lake_supplier import LakeSupplier
+    from headgate.cli._lake_supplier import LakeSupplier
     from headgate.lake import Lake
 
     if len(config.physical) > 1:
@@ -212,8 +212,8 @@ def _check_exposure(config: RelayConfig, *, insecure: bool) -> None:
 
 
 def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *, anew: bool) -> None:
-    from headgate._serving import Serving
     from headgate.relay import Relay, create_app
+    from headgate.web.serving import Serving
 
     def start_at(source: PhysicalSource) -> GtidSet:
         from headgate.cli._source import start_of

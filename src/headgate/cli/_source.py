@@ -6,9 +6,9 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from headgate._places import LogPlace, end_of, file_number, places_before
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
 from headgate.gtid import GtidSet
+from headgate.places import LogPlace, end_of, file_number, places_before
 
 if TYPE_CHECKING:
     from headgate.mysql import Connection

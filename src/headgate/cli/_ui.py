@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate._extras import needs
 from headgate.cli._common import write_lines
 from headgate.cli._interrupt import on_interrupt
+from headgate.extras import needs
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig

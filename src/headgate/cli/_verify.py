@@ -41,9 +41,9 @@ def verify(
     set, because they have changed since and nothing tells what they were. They are compared as of the batches that the
     pipeline commits meanwhile, so let it run. Rows that change too often for that are named, and end with exit code 1.
     """
-    from headgate._verification import Verification, check_comparable
     from headgate.cli._progress import verify_view
     from headgate.config import load_config
+    from headgate.verification import Verification, check_comparable
 
     config = load_config(pipeline)
     check_comparable(config)

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import store8, u8, u64
 from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table
 from headgate.columns._kernels import ASCII_MASK, total_length
+from headgate.kernels import Cells, store8, u8, u64
 
 __all__ = ["Converter", "converter_for"]
 

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate._cells import Cells
-from headgate._names import quote_name
 from headgate.catalog import Column
 from headgate.columns._kernels import (
     SLACK,
@@ -21,6 +19,8 @@ from headgate.columns._kernels import (
     total_length,
 )
 from headgate.errors import DecodeError
+from headgate.kernels import Cells
+from headgate.names import quote_name
 
 __all__ = ["MAX_ARRAY_BYTES", "BaseCodec", "Codec"]
 

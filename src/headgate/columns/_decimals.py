@@ -20,10 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import u8
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
+from headgate.kernels import Cells, u8
 
 __all__ = ["DecimalCodec", "LongDecimalCodec", "put_decimal"]
 

@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import u32, u64
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
+from headgate.kernels import Cells, u32, u64
 
 __all__ = ["FloatCodec"]
 

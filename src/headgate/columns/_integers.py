@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import u8, u16, u32, u64
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
+from headgate.kernels import Cells, u8, u16, u32, u64
 
 __all__ = ["BitBytesCodec", "BitCodec", "IntegerCodec", "YearCodec", "parse_digits"]
 

@@ -27,8 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import u8, u16, u32, u64
 from headgate.columns._codec import MAX_ARRAY_BYTES, BaseCodec
 from headgate.columns._decimals import put_decimal
 from headgate.columns._json_scalars import (
@@ -43,6 +41,7 @@ from headgate.columns._json_scalars import (
     put_unsigned,
     string_room,
 )
+from headgate.kernels import Cells, u8, u16, u32, u64
 
 __all__ = ["JsonCodec"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from headgate._memory import u8
 from headgate.columns._temporals import put_clock, put_date
+from headgate.kernels import u8
 
 __all__ = [
     "DOUBLE_ROOM",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from headgate._memory import copy, store8, u8, u64
+from headgate.kernels import copy, store8, u8, u64
 
 __all__ = [
     "ASCII_MASK",

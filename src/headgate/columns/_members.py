@@ -18,13 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from headgate._cells import NULL, Cells
-from headgate._memory import copy, u8
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 from headgate.columns._spelled import ZERO, spells
 from headgate.columns._strings import string_converter
 from headgate.errors import AmbiguousKeyError
+from headgate.kernels import NULL, Cells, copy, u8
 
 __all__ = ["EnumCodec", "SetCodec"]
 

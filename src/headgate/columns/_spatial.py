@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import u32
 from headgate.columns._codec import BaseCodec
+from headgate.kernels import Cells, u32
 
 __all__ = ["GeometryCodec", "VectorCodec"]
 

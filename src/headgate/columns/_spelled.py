@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._cells import Cells
 from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, Column
+from headgate.kernels import Cells
 
 __all__ = ["SPELLED", "ZERO", "Spelled", "read_spelled", "spells", "with_spelled"]
 

@@ -20,13 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import copy
 from headgate.catalog import Column
 from headgate.columns._charsets import converter_for
 from headgate.columns._codec import BaseCodec
 from headgate.columns._spelled import spells, with_spelled
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
+from headgate.kernels import Cells, copy
 
 __all__ = ["BytesCodec", "FixedBytesCodec", "TextCodec", "string_converter"]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from headgate._cells import RowBlock
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns._codec import Codec
@@ -19,6 +18,7 @@ from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
+from headgate.kernels import RowBlock
 
 __all__ = ["TableCodec", "codec_for"]
 

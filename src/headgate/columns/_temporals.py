@@ -27,11 +27,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate._cells import Cells
-from headgate._memory import u8, u16, u32, u64
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 from headgate.errors import DecodeError
+from headgate.kernels import Cells, u8, u16, u32, u64
 
 __all__ = ["DateCodec", "DatetimeCodec", "TemporalTextCodec", "TimeCodec", "put_clock", "put_date", "put_digits"]
 

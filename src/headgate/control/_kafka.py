@@ -11,10 +11,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headgate._extras import needs
 from headgate.control._events import Notification
 from headgate.control._kafka_client import KafkaCluster
 from headgate.errors import ConfigError, NotificationError
+from headgate.extras import needs
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer

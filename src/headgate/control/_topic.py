@@ -35,9 +35,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._extras import needs
 from headgate.control._kafka_client import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
+from headgate.extras import needs
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

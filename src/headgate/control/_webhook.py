@@ -15,9 +15,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from headgate._tls import client_context
 from headgate.control._events import Notification
 from headgate.errors import NotificationError
+from headgate.tls import client_context
 
 __all__ = ["WebhookChannel"]
 

@@ -48,8 +48,8 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from headgate._memory import copy, u8
 from headgate.binlog import CRC_TABLES, crc_update
+from headgate.kernels import copy, u8
 
 __all__ = [
     "EOP_SIZE",

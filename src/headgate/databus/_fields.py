@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate._memory import copy
 from headgate.databus._binary import i16_at, i64_at, size_at, source_at, u32_at
+from headgate.kernels import copy
 
 __all__ = ["EventFields", "event_fields", "stretches_of"]
 

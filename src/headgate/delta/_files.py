@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from headgate._stores import is_remote, open_store
+from headgate.stores import is_remote, open_store
 
 __all__ = ["FileIdentity", "Files", "Listed", "files_of"]
 

@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from headgate._memory import copy, u8, u64
 from headgate.errors import DecodeError
+from headgate.kernels import copy, u8, u64
 
 __all__ = ["Keys", "exact_number", "is_exact", "keys_of"]
 

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from headgate._memory import copy, store8, u8, u64
 from headgate.delta._parquet import VARIANT
 from headgate.delta._variant_scalars import (
     DOUBLE,
@@ -42,6 +41,7 @@ from headgate.delta._variant_scalars import (
     put_text,
 )
 from headgate.errors import DecodeError
+from headgate.kernels import copy, store8, u8, u64
 
 __all__ = ["to_variant"]
 

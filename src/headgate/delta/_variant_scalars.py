@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from headgate._memory import copy, u8, u32
+from headgate.kernels import copy, u8, u32
 
 __all__ = ["DOUBLE", "SCALAR_ROOM", "measure_string", "measured_number", "put_literal", "put_number", "put_size",
            "put_string", "put_text", "unescape"]  # fmt: skip

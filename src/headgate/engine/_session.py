@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headgate._extras import needs
 from headgate.engine._class_archive import archive_option, await_archive
 from headgate.engine._forked_python import fork_server, forking_python
 from headgate.engine._gateway import StartedJVM
@@ -37,13 +36,14 @@ from headgate.engine._settings import (
     without_secrets,
 )
 from headgate.errors import EngineError
+from headgate.extras import needs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["begun_session", "build_session"]
 
-_PRELOAD = "headgate._preload:preload"
+_PRELOAD = "headgate.sinks._preload:preload"
 _FEW_CORES = 4
 _COMPILES_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 _COLLECTS_ALONE = "-XX:+UseSerialGC"

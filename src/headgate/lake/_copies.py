@@ -1,5 +1,5 @@
 """Rows of a lake's ``current`` tables as of one batch, part by part, in the same order whenever they are read: for the
-bootstraps of a relay's consumers (``_lake_supplier``), which so need not ask MySQL for them.
+bootstraps of a relay's consumers (``cli/_lake_supplier.py``), which so need not ask MySQL for them.
 
 The newest row of the ledger names, for each table that is ``live``, the Delta version at which it holds exactly the
 source as of the row's GTID set. A bootstrap is of one such row: its set and versions are its token, so all parts are

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headgate._names import quote_name
-from headgate._stores import is_remote, obstacle
 from headgate.delta import (
     MAPPING_MODE,
     OURS,
@@ -32,6 +30,8 @@ from headgate.delta import (
 )
 from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._log_store import delta_log, put_by_log_store, share_access
+from headgate.names import quote_name
+from headgate.stores import is_remote, obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

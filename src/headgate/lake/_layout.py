@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from headgate._stores import grant, is_remote, obstacle
 from headgate.errors import ConfigError, TargetError
+from headgate.stores import grant, is_remote, obstacle
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig

@@ -12,7 +12,7 @@ import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._stores import grant, is_granted
+from headgate.stores import grant, is_granted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headgate._owning import OwnedError, sole_owner
 from headgate.delta import (
     CODECS,
     LOG,
@@ -29,6 +28,7 @@ from headgate.delta import (
     version_at,
 )
 from headgate.errors import CommitConflictError, ConfigError
+from headgate.files import OwnedError, sole_owner
 from headgate.lake._append import table_schema
 from headgate.lake._keeper import Amount, TableKeeper
 from headgate.lake._kept import KeptVersions, ledger_moments

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from headgate._names import quote_name
 from headgate.lake._delta import DeltaPath
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
@@ -24,6 +23,7 @@ from headgate.lake._verify import (
     difference,
     own_columns,
 )
+from headgate.names import quote_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from headgate._stores import delta_rs_options, is_remote
 from headgate.delta import MAPPING_FEATURE, UNMAPPED, ColumnNames, files_of, is_mapped_otherwise, names_of
 from headgate.errors import TargetError
+from headgate.stores import delta_rs_options, is_remote
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

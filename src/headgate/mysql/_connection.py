@@ -17,11 +17,11 @@ from typing import Any, Final, Self
 
 import pymysql
 
-from headgate._tls import client_context
 from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, ServerSettingError
 from headgate.mysql._errors import foreign_errors
 from headgate.mysql._settings import ConnectionSettings
 from headgate.mysql._stream import ByteStream
+from headgate.tls import client_context
 
 __all__ = ["COM_QUERY", "Connection"]
 

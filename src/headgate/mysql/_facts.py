@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headgate._places import file_number, places_before
 from headgate.errors import ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
+from headgate.places import file_number, places_before
 
 __all__ = ["ServerFacts", "gtid_executed", "log_filters", "log_position", "log_status", "read_facts"]
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from headgate._names import quote_name
 from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
@@ -23,6 +22,7 @@ from headgate.mysql._required import (
     required,
     required_of_replica,
 )
+from headgate.names import quote_name
 
 __all__ = ["prerequisites", "quote_account", "try_select", "watermarks"]
 

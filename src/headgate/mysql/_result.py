@@ -14,8 +14,8 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from headgate._cells import Bytes, RowBlock
 from headgate.errors import ConnectionLostError, ProtocolError
+from headgate.kernels import Bytes, RowBlock
 from headgate.mysql._connection import COM_QUERY, Connection
 from headgate.mysql._errors import packet_error
 from headgate.mysql._stream import ByteStream

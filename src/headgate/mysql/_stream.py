@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from headgate._cells import Bytes
 from headgate.errors import ConnectionLostError
+from headgate.kernels import Bytes
 from headgate.mysql._errors import foreign_errors
 
 __all__ = ["BUFFER_BYTES", "ByteStream"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from headgate._memory import u8
+from headgate.kernels import u8
 
 __all__ = ["BAD_NUMBER", "BAD_ROW", "BIG", "END", "ERROR", "FULL", "MORE", "walk"]
 

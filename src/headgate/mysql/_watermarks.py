@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate._names import quote_name
 from headgate.errors import AccessError, ServerError, ServerSettingError
 from headgate.mysql._connection import Connection
+from headgate.names import quote_name
 
 __all__ = ["commit_watermark"]
 

@@ -27,7 +27,6 @@ What is guaranteed, and why it survives kills, stands at the beginning of ``_fee
 Events byte by byte are in ``databus``, consumers in Python in ``relay_client``.
 """
 
-from headgate._tokens import Token, is_loopback
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
 from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay
@@ -49,6 +48,7 @@ from headgate.relay_client import (
     Share,
     Subscription,
 )
+from headgate.web import Token, is_loopback
 
 __all__ = [
     "CHECKPOINT_SECONDS",

@@ -23,7 +23,6 @@ from typing import Final
 import numpy as np
 
 from headgate._policies import Policies
-from headgate._retrying import Retrying
 from headgate.catalog import load_tables
 from headgate.databus import EOP_SIZE
 from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
@@ -39,6 +38,7 @@ from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames
 from headgate.relay._warm import warm
 from headgate.replication import Idle, LogBlock, follow
+from headgate.retrying import Retrying
 
 __all__ = ["Feeder", "Form"]
 

@@ -42,9 +42,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate._files import locked, read_json, write_json
 from headgate.databus import Done, Owned
 from headgate.errors import ConfigError
+from headgate.files import locked, read_json, write_json
 
 __all__ = ["Group", "GroupFolder"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate._files import read_json, write_json
 from headgate.errors import ConfigError
+from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication import LogHint
 

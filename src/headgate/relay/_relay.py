@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from headgate._files import owned
 from headgate.archive import LogFeeder, LogSpool
 from headgate.errors import ConfigError
+from headgate.files import owned
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats

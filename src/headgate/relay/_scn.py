@@ -38,8 +38,8 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from headgate._files import locked, read_json, write_json
 from headgate.errors import ConfigError, ScnOrderError
+from headgate.files import locked, read_json, write_json
 
 __all__ = [
     "KINDS",

@@ -45,17 +45,17 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate._files import read_json, write_json
 from headgate._policies import Policies
-from headgate._tokens import Token
 from headgate.catalog import TablePatterns
 from headgate.config import explain
 from headgate.errors import ConfigError
+from headgate.files import read_json, write_json
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._events._schemas import Types
 from headgate.relay._origins import check_origins
 from headgate.relay._scn import OF_COLUMNS, Kind
 from headgate.relay._tenants import Tenant
+from headgate.web import Token
 
 __all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "SourceNames", "load_relay"]
 

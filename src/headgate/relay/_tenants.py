@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from starlette.requests import Request
 
-from headgate._tokens import Token
 from headgate.errors import ConfigError
+from headgate.web import Token
 
 __all__ = ["Client", "NotAllowedError", "Tenant", "client_of"]
 

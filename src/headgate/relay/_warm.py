@@ -17,12 +17,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from headgate._cells import NULL, RowBlock
 from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
 from headgate.databus import Place, Schema, convert_to_v1, count_sources, event_fields
 from headgate.errors import HeadgateError
+from headgate.kernels import NULL, RowBlock
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._events._choice import choice_of

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headgate._files import read_json
 from headgate.databus import BootstrapPoint, Place, bootstrap_of, checkpoint_json, place_of
 from headgate.errors import ConfigError
+from headgate.files import read_json
 
 __all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
 

@@ -1,6 +1,6 @@
 """Requests to a relay, or to the first that answers of several that give the same SCNs.
 
-What an answer means, by its status: 200 is one; what may be another one later (:func:`headgate._answers.may_pass`) is a
+What an answer means, by its status: 200 is one; what may be another one later (:func:`headgate.web.may_pass`) is a
 :class:`ConnectError`; anything else says that the request is wrong and stays wrong, a :class:`ConfigError`. A relay
 says most of what is wrong with status 500, as Databus does: there the headers decide. ``Retry-After`` is kept for
 :meth:`Transport.seconds_until_asked`.
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from headgate._answers import may_pass, seconds_to_wait
-from headgate._asking import WebServer
 from headgate.errors import ConfigError, ConnectError, HeadgateError, ProtocolError, ScnNotFoundError
+from headgate.web import WebServer, may_pass, seconds_to_wait
 
 __all__ = ["Access", "Transport"]
 

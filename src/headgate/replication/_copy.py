@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from numba import njit
 
-from headgate._cells import Bytes
-from headgate._places import end_of
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, Segment, codes, parse_format_description
 from headgate.catalog import TablePatterns
 from headgate.errors import IncompleteReadError, ServerSettingError
 from headgate.gtid import GtidSet
+from headgate.kernels import Bytes
 from headgate.mysql import ConnectionSettings
+from headgate.places import end_of
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead

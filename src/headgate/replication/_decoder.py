@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._places import TAG, number_at, places_before
 from headgate.binlog import (
     EVENT_NAMES,
     R_POS,
@@ -47,6 +46,7 @@ from headgate.binlog import (
 from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.errors import AmbiguousKeyError, DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.places import TAG, number_at, places_before
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
     ABSENT_FIELD,

@@ -25,12 +25,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headgate._cells import Cells, RowBlock
-from headgate._names import quote_name
 from headgate.catalog import Column, TableDef, load_table
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
+from headgate.kernels import Cells, RowBlock
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
+from headgate.names import quote_name
 from headgate.replication._changes import Change, Place
 from headgate.replication._definitions import Definitions
 from headgate.replication._partial import unknown_defaults

@@ -1,7 +1,7 @@
 """One dump: a connection to the planned server, the request, the items that come back until the server ends it.
 
 What a bounded reader has to know about the request stands in :mod:`headgate.replication._requests`. A log without GTIDs
-is asked for by file and position (``headgate._places``). The events' checksums are asked for always; ``NONE`` would not
+is asked for by file and position (``headgate.places``). The events' checksums are asked for always; ``NONE`` would not
 strip those already in the log.
 
 If the settings name a copy of the log (``ConnectionSettings.log``), the server is not asked at all, or only for what
@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate._places import LogPlace, end_of, file_number
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
 from headgate.errors import BinlogPurgedError, ServerBehindError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import ByteStream, Connection, KeptLog, log_position
+from headgate.places import LogPlace, end_of, file_number
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
 from headgate.replication._settings import check_settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from headgate._places import LogPlace, begin_of, end_of
 from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, LogRequest
+from headgate.places import LogPlace, begin_of, end_of
 from headgate.replication._types import LogHint, file_number
 
 __all__ = ["LogRead"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate._places import TAG
 from headgate.binlog import Segment, codes, parse_tagged_gtid
 from headgate.errors import ConfigError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.places import TAG
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
 from headgate.replication._types import LogHint

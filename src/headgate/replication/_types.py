@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from headgate._places import file_number
+from headgate.places import file_number
 
 if TYPE_CHECKING:
     from headgate.catalog import AddedColumn, TableDef

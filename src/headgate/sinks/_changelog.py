@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headgate._names import quote_name
 from headgate.carrier import ABSENT, META_DDL, Definition
 from headgate.delta import NewColumn
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
+from headgate.names import quote_name
 from headgate.sinks._actions import AppendChanges
 from headgate.sinks._expand import OWN, append_once, change_rows, images_of
 

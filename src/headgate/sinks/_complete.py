@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headgate._names import quote_name
 from headgate.carrier import ABSENT, META, CarriedColumn, Definition
+from headgate.names import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headgate._names import quote_name
 from headgate.carrier import ABSENT, OWN_DDL, Part, Seq
 from headgate.delta import NewColumn
 from headgate.lake import (
@@ -27,6 +26,7 @@ from headgate.lake import (
     schema_of,
     spark_schema,
 )
+from headgate.names import quote_name
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, Holds
 from headgate.sinks._complete import complete

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate._names import quote_name
 from headgate.carrier import (
     ABSENT,
     DATA_COLUMN,
@@ -21,6 +20,7 @@ from headgate.carrier import (
     open_images,
 )
 from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
+from headgate.names import quote_name
 from headgate.sinks._images import align, fold, pair_updates, typed
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate._names import quote_name
 from headgate.errors import TargetError
 from headgate.lake import DeltaPath, commit_errors
+from headgate.names import quote_name
 from headgate.sinks._expand import OWN
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headgate._names import quote_name
 from headgate.carrier import Seq, sortable
 from headgate.lake import DeltaPath, commit_errors
+from headgate.names import quote_name
 from headgate.sinks._actions import Rows
 from headgate.sinks._expand import OWN
 

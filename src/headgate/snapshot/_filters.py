@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate._names import quote_name
 from headgate._policies import Policies
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import DefiniteServerError
+from headgate.names import quote_name
 from headgate.snapshot._keys import TEMPORALS, TEXTS
 from headgate.snapshot._ranges import Query, documents, json_values, places
 from headgate.snapshot._window import InRange, Mask

@@ -21,9 +21,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
+from headgate.names import quote_name
 
 __all__ = ["bound_columns", "fits", "key_columns", "literal_expression", "range_condition", "readable_bound"]
 

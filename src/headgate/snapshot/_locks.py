@@ -32,9 +32,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate._names import quote_name
 from headgate.errors import AccessError, ChunkRetryError, ServerError
 from headgate.mysql import Connection, ConnectionSettings, log_status
+from headgate.names import quote_name
 
 __all__ = ["TableLocks", "View", "open_view"]
 

@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.names import quote_name
 from headgate.offsets import ChunkSpec, SnapshotProgress
 from headgate.snapshot._keys import bound_columns, literal_expression, range_condition
 

@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._names import quote_name
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.columns import ZERO, read_spelled
 from headgate.errors import SnapshotRefusedError
+from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.snapshot._keys import (
     BINARIES,

@@ -83,9 +83,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._cells import RowBlock
-from headgate._names import quote_name
-from headgate._places import end_of
 from headgate._policies import DEFAULT, Policies
 from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
@@ -103,8 +100,11 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.gtid import GtidSet
+from headgate.kernels import RowBlock
 from headgate.mysql import Connection, ConnectionSettings, log_position, log_status, select_blocks
+from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
+from headgate.places import end_of
 from headgate.replication import (
     ABSENT_FIELD,
     GTID_TYPE,

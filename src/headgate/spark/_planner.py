@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headgate._places import transactions
 from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
@@ -41,6 +40,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
+from headgate.places import transactions
 from headgate.spark._end import BatchEnd, EndChooser
 from headgate.spark._history import HistoryCheck
 from headgate.spark._notes import Notes

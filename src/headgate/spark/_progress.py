@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate._places import end_of, transactions
 from headgate.carrier import ControlFolder
 from headgate.errors import HeadgateError
 from headgate.offsets import SourceOffset
+from headgate.places import end_of, transactions
 from headgate.spark._notes import Notes
 
 __all__ = ["BatchPlan", "BatchProgress", "PlannedTable", "TaskProgress"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from headgate._names import quote_name
 from headgate.catalog import TableDef
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
+from headgate.names import quote_name
 from headgate.spark._notes import Reading
 
 if TYPE_CHECKING:

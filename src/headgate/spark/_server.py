@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headgate._places import LogPlace, end_of, file_number, places_before
 from headgate.errors import BinlogPurgedError, HeadgateError, ServerBehindError, ServerSettingError, Transient
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
+from headgate.places import LogPlace, end_of, file_number, places_before
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats

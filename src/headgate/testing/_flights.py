@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import pymysql
 
-from headgate._extras import needs
 from headgate.errors import ConfigError
+from headgate.extras import needs
 from headgate.testing._server import MySQLServer
 
 __all__ = ["FLIGHT_TABLES", "FlightWriters", "load_flights"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate._serving import Serving
-from headgate._tokens import Token
 from headgate.ui._app import create_app
 from headgate.ui._pipelines import Watched
+from headgate.web import Token
+from headgate.web.serving import Serving
 
 __all__ = ["Serving", "Token", "Watched", "create_app"]

@@ -22,7 +22,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from headgate._tokens import Token, is_loopback
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.lake import activity_text, duration, index_text, snapshot_text, table_remarks, table_text
@@ -30,6 +29,7 @@ from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import View, Watched, watch
 from headgate.ui._plots import HEIGHT, WIDTH, plots
+from headgate.web import Token, is_loopback
 
 __all__ = ["create_app"]
 

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate._tokens import Token, is_loopback
+from headgate.web import Token, is_loopback
 
 __all__ = ["Guard"]
 

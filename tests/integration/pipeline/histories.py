@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate._names import quote_name
 from headgate.lake import DeltaPath, Lake, Upserts
+from headgate.names import quote_name
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FORKED = """
 import os, sys
-from headgate._preload import preload
+from headgate.sinks._preload import preload
 preload()
 before = set(sys.modules)
 if not os.fork():

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate._stores import VARIABLE, grant
 from headgate.cli._app import app
 from headgate.delta import LOG, files_of
 from headgate.lake import _keeper as keeper_module
+from headgate.stores import VARIABLE, grant
 from headgate.testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, merged, with_jars
 from tests.lake.test_upkeep import NAME, STILL, Written

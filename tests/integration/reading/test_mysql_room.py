@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from headgate._cells import Cells
 from headgate.errors import (
     AccessError,
     ConfigError,
@@ -25,6 +24,7 @@ from headgate.errors import (
     Transient,
     TransientServerError,
 )
+from headgate.kernels import Cells
 from headgate.mysql import (
     Connection,
     ConnectionSettings,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headgate._serving import Serving
 from headgate.archive import LogOfRelay
 from headgate.catalog import TablePatterns
 from headgate.cli import app
@@ -27,6 +26,7 @@ from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, cr
 from headgate.replication import Ddl, LogBlock, RangeEnd, WindowReader, commit_time, cut_in_order, read_range
 from headgate.snapshot import read_chunks
 from headgate.testing import MySQLServer
+from headgate.web.serving import Serving
 
 DEADLINE_SECONDS = 240
 

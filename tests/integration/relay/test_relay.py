@@ -22,11 +22,11 @@ import fastavro
 import pytest
 
 import headgate
-from headgate._serving import Serving
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.testing import MySQLServer, replica_pair
+from headgate.web.serving import Serving
 from tests.logged import logged_here
 
 SRC = str(Path(headgate.__file__).parents[1])

@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 
 from headgate._policies import Policies
-from headgate._serving import Serving
 from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
@@ -34,6 +33,7 @@ from headgate.relay._scn import OF_COLUMNS
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.testing import MySQLServer
 from headgate.testing._folders import free_port
+from headgate.web.serving import Serving
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Process, do, physical
 from tests.integration.snapshot.test_exactness import ROWS, TABLES, Replay, create_tables, writing
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate._lake_supplier import LakeSupplier
 from headgate._policies import Policies
-from headgate._serving import Serving
+from headgate.cli._lake_supplier import LakeSupplier
 from headgate.delta import TableLog
 from headgate.errors import ChunkRetryError, TargetError
 from headgate.gtid import GtidSet
@@ -19,6 +18,7 @@ from headgate.lake import Lake
 from headgate.relay import LogicalSource, PlanGoneError, Relay, RelayConfig, Supplier, create_app
 from headgate.relay_client import Consumer, Event, RelayClient
 from headgate.testing import MySQLServer
+from headgate.web.serving import Serving
 from tests.integration.pipeline.test_copies import Copy
 from tests.integration.relay.test_relay import do, physical
 

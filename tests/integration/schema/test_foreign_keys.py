@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate._foreign_keys import ForeignKeys
 from headgate.config import parse_config
 from headgate.errors import ServerSettingError
 from headgate.pipeline import check_source
+from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.replication import Ddl
 from headgate.sinks import Unseen
 from headgate.testing import MySQLServer

@@ -19,11 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate._arrow_text import fixed_point
-from headgate._memory import copy, u8
 from headgate.catalog import TableDef
 from headgate.databus import Schema
 from headgate.errors import DecodeError, UnsupportedError
+from headgate.kernels import copy, fixed_point, u8
 from headgate.relay._events._schemas import field_attributes
 
 __all__ = ["EncodedRows", "RowEncoder", "text_of"]

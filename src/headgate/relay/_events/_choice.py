@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from headgate._memory import copy, u8
 from headgate.databus import EOP_SOURCE, i16_at, i64_at, put_number, size_at, source_at, u32_at
+from headgate.kernels import copy, u8
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._where import NO_ROWS_ASKED, Rows
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate._memory import copy, u8
 from headgate.errors import DecodeError, UnsupportedError
+from headgate.kernels import copy, u8
 
 __all__ = ["RowDecoder"]
 

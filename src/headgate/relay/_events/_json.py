@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._arrow_text import base64_text, text_bytes
 from headgate.databus import EOP_SOURCE, EventFields, event_fields, stretches_of
+from headgate.kernels import base64_text, text_bytes
 
 __all__ = ["json_lines"]
 

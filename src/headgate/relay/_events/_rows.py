@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from headgate._memory import copy, u8
+from headgate.kernels import copy, u8
 
 __all__ = [
     "ALWAYS", "AND", "BYTES", "BYTES_OF", "DECIMAL", "DECIMAL_OF", "DOUBLE", "DOUBLE_OF", "EQ", "FLOAT", "FLOATS", "GE",

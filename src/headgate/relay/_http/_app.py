@@ -16,7 +16,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate._tokens import is_loopback
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._http import _about, _log, _metrics, _statistics, _stream
 from headgate.relay._http import _bootstrap as _bootstrap_commands
@@ -26,6 +25,7 @@ from headgate.relay._http._gate import Gate
 from headgate.relay._http._openapi import described
 from headgate.relay._http._pages import Origins
 from headgate.relay._relay import Relay
+from headgate.web import is_loopback
 
 __all__ = ["create_app"]
 

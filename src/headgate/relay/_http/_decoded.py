@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._arrow_text import base64_text, escaped, fixed_point, quoted
 from headgate.databus import EOP_SOURCE, EventFields, Place, Schema, stretches_of
 from headgate.errors import DecodeError
+from headgate.kernels import base64_text, escaped, fixed_point, quoted
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import SourceNames

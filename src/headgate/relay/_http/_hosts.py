@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from headgate._tokens import is_loopback
+from headgate.web import is_loopback
 
 __all__ = ["host_and_port", "is_here"]
 

@@ -25,9 +25,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from headgate._arrow_text import text_bytes
 from headgate.databus import EOP_SOURCE, EventFields, Place
 from headgate.errors import HeadgateError
+from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch, KeyIsNoNumberError
 from headgate.relay._http._commands import Command, compact
 from headgate.relay._http._decoded import places_after, row_lines, window_offsets

@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate._arrow_text import text_bytes
 from headgate.databus import Place, checkpoint_json, convert_to_v1
+from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch
 from headgate.relay._events._json import json_lines
 from headgate.relay._http import _live

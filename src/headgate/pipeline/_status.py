@@ -30,7 +30,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.carrier import Commits, ControlFile, ControlFolder, Trouble
 from headgate.errors import HeadgateError
 from headgate.lake import (
@@ -47,6 +46,7 @@ from headgate.lake import (
     pid_namespace,
     read_status,
 )
+from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.sinks import Batch, BatchReport, Progress
 
 if TYPE_CHECKING:

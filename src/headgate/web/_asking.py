@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from headgate._tls import client_context
 from headgate.errors import ConfigError, ConnectError
+from headgate.tls import client_context
 
 __all__ = ["WebServer"]
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headgate._names import quote_name
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
@@ -19,6 +18,7 @@ from headgate.errors import (
     HeadgateError,
 )
 from headgate.lake import Lake, read_status
+from headgate.names import quote_name
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
-from headgate._places import places_before
 from headgate.carrier import Commits, Header, Part
 from headgate.lake import HistoryStatus, TableStatus
+from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.places import places_before
 from headgate.sinks import Batch
 from headgate.spark import BatchPlan
 from headgate.spark._progress import PlannedTable

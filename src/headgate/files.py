@@ -1,4 +1,7 @@
-"""Small JSON files that are there whole or not at all, and locks beside them or on all of a folder."""
+"""Small JSON files that are there whole or not at all; and locks of files and folders.
+
+Locks are advisory, for all who ask by the functions here. The system drops them with the process.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,33 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate._owning import OwnedError, sole_owner
 from headgate.errors import ConfigError
 
-__all__ = ["locked", "owned", "read_json", "write_json"]
+__all__ = ["OwnedError", "locked", "owned", "read_json", "sole_owner", "write_json"]
+
+
+class OwnedError(Exception):
+    """Somebody else has it: the text says who."""
+
+
+@contextlib.contextmanager
+def sole_owner(file: Path) -> Iterator[None]:
+    """Own ``file``, among all processes and threads that ask for it by this, as long as the block lasts.
+
+    :raises OwnedError: it is somebody else's.
+    :raises OSError: it cannot be opened, or its folder not made.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise OwnedError(lock.read().strip() or "another process") from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
+        yield
 
 
 @contextlib.contextmanager

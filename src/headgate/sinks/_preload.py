@@ -33,9 +33,9 @@ def _first_row() -> None:
     import numpy as np
     import pyarrow as pa
 
-    from headgate._cells import RowBlock
     from headgate.catalog import Column, TableDef
     from headgate.columns import TableCodec
+    from headgate.kernels import RowBlock
 
     columns = (Column("n", "int"), Column("s", "varchar", length=4, charset="utf8mb4"))
     cells = np.array([[0], [1]], np.int64), np.ones((2, 1), np.int32), np.ones((2, 1), np.uint8)

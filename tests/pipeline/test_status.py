@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from headgate._status import StatusWriter, tell_failure
 from headgate.carrier import Commits, ControlFolder, Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
 from headgate.lake import IndexStatus, LagStatus, Status, TableState, Way, read_status
+from headgate.pipeline._status import StatusWriter, tell_failure
 from headgate.sinks import Batch, BatchReport
 from tests.logged import logged_here
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headgate import pipeline as _pipeline
 from headgate.cli._run import _on_hangup
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
 from headgate.engine import find_error, spark_failure
@@ -31,7 +30,9 @@ from headgate.errors import (
     TargetError,
 )
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline, _locked, _Patience, _Run, check_patterns, followed
+from headgate.pipeline import Pipeline, check_patterns, followed
+from headgate.pipeline import _run as _pipeline
+from headgate.pipeline._run import _locked, _Patience, _Run
 
 LOST = ConnectionLostError("the connection ended")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate._owning import OwnedError, sole_owner
+from headgate.files import OwnedError, sole_owner
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

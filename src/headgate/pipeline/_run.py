@@ -21,26 +21,23 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate._checks import (
-    check_asked,
-    check_config,
-    check_patterns,
-    check_signal_topic,
-    check_source,
-    connection_settings,
-    followed,
-    signal_topic,
-)
-from headgate._foreign_keys import ForeignKeys
-from headgate._owning import OwnedError, sole_owner
 from headgate._policies import POLICY_VALUES
-from headgate._status import StatusWriter, tell_failure
 from headgate.carrier import ControlFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
+from headgate.files import OwnedError, sole_owner
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
+from headgate.pipeline._checks import (
+    check_asked,
+    check_config,
+    check_signal_topic,
+    connection_settings,
+    signal_topic,
+)
+from headgate.pipeline._foreign_keys import ForeignKeys
+from headgate.pipeline._status import StatusWriter, tell_failure
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -49,17 +46,7 @@ if TYPE_CHECKING:
 
     from headgate.spark import PastTables
 
-__all__ = [
-    "Pipeline",
-    "check_config",
-    "check_patterns",
-    "check_signal_topic",
-    "check_source",
-    "connection_settings",
-    "followed",
-    "read_source",
-    "source_options",
-]
+__all__ = ["Pipeline", "read_source", "source_options"]
 
 log = logging.getLogger("headgate")
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headgate._places import end_of, transactions
 from headgate.carrier import Commits
 from headgate.gtid import GtidSet
 from headgate.lake import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReading, TableStatus
+from headgate.places import end_of, transactions
 from headgate.sinks import Batch
 
 if TYPE_CHECKING:

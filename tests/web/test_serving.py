@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headgate._serving import Serving, _Joining
+from headgate.web.serving import Serving, _Joining
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 

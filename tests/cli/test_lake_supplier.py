@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-import headgate._lake_supplier as module
-from headgate._lake_supplier import LakeSupplier
+import headgate.cli._lake_supplier as module
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
+from headgate.cli._lake_supplier import LakeSupplier
 from headgate.errors import ChunkRetryError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake

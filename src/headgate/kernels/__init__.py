@@ -1,0 +1,32 @@
+"""What compiled loops of several rooms share.
+
+===============  ============================================================
+``_cells``       cells of rows that were walked: where each one lies
+``_memory``      unaligned reads and writes of a buffer
+``_arrow_text``  columns of Arrow as text
+===============  ============================================================
+"""
+
+from headgate.kernels._arrow_text import base64_text, escaped, fixed_point, quoted, text_bytes
+from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
+from headgate.kernels._memory import copy, store8, u8, u16, u32, u64
+
+__all__ = [
+    "ABSENT",
+    "NULL",
+    "VALUE",
+    "Bytes",
+    "Cells",
+    "RowBlock",
+    "base64_text",
+    "copy",
+    "escaped",
+    "fixed_point",
+    "quoted",
+    "store8",
+    "text_bytes",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+]
