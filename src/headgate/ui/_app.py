@@ -63,15 +63,7 @@ def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: 
 class _Pages:
     def __init__(self, pipelines: Mapping[str, Watched], token: Token | None) -> None:
         self._pipelines, self._token = pipelines, token
-        self._templates = Environment(
-            loader=PackageLoader("headgate.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True,
-        )  # fmt: skip
-        self._templates.filters.update(
-            activity=activity_text, ago=_ago, clock=_clock, count=_count, duration=duration, index=index_text,
-            plots=plots, progress=table_text, remarks=table_remarks, snapshot=snapshot_text,
-        )  # fmt: skip
-        self._templates.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
+        self._templates = templates()
 
     # --- looking; these are plain functions, so they run in threads and may read files
 
@@ -190,6 +182,20 @@ def _count(number: float | None) -> str:
     if number is None:
         return ""
     return f"{number:,.0f}" if number >= 100 or isinstance(number, int) else f"{number:,.1f}"
+
+
+def templates() -> Environment:
+    """The page's templates, with the words that they show figures in."""
+    found = Environment(
+        loader=PackageLoader("headgate.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters.update(
+        activity=activity_text, ago=_ago, clock=_clock, count=_count, duration=duration, index=index_text,
+        plots=plots, progress=table_text, remarks=table_remarks, snapshot=snapshot_text,
+    )  # fmt: skip
+    found.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
+    return found
 
 
 def _ago(at_us: int, now_us: int) -> str:
