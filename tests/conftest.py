@@ -11,10 +11,7 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says something about the machine and about kernels that are compiled at their first call,
 # not about the code. CI looks at the same examples every time; elsewhere they are new ones.
 settings.register_profile(
-    "headgate",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=bool(os.environ.get("CI")),
+    "headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("headgate")
 

@@ -35,11 +35,7 @@ def test_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.source.tables == ("shop.*", "!shop.tmp_*")
     assert config.target.path == str(tmp_path / "lake")
     assert config.target.mode == ("current",)
-    assert config.spark == {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "true",
-        "spark.sql.shuffle.partitions": "4",
-    }
+    assert config.spark == {"spark.master": "local[2]", "spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "4"}
     assert config.tables["shop.orders"].schema_changes == "strict"
 
 

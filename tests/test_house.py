@@ -80,6 +80,17 @@ def test_modules_stay_readable() -> None:
     assert long == []
 
 
+def test_modules_of_the_root_are_rooms() -> None:
+    private = {path.name for path in SOURCES.iterdir() if path.name.startswith("_")}
+    assert private <= {"__init__.py", "__pycache__", "_policies.py"}
+
+
+def test_the_formatter_decides_but_for_tables() -> None:
+    """``fmt: skip`` is for tables of constants and the like, which the formatter would spread over a page."""
+    marked = sum(path.read_text("utf-8").count("# fmt: skip") for path in SOURCES.rglob("*.py"))
+    assert marked < 40
+
+
 def test_hooks_are_commands_of_the_checkout() -> None:
     """They fetch nothing, and what runs with a push is what must pass."""
     text = (ROOT / ".pre-commit-config.yaml").read_text("utf-8")

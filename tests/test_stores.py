@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.stores import (
-    VARIABLE,
-    delta_rs_options,
-    grant,
-    is_granted,
-    is_remote,
-    obstacle,
-    open_store,
-    s3_arguments,
-)
+from headgate.stores import VARIABLE, delta_rs_options, grant, is_granted, is_remote, obstacle, open_store, s3_arguments
 
 KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hidden"}
 

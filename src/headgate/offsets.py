@@ -63,9 +63,12 @@ class ChunkSpec:
         """As plain JSON values."""
         more = {"filter": self.filter, "surrogate": self.surrogate}
         return {
-            "table": self.table, "number": self.number, "lo": _list(self.lo), "hi": _list(self.hi),
+            "table": self.table,
+            "number": self.number,
+            "lo": _list(self.lo),
+            "hi": _list(self.hi),
             **{name: value for name, value in more.items() if value is not None},
-        }  # fmt: skip
+        }
 
     def to_json(self) -> str:
         """As one line of JSON."""

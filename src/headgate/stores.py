@@ -100,9 +100,11 @@ def delta_rs_options(path: str) -> dict[str, str] | None:
     if given is None:
         return None
     names = {
-        "access_key": "aws_access_key_id", "secret_key": "aws_secret_access_key",
-        "session_token": "aws_session_token", "region": "aws_region",
-    }  # fmt: skip
+        "access_key": "aws_access_key_id",
+        "secret_key": "aws_secret_access_key",
+        "session_token": "aws_session_token",
+        "region": "aws_region",
+    }
     found = {names[name]: str(value) for name, value in given.items() if name in names}
     if "endpoint_override" in given:
         found["aws_endpoint"] = f"{given['scheme']}://{given['endpoint_override']}"

@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.binlog import (
-    Cursor,
-    Query,
-    codes,
-    log_layout,
-    parse_query,
-    parse_table_map,
-    parse_tagged_gtid,
-    real_type,
-)
+from headgate.binlog import Cursor, Query, codes, log_layout, parse_query, parse_table_map, parse_tagged_gtid, real_type
 from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
 from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
 from headgate.errors import DecodeError, HeadgateError

@@ -60,9 +60,7 @@ class FakeConnection:
 
 
 def report(
-    variables: Mapping[str, str | None] = {},
-    answers: Mapping[str, Any] = {},
-    **given: Any,
+    variables: Mapping[str, str | None] = {}, answers: Mapping[str, Any] = {}, **given: Any
 ) -> dict[str, Prerequisite]:
     known = {name: value for name, value in {**GOOD, **variables}.items() if value is not None}
     rows = prerequisites(cast("Connection", FakeConnection(known, answers)), **given)

@@ -21,10 +21,7 @@ from tests.relay.serving import Served, served
 from tests.relay.test_decoded import tables
 
 PET = TableDef(
-    "or_test",
-    "pet",
-    (Column("owner", "bigint"), Column("name", "varchar", length=40, charset="utf8mb4")),
-    (1,),
+    "or_test", "pet", (Column("owner", "bigint"), Column("name", "varchar", length=40, charset="utf8mb4")), (1,)
 )
 NOTE = TableDef("or_test", "pet", PET.columns, ())
 

@@ -33,14 +33,7 @@ from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import following_items, previous_gtids, range_items
 from headgate.replication._requests import gtid_request
-from headgate.replication._resumable import (
-    TRANSITIONS,
-    DumpEvent,
-    DumpState,
-    ResumableDump,
-    Scan,
-    scan,
-)
+from headgate.replication._resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
 from headgate.replication._transport import BackOff, Pacing, check_planned
 from headgate.testing._binlog import EOF_PACKET
 from tests.replication.pretended import (

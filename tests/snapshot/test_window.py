@@ -26,10 +26,7 @@ Image = tuple[str, Row]
 Order = tuple[int, str]
 
 TABLE = TableDef(
-    "d",
-    "t",
-    (Column("v", "int"), Column("n", "int"), Column("s", "varchar", length=40, charset="utf8mb4")),
-    key=(1, 2),
+    "d", "t", (Column("v", "int"), Column("n", "int"), Column("s", "varchar", length=40, charset="utf8mb4")), key=(1, 2)
 )
 SCHEMA = pa.schema([("v", pa.int32()), ("n", pa.int32()), ("s", pa.string())])
 

@@ -88,10 +88,14 @@ class LogSegment:
         write_json(
             self._header,
             {
-                "v": 1, "server_uuid": begin.server_uuid, "file": begin.file, "pos": begin.pos,
-                "description": base64.b64encode(begin.description).decode(), "before": str(self.before),
+                "v": 1,
+                "server_uuid": begin.server_uuid,
+                "file": begin.file,
+                "pos": begin.pos,
+                "description": base64.b64encode(begin.description).decode(),
+                "before": str(self.before),
             },
-        )  # fmt: skip
+        )
 
     def append(self, data: Bytes) -> None:
         """Packets behind those that were written. They count when :meth:`commit` says so.

@@ -93,9 +93,11 @@ class LogOfRelay:
         if asked.endless:
             raise ConfigError("a relay's log is read up to its end, again and again")
         body: dict[str, Any] = {
-            "source": self.source, "server_uuid": asked.server_uuid, "until": asked.until,
+            "source": self.source,
+            "server_uuid": asked.server_uuid,
+            "until": asked.until,
             **{name: None if one is None else str(one) for name, one in _sets(asked).items()},
-        }  # fmt: skip
+        }
         with self._asked("POST", "/log", body) as answer:
             uuid = answer.getheader("x-headgate-server-uuid") or ""
             yield KeptLog(ByteStream(_Body(answer, self)), uuid)

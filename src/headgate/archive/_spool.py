@@ -278,8 +278,10 @@ class LogSpool:
         if lost:
             raise BinlogPurgedError(
                 "the relay's log does not reach back so far: give it more disk_bytes, or allow that the server is read"
-                " (relay_fallback)", needed=str(lost), purged=str(begin),
-            )  # fmt: skip
+                " (relay_fallback)",
+                needed=str(lost),
+                purged=str(begin),
+            )
         if asked.server_uuid is not None and not any(_holds(one, asked, self._gtid) for one in self._series()):
             needed = self._gtid - had if asked.wanted is None else asked.wanted
             raise BinlogPurgedError(

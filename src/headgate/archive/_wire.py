@@ -74,6 +74,10 @@ class LogHead:
             for one in value["series"]
         )
         return cls(
-            value["server_uuid"], GtidSet.parse(value["gtid"]), GtidSet.parse(value["begin"]), value["file"],
-            int(value["pos"]), series,
-        )  # fmt: skip
+            value["server_uuid"],
+            GtidSet.parse(value["gtid"]),
+            GtidSet.parse(value["begin"]),
+            value["file"],
+            int(value["pos"]),
+            series,
+        )

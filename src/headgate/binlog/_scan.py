@@ -46,8 +46,13 @@ KIND_PARTIAL_UPDATE: Final = 3
 
 _GTID, _QUERY, _XID, _TABLE_MAP = c.GTID, c.QUERY, c.XID, c.TABLE_MAP
 _W1, _U1, _D1, _W2, _U2, _D2 = (
-    c.WRITE_ROWS_V1, c.UPDATE_ROWS_V1, c.DELETE_ROWS_V1, c.WRITE_ROWS, c.UPDATE_ROWS, c.DELETE_ROWS,
-)  # fmt: skip
+    c.WRITE_ROWS_V1,
+    c.UPDATE_ROWS_V1,
+    c.DELETE_ROWS_V1,
+    c.WRITE_ROWS,
+    c.UPDATE_ROWS,
+    c.DELETE_ROWS,
+)
 _ROWS_QUERY, _IGNORABLE, _CONTEXT, _VIEW = c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE
 _INTVAR, _RAND, _USER_VAR, _STOP, _PREVIOUS = c.INTVAR, c.RAND, c.USER_VAR, c.STOP, c.PREVIOUS_GTIDS
 # The pieces of a file that a LOAD DATA brings; what is done with it is told by EXECUTE_LOAD_QUERY.
@@ -80,10 +85,12 @@ class GtidFilter(NamedTuple):
         hi, lo = words[:, 0], words[:, 1]
         order = np.lexsort((first, lo, hi))
         return cls(
-            np.ascontiguousarray(hi[order]), np.ascontiguousarray(lo[order]),
+            np.ascontiguousarray(hi[order]),
+            np.ascontiguousarray(lo[order]),
             np.ascontiguousarray(np.asarray(first, np.int64)[order]),
-            np.ascontiguousarray(np.asarray(last, np.int64)[order]), inside,
-        )  # fmt: skip
+            np.ascontiguousarray(np.asarray(last, np.int64)[order]),
+            inside,
+        )
 
 
 class Transactions(NamedTuple):
@@ -322,11 +329,20 @@ def _scan(
                 else:
                     return i, _PYTHON
         elif not (
-            kind == _ROWS_QUERY or kind == _IGNORABLE or kind == _CONTEXT or kind == _VIEW or kind == _INTVAR
-            or kind == _RAND or kind == _USER_VAR or kind == _STOP or kind == _PREVIOUS
-            or kind == _FILE or kind == _FILE_MORE or kind == _FILE_GONE
+            kind == _ROWS_QUERY
+            or kind == _IGNORABLE
+            or kind == _CONTEXT
+            or kind == _VIEW
+            or kind == _INTVAR
+            or kind == _RAND
+            or kind == _USER_VAR
+            or kind == _STOP
+            or kind == _PREVIOUS
+            or kind == _FILE
+            or kind == _FILE_MORE
+            or kind == _FILE_GONE
             or (state[_S_WANTED] == 0 and kind == _PREPARE)
-        ):  # fmt: skip
+        ):
             return i, _PYTHON
         i += 1
     return i, _DONE
@@ -421,9 +437,13 @@ class Scanner:
         old = self.transactions() if self._capacity else None
         size = self._capacity = events + 2
         self._txn = Transactions(
-            np.zeros(size, np.uint64), np.zeros(size, np.uint64), np.zeros(size, np.int64), np.zeros(size, np.int64),
-            np.zeros(size, np.uint8), np.zeros(size, np.int32),
-        )  # fmt: skip
+            np.zeros(size, np.uint64),
+            np.zeros(size, np.uint64),
+            np.zeros(size, np.int64),
+            np.zeros(size, np.int64),
+            np.zeros(size, np.uint8),
+            np.zeros(size, np.int32),
+        )
         if old is not None:
             for new_array, old_array in zip(self._txn, old, strict=True):
                 new_array[: len(old_array)] = old_array

@@ -40,7 +40,7 @@ _NUMERIC = frozenset(
 )  # fmt: skip
 _TEXT = frozenset(
     {c.T_STRING, c.T_VAR_STRING, c.T_VARCHAR, c.T_BLOB, c.T_TINY_BLOB, c.T_MEDIUM_BLOB, c.T_LONG_BLOB, c.T_VECTOR}
-)  # fmt: skip
+)
 """Types with an entry in the character set fields: VECTOR too (GEOMETRY and JSON not)."""
 _MEMBERS = frozenset({c.T_ENUM, c.T_SET})
 

@@ -262,7 +262,7 @@ def _partial(buf: Any, bitmap: int, columns: int) -> bool:
 @njit(cache=True, nogil=True)
 def _update(
     buf: Any, p: Any, end: int, second: int, is_partial: bool, columns: _Columns, rows: _Rows, row: int, noted: int
-) -> Any:  # fmt: skip
+) -> Any:
     """Walk the after-image of an update, whose before-image is in ``row``, into the row after it.
 
     Returns (index behind it, status, differences noted so far).
@@ -476,9 +476,12 @@ class RowWalker:
         shape = (max(1, self.columns), capacity)
         cells = _Cells(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.uint8))
         self._rows = _Rows(
-            cells, np.zeros(capacity, np.uint8), np.zeros(capacity, np.int32), np.zeros(capacity, np.int32),
+            cells,
+            np.zeros(capacity, np.uint8),
+            np.zeros(capacity, np.int32),
+            np.zeros(capacity, np.int32),
             self._differences,
-        )  # fmt: skip
+        )
 
     def walk(self, buf: Bytes, events: RowEvents, which: Any, cursor: Any) -> WalkedRows:
         """Walk events ``which`` (int64 indexes) from ``cursor`` (see :meth:`start`) until the block is full.
@@ -500,9 +503,13 @@ class RowWalker:
         self._raise(status)
         block = RowBlock(buf, *walked.cells, int(rows))
         return WalkedRows(
-            block, walked.op[:rows], walked.event[:rows], walked.change[:rows], bool(cursor[3]),
+            block,
+            walked.op[:rows],
+            walked.event[:rows],
+            walked.change[:rows],
+            bool(cursor[3]),
             walked.differences[:, : int(noted)],
-        )  # fmt: skip
+        )
 
     @staticmethod
     def start() -> Any:
@@ -552,9 +559,17 @@ class RowPlaces(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def _place_rows(
-    event: Any, change: Any, event_txn: Any, event_pos: Any, starts: Any, commit_us: Any, txn: Any, pos: Any,
-    ordinal: Any, ts: Any,
-) -> None:  # fmt: skip
+    event: Any,
+    change: Any,
+    event_txn: Any,
+    event_pos: Any,
+    starts: Any,
+    commit_us: Any,
+    txn: Any,
+    pos: Any,
+    ordinal: Any,
+    ts: Any,
+) -> None:
     for i in range(event.shape[0]):
         e = event[i]
         t = event_txn[e]

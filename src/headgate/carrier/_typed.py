@@ -91,8 +91,9 @@ def typed_batch(
             raise SchemaChangedError(
                 f"the log has a column {field.name}, which this query's schema lacks: start the query again; with a new"
                 " checkpoint if the column was dropped or got another name",
-                table=table, column=field.name,
-            )  # fmt: skip
+                table=table,
+                column=field.name,
+            )
     arrays = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)
@@ -117,5 +118,6 @@ def _cast(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
         raise SchemaChangedError(
             f"column {field.name} has become {values.type}, which does not fit the query's {field.type}: start the "
             "query again",
-            table=table, column=field.name,
-        ) from None  # fmt: skip
+            table=table,
+            column=field.name,
+        ) from None

@@ -62,9 +62,14 @@ _CARRIER: Final = pa.schema(
 )
 _DESCRIBED: Final = _CARRIER.append(pa.field("_summary", _TEXT))
 _KINDS: Final[Mapping[type, str]] = {
-    Header: "batch", DdlRow: "ddl", Redo: "redo", Stop: "stop", HighWatermark: "watermark", Signals: "signal",
+    Header: "batch",
+    DdlRow: "ddl",
+    Redo: "redo",
+    Stop: "stop",
+    HighWatermark: "watermark",
+    Signals: "signal",
     End: "end",
-}  # fmt: skip
+}
 _IMAGES: Final = get_args(ImagesKind)
 _VERSION: Final = 1
 

@@ -14,9 +14,14 @@ from headgate.errors import UnsupportedError
 __all__ = ["COLLATIONS", "SINGLE_BYTE", "decode_statement", "decode_text", "normalise"]
 
 _UNICODE = {
-    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "utf16": "utf-16-be", "ucs2": "utf-16-be",
-    "utf16le": "utf-16-le", "utf32": "utf-32-be",
-}  # fmt: skip
+    "utf8mb4": "utf-8",
+    "utf8mb3": "utf-8",
+    "ascii": "ascii",
+    "utf16": "utf-16-be",
+    "ucs2": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
 """Python's names of the sets that need no table."""
 
 

@@ -178,9 +178,18 @@ _PLAIN = frozenset(
     {"bit", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "date", "year", "json", "vector"}
 )
 _GEOMETRIES = frozenset(
-    {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
-     "geometrycollection", "geomcollection"}
-)  # fmt: skip
+    {
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    }
+)
 _ALL = NUMBERS | _BYTE_LENGTHS | _TEMPORALS | _TEXTS | _PLAIN | _GEOMETRIES
 
 

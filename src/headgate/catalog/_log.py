@@ -35,8 +35,11 @@ _PLAIN_TYPES = {
 """Type codes whose name needs nothing else."""
 _TEXT_TYPES = {15: ("varchar", "varbinary"), 253: ("varchar", "varbinary"), 254: ("char", "binary")}
 _BLOB_TYPES = {
-    1: ("tinytext", "tinyblob"), 2: ("text", "blob"), 3: ("mediumtext", "mediumblob"), 4: ("longtext", "longblob"),
-}  # fmt: skip
+    1: ("tinytext", "tinyblob"),
+    2: ("text", "blob"),
+    3: ("mediumtext", "mediumblob"),
+    4: ("longtext", "longblob"),
+}
 """By the number of bytes of the length prefix."""
 _BLOB = 252
 _OLD_TEMPORALS = {7: "timestamp", 11: "time", 12: "datetime"}
@@ -90,8 +93,9 @@ def ambiguous(table: str, reason: str) -> SchemaAmbiguousError:
     return SchemaAmbiguousError(
         f"the log does not name the columns of {table} (binlog_row_metadata=MINIMAL), and they cannot be told: {reason}"
         f"; run SET GLOBAL binlog_row_metadata = 'FULL'; and then headgate run --resnapshot '{table}'",
-        table=table, reason=reason,
-    )  # fmt: skip
+        table=table,
+        reason=reason,
+    )
 
 
 def _described(column: Column) -> str:
@@ -152,8 +156,15 @@ def _column(table_map: TableMap, index: int, name: str) -> Column:
 
 
 _GEOMETRIES = (
-    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
-)  # fmt: skip
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
 """By number (``Field::geometry_type``)."""
 
 

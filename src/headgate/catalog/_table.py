@@ -134,9 +134,18 @@ def _in_utf8mb3(text: str) -> str:
 
 def _canonical(column: Column) -> list[object]:
     return [
-        column.name, column.type, column.nullable, column.unsigned, column.precision, column.scale, column.length,
-        column.charset, column.collation, list(column.members), column.visible,
-    ]  # fmt: skip
+        column.name,
+        column.type,
+        column.nullable,
+        column.unsigned,
+        column.precision,
+        column.scale,
+        column.length,
+        column.charset,
+        column.collation,
+        list(column.members),
+        column.visible,
+    ]
 
 
 def _type_text(column: Column) -> str:

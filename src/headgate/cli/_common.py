@@ -45,9 +45,14 @@ __all__ = [
 
 
 TABLE_STYLES: Final = {
-    "snapshotting": "cyan", "settling": "cyan", "live": "green", "inexact": "yellow", "filtered": "green",
-    "stale": "yellow", "stopped": "red",
-}  # fmt: skip
+    "snapshotting": "cyan",
+    "settling": "cyan",
+    "live": "green",
+    "inexact": "yellow",
+    "filtered": "green",
+    "stale": "yellow",
+    "stopped": "red",
+}
 """How terminals show the states of tables, as ``rich`` names colours."""
 _AT_ONCE: Final = 10_000
 """Lines that are put together in memory."""

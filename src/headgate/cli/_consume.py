@@ -96,8 +96,7 @@ def command(
         ),
     ] = False,
     before_images: Annotated[
-        bool,
-        typer.Option("--before-images", help="With each update the row before it, from a relay that keeps it."),
+        bool, typer.Option("--before-images", help="With each update the row before it, from a relay that keeps it.")
     ] = False,
     windows: Annotated[
         int | None, typer.Option("--windows", min=1, help="End after so many transactions, instead of following.")
@@ -133,9 +132,18 @@ def command(
                 "with --group the relay keeps the checkpoints: leave --checkpoints DIR and --windows away"
             )
         _consume_in_group(
-            urls, group, partitions or _PARTITIONS, sources or (), _LEASE_SECONDS if lease is None else lease, access,
-            retry, table, seconds, before_images=before_images, bootstrap=bootstrap,
-        )  # fmt: skip
+            urls,
+            group,
+            partitions or _PARTITIONS,
+            sources or (),
+            _LEASE_SECONDS if lease is None else lease,
+            access,
+            retry,
+            table,
+            seconds,
+            before_images=before_images,
+            bootstrap=bootstrap,
+        )
         return
     if partitions is not None or lease is not None:
         raise ConfigError("--partitions and --lease-seconds are for a group: name it with --group")
@@ -143,9 +151,16 @@ def command(
     client: RelayClient
     printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it comes later
     client = RelayClient(
-        urls, sources or (), printer, kept, access=access, retry=retry, checkpoint_seconds=seconds,
-        before_images=before_images, bootstrap=bootstrap,
-    )  # fmt: skip
+        urls,
+        sources or (),
+        printer,
+        kept,
+        access=access,
+        retry=retry,
+        checkpoint_seconds=seconds,
+        before_images=before_images,
+        bootstrap=bootstrap,
+    )
     with _pipe(printer), on_interrupt(client.stop):
         client.run()
 
@@ -159,10 +174,19 @@ def _consume_in_group(
     lines = _Lines(_write_together())
     stores = None if table is None else lambda number, generation: table.of(group, number, generation)
     member = GroupMember(
-        urls, group, partitions, sources, lambda number, _: lines.printer(number), access=access, retry=retry,
-        lease_seconds=lease, stores=stores, checkpoint_seconds=seconds, before_images=before_images,
+        urls,
+        group,
+        partitions,
+        sources,
+        lambda number, _: lines.printer(number),
+        access=access,
+        retry=retry,
+        lease_seconds=lease,
+        stores=stores,
+        checkpoint_seconds=seconds,
+        before_images=before_images,
         bootstrap=bootstrap,
-    )  # fmt: skip
+    )
     with _pipe(lines), on_interrupt(member.stop):
         member.run()
 
@@ -325,9 +349,13 @@ def _line(event: Event, partition: int | None) -> str:
     stamp = dt.datetime.fromtimestamp(event.stamp_ns // 1000 / 1_000_000, dt.UTC)
     key = event.key if isinstance(event.key, int) else event.key.decode("utf-8", "replace")
     value = {
-        "source": event.source, "scn": event.scn, "opcode": event.opcode, "key": key,
-        "ts": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "row": event.row,
-    }  # fmt: skip
+        "source": event.source,
+        "scn": event.scn,
+        "opcode": event.opcode,
+        "key": key,
+        "ts": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "row": event.row,
+    }
     if event.before is not None:
         value["before"] = event.row_before
     if partition is not None:

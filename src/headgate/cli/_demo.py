@@ -211,10 +211,7 @@ def _farewell(folder: Path, lake: Path) -> None:
     from headgate.testing import FLIGHT_TABLES
 
     _say(" ", "")
-    _say(
-        "8",
-        f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}",
-    )
+    _say("8", f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}")
     _say(" ", f"the pipeline's file is {folder / 'pipeline.toml'}")
     _say(" ", "Next, with a server of yours (export HEADGATE_PASSWORD=…):")
     for line in (

@@ -70,13 +70,7 @@ def command(
         raise no_match(patterns)
     chosen = list(tables) if tables else [f"{_literal(db)}.*" for db in dict.fromkeys(table.db for table in found)]
     text = "".join(
-        [
-            _head(settings, facts),
-            _source(url, settings, chosen),
-            _found(found, stats),
-            _target(target),
-            _rest(found),
-        ]
+        [_head(settings, facts), _source(url, settings, chosen), _found(found, stats), _target(target), _rest(found)]
     )
     parse_config(text, where=str(output))
     try:

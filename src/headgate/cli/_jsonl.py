@@ -52,9 +52,16 @@ def ddl_line(ddl: Ddl) -> str:
     """The line of a statement that changed a followed table's definition."""
     stamp = _iso(pa.array([ddl.ts_us], pa.timestamp("us", tz="UTC")))[0].as_py()
     line = {
-        "op": "ddl", "db": ddl.db, "table": ddl.table, "gtid": ddl.gtid, "file": ddl.file, "pos": ddl.pos,
-        "ordinal": ddl.ordinal, "ts": stamp, "statement": ddl.statement,
-    }  # fmt: skip
+        "op": "ddl",
+        "db": ddl.db,
+        "table": ddl.table,
+        "gtid": ddl.gtid,
+        "file": ddl.file,
+        "pos": ddl.pos,
+        "ordinal": ddl.ordinal,
+        "ts": stamp,
+        "statement": ddl.statement,
+    }
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 

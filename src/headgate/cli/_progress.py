@@ -164,9 +164,13 @@ class _VerifyBar(VerifyView):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), _Rows(), TimeRemainingColumn(),
-            console=console, transient=True,
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            _Rows(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
         self._bar = self._progress.add_task("", total=None)
 
     def print(self, lines: Iterable[str]) -> None:

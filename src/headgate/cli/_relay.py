@@ -74,8 +74,7 @@ def command(
         ),
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Let whoever reaches the port read, on any address, without a token."),
+        bool, typer.Option("--insecure", help="Let whoever reaches the port read, on any address, without a token.")
     ] = False,
     start: Annotated[
         str,
@@ -107,15 +106,13 @@ def command(
         ),
     ] = None,
     scn_column: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="What the last two are made of: a column, or db.table.column."),
+        str | None, typer.Option(metavar="COLUMN", help="What the last two are made of: a column, or db.table.column.")
     ] = None,
     event_version: Annotated[
         int | None, typer.Option(min=1, max=2, help="Of Databus's events; 2 goes out as 1 to those who ask for it.")
     ] = None,
     before_images: Annotated[
-        bool,
-        typer.Option("--before-images", help="Updates hold the row before them, too: in events of version 2."),
+        bool, typer.Option("--before-images", help="Updates hold the row before them, too: in events of version 2.")
     ] = False,
     disk_bytes: Annotated[
         int | None, typer.Option(min=0, help="Keep so much of each buffer in files, for restarts and slow consumers.")
@@ -152,12 +149,21 @@ def command(
     files = [Path(one) for given in sources for one in given.split(",")]
     config = load_relay(files, properties)
     changes: dict[str, Any] = {
-        "port": port, "host": host, "state": state, "schemas": schemas, "scn": _kind(scn), "scn_column": scn_column,
-        "event_version": 2 if before_images else event_version, "before_images": before_images or None,
-        "disk_bytes": disk_bytes, "log_disk_bytes": log_disk_bytes, "tls_cert": tls_cert, "tls_key": tls_key,
+        "port": port,
+        "host": host,
+        "state": state,
+        "schemas": schemas,
+        "scn": _kind(scn),
+        "scn_column": scn_column,
+        "event_version": 2 if before_images else event_version,
+        "before_images": before_images or None,
+        "disk_bytes": disk_bytes,
+        "log_disk_bytes": log_disk_bytes,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
         "allow_origins": None if allow_origin is None else tuple(allow_origin),
         "tenants": None if token_file is None else _with_token(config, token_file),
-    }  # fmt: skip
+    }
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     _check_exposure(config, insecure=insecure)
     _serve(config, start, _suppliers(config, bootstrap_from), anew=anew)

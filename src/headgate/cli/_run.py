@@ -123,13 +123,7 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
         view.ends()
 
     with _page(running.config, file), view, on_interrupt(ends), _on_hangup(running.reload):
-        running.run(
-            once=once,
-            resnapshot=resnapshot,
-            on_progress=view.take,
-            on_start=begins,
-            on_status=view.tell,
-        )
+        running.run(once=once, resnapshot=resnapshot, on_progress=view.take, on_start=begins, on_status=view.tell)
 
 
 def _page(config: PipelineConfig, path: Path) -> AbstractContextManager[object]:

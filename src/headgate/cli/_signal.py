@@ -86,9 +86,14 @@ def signal(
 
     config = load_config(pipeline)
     given: dict[str, Any] = {
-        "action": action, "message": message, "tables": tables, "condition": condition,
-        "surrogate_key": surrogate_key, "kind": kind, "name": name,
-    }  # fmt: skip
+        "action": action,
+        "message": message,
+        "tables": tables,
+        "condition": condition,
+        "surrogate_key": surrogate_key,
+        "kind": kind,
+        "name": name,
+    }
     asked = _from_json(json_file, given) if json_file is not None else _from_words(**given)
     submit(ControlFolder(Lake.of(config).inbox), asked)
     sys.stdout.write(f"{asked.id}\n")

@@ -29,15 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headgate._policies import Policies, Window
-from headgate.cli._common import (
-    PasswordEnv,
-    PasswordFile,
-    Url,
-    connection_settings,
-    no_match,
-    patterns_of,
-    write_lines,
-)
+from headgate.cli._common import PasswordEnv, PasswordFile, Url, connection_settings, no_match, patterns_of, write_lines
 from headgate.errors import ChunkRetryError, ConfigError, SnapshotRefusedError
 
 if TYPE_CHECKING:
@@ -268,10 +260,16 @@ class _Reading:
         from headgate.snapshot import Redo, read_chunks
 
         found = read_chunks(
-            self._settings, chunks, executed=self.executed, server_uuid=self._server_uuid, epoch=0,
-            planned_us=self._planned_us, first_ordinal=self._ordinal, policies=self._policies,
+            self._settings,
+            chunks,
+            executed=self.executed,
+            server_uuid=self._server_uuid,
+            epoch=0,
+            planned_us=self._planned_us,
+            first_ordinal=self._ordinal,
+            policies=self._policies,
             locks=self._locks,
-        )  # fmt: skip
+        )
         for item in found:
             if isinstance(item, Redo):
                 raise _Disturbed(item.chunk.table, item.reason)

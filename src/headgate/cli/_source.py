@@ -48,8 +48,9 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
     if not purged <= had:
         raise BinlogPurgedError(
             f"the log of {connection.settings} no longer holds {purged - had}: begin with --from earliest",
-            needed=str(purged - had), purged=str(purged),
-        )  # fmt: skip
+            needed=str(purged - had),
+            purged=str(purged),
+        )
     return had, executed
 
 

@@ -147,12 +147,7 @@ def _picture(status: Status | None, name: str) -> Group:
         return Group(Text(f"{name}: not running; it has not run yet"))
     condition = status.condition()
     parts: list[Text | Table] = [
-        Text.assemble(
-            (name, "bold"),
-            ": ",
-            (condition, _STYLES[condition]),
-            f", {_head(status)}",
-        )
+        Text.assemble((name, "bold"), ": ", (condition, _STYLES[condition]), f", {_head(status)}")
     ]
     if status.error:
         parts.append(Text(status.error, style="red"))

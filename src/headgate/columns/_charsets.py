@@ -146,9 +146,18 @@ def _entry(buf: Any, at: int, end: int, codes: Any, triples: Any, runs: Any) -> 
 
 @njit(cache=True, nogil=True)
 def _convert_codes(
-    buf: Any, offset: Any, length: Any, valid: Any, codes: Any, triples: Any, runs: Any, exact: Any, bad: Any,
-    offsets: Any, out: Any,
-) -> Any:  # fmt: skip
+    buf: Any,
+    offset: Any,
+    length: Any,
+    valid: Any,
+    codes: Any,
+    triples: Any,
+    runs: Any,
+    exact: Any,
+    bad: Any,
+    offsets: Any,
+    out: Any,
+) -> Any:
     """The bytes written; ``out`` is 8 bytes longer than the text. Bad rows are noted in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0

@@ -90,11 +90,7 @@ class BaseCodec:
         """A struct or list array over ``children`` with the cells' nulls."""
         bits, nulls = validity(cells.valid)
         return pa.Array.from_buffers(
-            self.arrow_type,
-            len(cells.valid),
-            [bits, *map(pa.py_buffer, buffers)],
-            null_count=nulls,
-            children=children,
+            self.arrow_type, len(cells.valid), [bits, *map(pa.py_buffer, buffers)], null_count=nulls, children=children
         )
 
     def gathered(self, cells: Cells, skip: int = 0) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:

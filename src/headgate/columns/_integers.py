@@ -27,10 +27,16 @@ __all__ = ["BitBytesCodec", "BitCodec", "IntegerCodec", "YearCodec", "parse_digi
 _WIDTHS = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 _BITS = {1: 8, 2: 16, 3: 24, 4: 32, 8: 64}
 _ARROW = {
-    ("tinyint", False): pa.int8(), ("tinyint", True): pa.int16(), ("smallint", False): pa.int16(),
-    ("smallint", True): pa.int32(), ("mediumint", False): pa.int32(), ("mediumint", True): pa.int32(),
-    ("int", False): pa.int32(), ("int", True): pa.int64(), ("bigint", False): pa.int64(),
-}  # fmt: skip
+    ("tinyint", False): pa.int8(),
+    ("tinyint", True): pa.int16(),
+    ("smallint", False): pa.int16(),
+    ("smallint", True): pa.int32(),
+    ("mediumint", False): pa.int32(),
+    ("mediumint", True): pa.int32(),
+    ("int", False): pa.int32(),
+    ("int", True): pa.int64(),
+    ("bigint", False): pa.int64(),
+}
 _WIDE = pa.decimal128(20, 0)
 
 

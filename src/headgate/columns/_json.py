@@ -309,9 +309,17 @@ def _document(
 
 @njit(cache=True, nogil=True)
 def _documents(
-    buf: Any, offset: Any, length: Any, valid: Any, writing: Any, offsets: Any, out: Any, numbers: Any, texts: Any,
+    buf: Any,
+    offset: Any,
+    length: Any,
+    valid: Any,
+    writing: Any,
+    offsets: Any,
+    out: Any,
+    numbers: Any,
+    texts: Any,
     text_offsets: Any,
-) -> tuple[int, int, int]:  # fmt: skip
+) -> tuple[int, int, int]:
     """Measure or write every row: ``(bytes, doubles, first broken row or -1)``; the rows' ends go to ``offsets``."""
     stack = np.empty((_MAX_DEPTH, 5), np.int64)
     scratch = np.empty(32, np.uint8)

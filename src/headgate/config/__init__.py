@@ -21,13 +21,7 @@ from __future__ import annotations
 
 from headgate.config._explain import explain
 from headgate.config._file import ConfigFile, check_change, write_config
-from headgate.config._outside import (
-    KafkaChannelConfig,
-    NotificationsConfig,
-    SignalsConfig,
-    UiConfig,
-    WebhookConfig,
-)
+from headgate.config._outside import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
 from headgate.config._parse import load_config, parse_config
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._source import SnapshotMode, SourceConfig, TableConfig

@@ -16,9 +16,7 @@ class UiConfig(Model):
 
     port: int | None = Field(default=None, ge=1, le=65_535, description="port of the page; none: there is no page")
     host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        description="address to listen on; any but a loopback one needs `token_file`",
+        default="127.0.0.1", min_length=1, description="address to listen on; any but a loopback one needs `token_file`"
     )
     token_file: str | None = Field(
         default=None,

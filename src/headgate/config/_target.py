@@ -25,8 +25,7 @@ class TargetConfig(Model):
     )
     catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
     mode: tuple[Mode, ...] = Field(
-        ("current",),
-        description="`current` (each table as it is now), `changelog` (every change), or a list of both",
+        ("current",), description="`current` (each table as it is now), `changelog` (every change), or a list of both"
     )
 
     batch_ms: int = Field(

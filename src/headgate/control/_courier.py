@@ -93,11 +93,17 @@ class Courier:
             cursors.write(ControlFile.NOTIFIED, self._cursors)
         self._carriers = [
             _Carrier(
-                channel, self._cursors[channel.name], load, self._taken, on_trouble, first_pause, kept,
+                channel,
+                self._cursors[channel.name],
+                load,
+                self._taken,
+                on_trouble,
+                first_pause,
+                kept,
                 behind=self._cursors[channel.name] < newest,
             )
             for channel in channels
-        ]  # fmt: skip
+        ]
 
     def add(self, epoch: int, notifications: Sequence[Notification]) -> None:
         """A batch is committed. Batches come in order; one that came before is known."""

@@ -68,9 +68,13 @@ class Notification:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
         return {
-            "event_id": self.event_id, "id": self.id, "aggregate_type": self.aggregate_type, "type": self.type,
-            "additional_data": dict(self.additional_data), "timestamp": self.timestamp,
-        }  # fmt: skip
+            "event_id": self.event_id,
+            "id": self.id,
+            "aggregate_type": self.aggregate_type,
+            "type": self.type,
+            "additional_data": dict(self.additional_data),
+            "timestamp": self.timestamp,
+        }
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Notification:
@@ -273,10 +277,14 @@ class _Teller:
         for one in self.open:
             if table in one.left:
                 self._say_of(
-                    one, "IN_PROGRESS", table, data_collections=_list(one.tables),
-                    current_collection_in_progress=table, maximum_key=reading.maximum_key,
+                    one,
+                    "IN_PROGRESS",
+                    table,
+                    data_collections=_list(one.tables),
+                    current_collection_in_progress=table,
+                    maximum_key=reading.maximum_key,
                     last_processed_key=reading.last_processed_key,
-                )  # fmt: skip
+                )
         if table in self.facts.missed:
             self._missed.add(table)
             return
@@ -308,9 +316,14 @@ class _Teller:
     def _scanned(self, one: _Open, table: str, rows: int, status: str, reason: str | None) -> None:
         more = {} if reason is None else {"reason": reason}
         self._say_of(
-            one, "TABLE_SCAN_COMPLETED", table, scanned_collection=table, total_rows_scanned=str(rows), status=status,
+            one,
+            "TABLE_SCAN_COMPLETED",
+            table,
+            scanned_collection=table,
+            total_rows_scanned=str(rows),
+            status=status,
             **more,
-        )  # fmt: skip
+        )
 
     def complete(self) -> None:
         """Snapshots of which nothing is left."""

@@ -73,9 +73,11 @@ class KafkaChannel:
         if self._producer is None:
             milliseconds = int(self._timeout * 1000)
             own = {
-                "enable.idempotence": True, "acks": "all",
-                "message.timeout.ms": milliseconds, "socket.timeout.ms": milliseconds,
-            }  # fmt: skip
+                "enable.idempotence": True,
+                "acks": "all",
+                "message.timeout.ms": milliseconds,
+                "socket.timeout.ms": milliseconds,
+            }
             try:
                 self._producer = Producer({**own, **self._cluster.settings()})
             except ConfigError as error:

@@ -35,16 +35,7 @@ from urllib.parse import quote
 from headgate.carrier import signal_path
 from headgate.errors import ConfigError
 
-__all__ = [
-    "SIGNAL_TYPES",
-    "Condition",
-    "Outbox",
-    "Signal",
-    "check_filter",
-    "parse_signal",
-    "signal_file",
-    "submit",
-]
+__all__ = ["SIGNAL_TYPES", "Condition", "Outbox", "Signal", "check_filter", "parse_signal", "signal_file", "submit"]
 
 SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log")
 

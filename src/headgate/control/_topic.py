@@ -195,8 +195,10 @@ def _tell_not_shown(topic: KafkaTopic, reason: str) -> None:
     """Once for each topic, which is looked at every minute."""
     log.warning(
         "Kafka does not show the cleanup.policy of topic %s (%s; it takes the ACL DescribeConfigs): make sure that it"
-        " is delete, or signals are lost", topic.topic, reason,
-    )  # fmt: skip
+        " is delete, or signals are lost",
+        topic.topic,
+        reason,
+    )
 
 
 def _said(error: BaseException) -> str:

@@ -45,10 +45,15 @@ CATCHUP: Final = "BOOTSTRAP_CATCHUP"
 CHECKPOINT_SOURCE: Final = -3
 _LARGEST: Final = 2**63 - 1
 _NUMBERS: Final = {
-    "since": "bootstrap_since_scn", "start": "bootstrap_start_scn", "target": "bootstrap_target_scn",
-    "snapshot_index": "bootstrap_snapshot_source_index", "catchup_index": "bootstrap_catchup_source_index",
-    "offset": "snapshot_offset", "window": "windowScn", "window_offset": "windowOffset",
-}  # fmt: skip
+    "since": "bootstrap_since_scn",
+    "start": "bootstrap_start_scn",
+    "target": "bootstrap_target_scn",
+    "snapshot_index": "bootstrap_snapshot_source_index",
+    "catchup_index": "bootstrap_catchup_source_index",
+    "offset": "snapshot_offset",
+    "window": "windowScn",
+    "window_offset": "windowOffset",
+}
 _TEXTS: Final = {"snapshot_source": "snapshot_source", "catchup_source": "catchup_source"}
 
 
@@ -74,19 +79,24 @@ _SCN_SCHEMA: Final = {"type": "integer", "minimum": -1, "maximum": _LARGEST, "de
 CHECKPOINT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
-        "windowScn": _SCN_SCHEMA, "windowOffset": _SCN_SCHEMA, "consumption_mode": {"enum": list(_ONLINE)},
+        "windowScn": _SCN_SCHEMA,
+        "windowOffset": _SCN_SCHEMA,
+        "consumption_mode": {"enum": list(_ONLINE)},
         "bootstrap_start_scn": {},
     },
-}  # fmt: skip
+}
 """JSON Schema of what :func:`place_of` takes."""
 
 
 def checkpoint_json(place: Place) -> dict[str, Any]:
     """A place as a checkpoint of online consumption."""
     found = {
-        "windowOffset": place.offset, "snapshot_offset": -1, "prevScn": -1, "windowScn": place.scn,
+        "windowOffset": place.offset,
+        "snapshot_offset": -1,
+        "prevScn": -1,
+        "windowScn": place.scn,
         "consumption_mode": _ONLINE[-1],
-    }  # fmt: skip
+    }
     return found | {"windowScn": 0, "bootstrap_start_scn": 0} if place == FIRST else found
 
 

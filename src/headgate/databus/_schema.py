@@ -15,9 +15,9 @@ __all__ = ["Schema", "avro_text"]
 
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-_KNOWN: Final = frozenset({
-    "doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases",
-})  # fmt: skip
+_KNOWN: Final = frozenset(
+    {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
+)
 _KNOWN_OF_FIELDS: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
 
 

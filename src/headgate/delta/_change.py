@@ -155,10 +155,7 @@ class KeyedTable:
             return slice(0, keys.count)
         scale = 10**kind.scale if pa.types.is_decimal(kind) else 1
         low, high = (exact_number(int(bound * scale), kind) for bound in bounds)
-        start, end = (
-            np.searchsorted(keys.ascending, low, "left"),
-            np.searchsorted(keys.ascending, high, "right"),
-        )
+        start, end = (np.searchsorted(keys.ascending, low, "left"), np.searchsorted(keys.ascending, high, "right"))
         return slice(int(start), max(int(start), int(end)))
 
     def _vector(self, file: DataFile) -> Positions:

@@ -51,16 +51,21 @@ _SCHEMA: Final = pa.schema(
         "remove": pa.struct({**_FILE, "deletionTimestamp": _LONG, "deletionVector": _VECTOR}),
         "metaData": pa.struct(
             {
-                "id": _TEXT, "name": _TEXT, "description": _TEXT,
-                "format": pa.struct({"provider": _TEXT, "options": _MAP}), "schemaString": _TEXT,
-                "partitionColumns": _LIST, "configuration": _MAP, "createdTime": _LONG,
+                "id": _TEXT,
+                "name": _TEXT,
+                "description": _TEXT,
+                "format": pa.struct({"provider": _TEXT, "options": _MAP}),
+                "schemaString": _TEXT,
+                "partitionColumns": _LIST,
+                "configuration": _MAP,
+                "createdTime": _LONG,
             }
         ),
         "protocol": pa.struct(
             {"minReaderVersion": _INT, "minWriterVersion": _INT, "readerFeatures": _LIST, "writerFeatures": _LIST}
         ),
     }
-)  # fmt: skip
+)
 
 
 def worth_checkpoint(commits: int, files: int | None) -> bool:

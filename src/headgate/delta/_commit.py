@@ -57,10 +57,15 @@ def commit(
     """
     version = read.version + 1
     about = {
-        "timestamp": time.time_ns() // 1_000_000, "operation": operation, "operationParameters": dict(parameters),
-        "isolationLevel": "Serializable", "isBlindAppend": blind, "engineInfo": "headgate", "txnId": str(uuid.uuid4()),
+        "timestamp": time.time_ns() // 1_000_000,
+        "operation": operation,
+        "operationParameters": dict(parameters),
+        "isolationLevel": "Serializable",
+        "isBlindAppend": blind,
+        "engineInfo": "headgate",
+        "txnId": str(uuid.uuid4()),
         **({"readVersion": read.version} if read.version >= 0 else {}),
-    }  # fmt: skip
+    }
     lines = [{"commitInfo": about}, *actions]
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     try:

@@ -102,9 +102,13 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
     if properties.get("delta.enableDeletionVectors", "").lower() == "true":
         features |= {"deletionVectors"}
     metadata = {
-        "id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "schemaString": schema_json,
-        "partitionColumns": [], "configuration": dict(properties), "createdTime": time.time_ns() // 1_000_000,
-    }  # fmt: skip
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_json,
+        "partitionColumns": [],
+        "configuration": dict(properties),
+        "createdTime": time.time_ns() // 1_000_000,
+    }
     return [_protocol(features), {"metaData": metadata}]
 
 

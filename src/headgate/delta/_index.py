@@ -247,9 +247,12 @@ def read_index(path: Path) -> KeyIndex | None:
     offsets_at = places_at + _padded(4 * count)
     data_at = offsets_at + 8 * (count + 1)
     return KeyIndex(
-        count, hashes=rest[:places_at].view(np.uint64), places=places,
-        offsets=rest[offsets_at:data_at].view(np.int64), data=rest[data_at : data_at + bytes_],
-    )  # fmt: skip
+        count,
+        hashes=rest[:places_at].view(np.uint64),
+        places=places,
+        offsets=rest[offsets_at:data_at].view(np.int64),
+        data=rest[data_at : data_at + bytes_],
+    )
 
 
 @dataclass

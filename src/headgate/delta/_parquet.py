@@ -197,9 +197,12 @@ def _write_groups(
     """One file: ``first`` and what follows, up to the size of a file. Gives the rows that come after it."""
     group: pa.Table | None = first
     with pq.ParquetWriter(
-        sink, schema.with_metadata(_CALENDAR), compression=CODECS[codec], store_schema=False,
+        sink,
+        schema.with_metadata(_CALENDAR),
+        compression=CODECS[codec],
+        store_schema=False,
         store_decimal_as_integer=True,
-    ) as writer:  # fmt: skip
+    ) as writer:
         while group is not None and (group is first or sink.tell() < _FILE_BYTES):
             columns = [_without_inner_nulls(column) for column in group.columns]
             whole = pa.table(columns, schema=schema.with_metadata(_CALENDAR))

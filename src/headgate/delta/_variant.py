@@ -342,9 +342,17 @@ def _document(
 
 @njit(cache=True, nogil=True)
 def _documents(
-    text: Any, starts: Any, valid: Any, rooms: Any, values: Any, value_ends: Any, metadata: Any, metadata_ends: Any,
-    doubles: Any, longest: int,
-) -> tuple[int, int, int]:  # fmt: skip
+    text: Any,
+    starts: Any,
+    valid: Any,
+    rooms: Any,
+    values: Any,
+    value_ends: Any,
+    metadata: Any,
+    metadata_ends: Any,
+    doubles: Any,
+    longest: int,
+) -> tuple[int, int, int]:
     """Write every row: ``(doubles, the row that cannot be written or -1, what is wrong with it)``."""
     stack = np.empty((_DEPTH, 4), np.int64)
     fields = np.empty((longest // 2 + _DEPTH + 2, 2), np.int64)  # a comma needs a value before it

@@ -62,11 +62,14 @@ class StartedJVM:
             stdin=subprocess.PIPE,
             stderr=stderr,
             env={
-                **_LAUNCHER, **os.environ, "SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0",
+                **_LAUNCHER,
+                **os.environ,
+                "SPARK_HOME": str(home),
+                "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._place),
             },
             preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does; there is one thread
-        )  # fmt: skip
+        )
 
     @property
     def _place(self) -> Path:

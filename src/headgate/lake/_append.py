@@ -32,17 +32,7 @@ from headgate.lake._ways import OTHER_TYPES, codec_of, spark_writes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "Begun",
-    "Marker",
-    "append",
-    "append_frame",
-    "append_rows",
-    "begin",
-    "fit",
-    "look",
-    "table_schema",
-]
+__all__ = ["Begun", "Marker", "append", "append_frame", "append_rows", "begin", "fit", "look", "table_schema"]
 
 _TRIES = 100
 
@@ -89,12 +79,7 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
 
 
 def append_rows(
-    delta: DeltaPath,
-    rows: Sequence[Sequence[Any]],
-    ddl: str,
-    marker: Marker | None = None,
-    *,
-    at: int | None = None,
+    delta: DeltaPath, rows: Sequence[Sequence[Any]], ddl: str, marker: Marker | None = None, *, at: int | None = None
 ) -> None:
     """Append a few rows that the driver has: without a Spark job where that can be, else by one that adds what columns
     the table lacks.

@@ -157,21 +157,25 @@ class TableCheckpoint:
 
     def _merge(self, table: DeltaTable, generation: int, text: str | None) -> None:
         row = {
-            "consumer": self._consumer, "partition": self._partition, "generation": generation,
-            "scn": None if text is None else json.loads(text).get("windowScn"), "checkpoint": text,
+            "consumer": self._consumer,
+            "partition": self._partition,
+            "generation": generation,
+            "scn": None if text is None else json.loads(text).get("windowScn"),
+            "checkpoint": text,
             "updated": dt.datetime.now(dt.UTC),
-        }  # fmt: skip
+        }
         place = f"t.consumer = {_text(self._consumer)} AND t.partition = {self._partition}"
         counts = (
             table.merge(
                 pa.Table.from_pylist([row], _SCHEMA),
                 f"{place} AND t.consumer = s.consumer AND t.partition = s.partition",
-                source_alias="s", target_alias="t",
+                source_alias="s",
+                target_alias="t",
             )
             .when_matched_update_all("t.generation <= s.generation")
             .when_not_matched_insert_all()
             .execute()
-        )  # fmt: skip
+        )
         if not counts["num_target_rows_inserted"] + counts["num_target_rows_updated"]:
             raise TargetError(
                 f"{self._table.path}: the checkpoint of {self._consumer}, partition {self._partition}, is another "

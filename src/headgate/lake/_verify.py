@@ -182,11 +182,7 @@ def own_columns(key: list[str]) -> tuple[str, ...]:
 
 
 def verify_table(
-    comparer: Comparer,
-    row: LedgerRow,
-    table: str,
-    *,
-    newer: Callable[[LedgerRow], LedgerRow | None] = lambda _: None,
+    comparer: Comparer, row: LedgerRow, table: str, *, newer: Callable[[LedgerRow], LedgerRow | None] = lambda _: None
 ) -> TableResult:
     """Compare one table of a ledger row with the source.
 

@@ -167,9 +167,14 @@ class ArrowComparer:
             yield batch
 
     def _gathered(
-        self, sides: Sides, held: _Held, schema: pa.Schema, source: Sequence[Read], target: Sequence[Read],
+        self,
+        sides: Sides,
+        held: _Held,
+        schema: pa.Schema,
+        source: Sequence[Read],
+        target: Sequence[Read],
         choose: Choose,
-    ) -> tuple[SideRows, SideRows]:  # fmt: skip
+    ) -> tuple[SideRows, SideRows]:
         """The rows of both sides whose keys are chosen.
 
         :param schema: the source's.
@@ -206,18 +211,29 @@ class ArrowComparer:
         undecided = ours[open_]
         few = sides.lines(source, undecided[: self.samples])
         result = TableResult(
-            table, "live", equal + len(same.source), len(only_source), len(only_target), int((~open_).sum()),
+            table,
+            "live",
+            equal + len(same.source),
+            len(only_source),
+            len(only_target),
+            int((~open_).sum()),
             self._samples(sides, source, target, (ours[~open_], theirs[~open_]), only_source, only_target),
-            undecided=len(undecided), undecided_keys=tuple({name: line[name] for name in sides.key} for line in few),
-        )  # fmt: skip
+            undecided=len(undecided),
+            undecided_keys=tuple({name: line[name] for name in sides.key} for line in few),
+        )
         if not 0 < len(undecided) <= MOST_UNDECIDED:
             return result, None
         return result, source.table.select(sides.key).take(pa.array(undecided))
 
     def _samples(
-        self, sides: Sides, source: SideRows, target: SideRows, different: tuple[Places, Places],
-        only_source: Places, only_target: Places,
-    ) -> tuple[Difference, ...]:  # fmt: skip
+        self,
+        sides: Sides,
+        source: SideRows,
+        target: SideRows,
+        different: tuple[Places, Places],
+        only_source: Places,
+        only_target: Places,
+    ) -> tuple[Difference, ...]:
         ours, theirs = (places[: self.samples] for places in different)
         unknown = {int(place): names for names, which in source.unknown(ours) for place in which}
         lines = zip(sides.lines(source, ours), sides.lines(target, theirs), strict=True)
@@ -248,9 +264,14 @@ class ArrowComparer:
                 for content, line in zip(which, sides.lines(rows, first), strict=False)
             ]
         return TableResult(
-            table, "live", equal + int(common.sum()), int((ours - common).sum()), int((theirs - common).sum()), 0,
+            table,
+            "live",
+            equal + int(common.sum()),
+            int((ours - common).sum()),
+            int((theirs - common).sum()),
+            0,
             tuple(found),
-        )  # fmt: skip
+        )
 
 
 def _undecided(sides: Sides, source: SideRows, target: SideRows, ours: Places, theirs: Places) -> npt.NDArray[np.bool_]:

@@ -111,9 +111,16 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
     only_source, only_target, different = (counts.get(kind, (0, 0))[0] for kind in _KINDS)
     equal = rows - sum(in_target for _, in_target in counts.values())
     result = TableResult(
-        table, "live", equal, only_source, only_target, different, found,
-        undecided=undecided, undecided_keys=tuple(line.asDict() for line in few),
-    )  # fmt: skip
+        table,
+        "live",
+        equal,
+        only_source,
+        only_target,
+        different,
+        found,
+        undecided=undecided,
+        undecided_keys=tuple(line.asDict() for line in few),
+    )
     return result, keys
 
 

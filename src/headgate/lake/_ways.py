@@ -48,10 +48,7 @@ NO_KEY: Final = "the table has no key, so equal rows are counted"
 PARTIAL_IMAGES: Final = "row images leave columns out (binlog_row_image)"
 
 _CODEC: Final = "spark.sql.parquet.compression.codec"
-_REWRITING: Final = (
-    "spark.databricks.delta.optimizeWrite.enabled",
-    "spark.databricks.delta.autoCompact.enabled",
-)
+_REWRITING: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
 
 Setting = Callable[[str, str], str | None]
 """A setting of the Spark session by its name; the second argument is given back if there is none."""

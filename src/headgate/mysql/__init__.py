@@ -6,13 +6,7 @@ from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
 from headgate.mysql._kept_log import KeptLog, LogKeeper, LogRequest
 from headgate.mysql._prerequisites import prerequisites, quote_account, try_select, watermarks
-from headgate.mysql._required import (
-    Prerequisite,
-    Status,
-    check_filters,
-    check_required,
-    setting_error,
-)
+from headgate.mysql._required import Prerequisite, Status, check_filters, check_required, setting_error
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream

@@ -136,8 +136,10 @@ class Connection:
         if self.settings.tls not in ("disabled", "preferred") and not self.encrypted:
             raise ServerSettingError(
                 f"the server at {self.settings.host}:{self.settings.port} offers no TLS, but tls={self.settings.tls}",
-                setting="TLS", expected="offered", actual="not offered",
-            )  # fmt: skip
+                setting="TLS",
+                expected="offered",
+                actual="not offered",
+            )
 
     def _check_free(self) -> None:
         if self._busy:
@@ -148,8 +150,9 @@ class Connection:
         if sock is None:
             raise ConnectionLostError(
                 f"the connection to MySQL at {self.settings.host}:{self.settings.port} is closed",
-                host=self.settings.host, port=self.settings.port,
-            )  # fmt: skip
+                host=self.settings.host,
+                port=self.settings.port,
+            )
         return sock
 
 

@@ -166,8 +166,10 @@ def _translated(error: BaseException, host: str, port: int, *, opening: bool) ->
         if code == _TLS_ERROR:
             return ServerSettingError(
                 f"the server at {host}:{port} offers no TLS: set it up there, or use tls=disabled",
-                setting="TLS", expected="offered", actual="not offered",
-            )  # fmt: skip
+                setting="TLS",
+                expected="offered",
+                actual="not offered",
+            )
         if code and not _CLIENT_CODES[0] <= code < _CLIENT_CODES[1]:
             return server_error(code, "", message)
         if code not in LOST | UNREACHED and not isinstance(

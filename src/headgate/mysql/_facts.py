@@ -121,8 +121,10 @@ def log_position(connection: Connection) -> GtidSet:
     if mode.upper() != "ON":
         raise ServerSettingError(
             f"gtid_mode is {mode}, so the log may hold transactions with GTIDs and others: set it to ON or to OFF",
-            setting="gtid_mode", expected="ON or OFF", actual=mode,
-        )  # fmt: skip
+            setting="gtid_mode",
+            expected="ON or OFF",
+            actual=mode,
+        )
     return gtid_executed(connection)
 
 

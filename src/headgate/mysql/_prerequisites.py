@@ -14,14 +14,7 @@ from typing import Final
 from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
-from headgate.mysql._required import (
-    Prerequisite,
-    filter_rows,
-    must,
-    replicates,
-    required,
-    required_of_replica,
-)
+from headgate.mysql._required import Prerequisite, filter_rows, must, replicates, required, required_of_replica
 from headgate.names import quote_name
 
 __all__ = ["prerequisites", "quote_account", "try_select", "watermarks"]
@@ -33,12 +26,7 @@ _PACKET_BYTES: Final = 64 << 20
 """MySQL's own default; functions whose result would be longer give NULL."""
 
 
-def prerequisites(
-    connection: Connection,
-    *,
-    databases: Iterable[str] = (),
-    gtids: bool = True,
-) -> list[Prerequisite]:
+def prerequisites(connection: Connection, *, databases: Iterable[str] = (), gtids: bool = True) -> list[Prerequisite]:
     """Everything that does not depend on single tables.
 
     :param databases: those with tables to be followed; filters of the log are held against them.
@@ -70,8 +58,11 @@ def watermarks(
     actual = _not_usable(bad + [name for name in failed if name in common])
     actual = actual or "usable, with INSERT and UPDATE on a signal table"
     yield Prerequisite("watermark signal-table", "commits in log order; GTIDs or none", actual, "ok")
-    grants = [f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
-              for db in databases if not _may_lock(connection, db)]  # fmt: skip
+    grants = [
+        f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
+        for db in databases
+        if not _may_lock(connection, db)
+    ]
     actual = "; ".join(filter(None, [f"not granted: {' '.join(grants)}" if grants else "", without])) or "usable"
     yield Prerequisite("watermark lock", "gtid, and LOCK TABLES: for keyless tables under writes", actual, "ok")
 

@@ -195,5 +195,7 @@ def setting_error(row: Prerequisite, where: Connection | None = None, more: str 
     place = f" on {where.settings}" if where is not None else ""
     return ServerSettingError(
         f"{row.name} is {row.actual}{place}, but {row.expected} is needed: {row.remedy}{more}",
-        setting=row.name, expected=row.expected, actual=row.actual,
-    )  # fmt: skip
+        setting=row.name,
+        expected=row.expected,
+        actual=row.actual,
+    )

@@ -63,8 +63,9 @@ class ByteStream:
             if received == 0:
                 raise ConnectionLostError(
                     f"the connection to MySQL at {self._host}:{self._port} ended: the server closed it",
-                    host=self._host, port=self._port,
-                )  # fmt: skip
+                    host=self._host,
+                    port=self._port,
+                )
             self.end += received
         if isinstance(self._socket, ssl.SSLSocket):
             self._take_more(self._socket)

@@ -48,8 +48,10 @@ def commit_watermark(connection: Connection, table: str, data: str) -> None:
             raise
         raise ServerSettingError(
             f"watermarks cannot be written: {error.message}: CREATE TABLE {place} {_REMEDY}",
-            setting="signal_table", expected="a table with the columns id, type, data", actual=table,
-        ) from error  # fmt: skip
+            setting="signal_table",
+            expected="a table with the columns id, type, data",
+            actual=table,
+        ) from error
 
 
 _NO_SIGNAL_TABLE: Final = frozenset({1049, 1054, 1146})

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
-from headgate.errors import (
-    AccessError,
-    ConfigError,
-    ConnectError,
-    DefiniteServerError,
-    HeadgateError,
-)
+from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
 from headgate.lake import Lake, read_status
 from headgate.names import quote_name
 

@@ -170,9 +170,12 @@ class Freshness:
         lately = sum((counts for _, counts in self._slices), np.zeros(len(_LIMITS)))
         buckets = zip(_BUCKETS, np.rint(self._since_begun[_MARKS]).astype(int).tolist(), strict=True)
         return FreshnessStatus(
-            p50=_percentile(lately, 0.5), p99=_percentile(lately, 0.99), changes=self._changes,
-            seconds=round(self._seconds, 3), buckets=tuple(buckets),
-        )  # fmt: skip
+            p50=_percentile(lately, 0.5),
+            p99=_percentile(lately, 0.99),
+            changes=self._changes,
+            seconds=round(self._seconds, 3),
+            buckets=tuple(buckets),
+        )
 
 
 def _percentile(counts: Any, share: float) -> float | None:
@@ -299,10 +302,13 @@ class BatchUnderWay:
         rows = None if facts.rows is None else sum(facts.rows.values())
         tables = self._readings(known, facts.rows or {})
         common: dict[str, Any] = {
-            "since_us": since_us, "batch_id": self._batch_id, "tables": tables, "rows": rows,
+            "since_us": since_us,
+            "batch_id": self._batch_id,
+            "tables": tables,
+            "rows": rows,
             "changes": None if facts.changes is None else sum(facts.changes.values()),
             "transactions": facts.transactions,
-        }  # fmt: skip
+        }
         if self._brought is not None:
             written, to_write = self._tables or (None, None)
             return Activity(phase="applying", tables_written=written, tables_to_write=to_write, **common)
@@ -311,9 +317,14 @@ class BatchUnderWay:
         rate = self._rate()
         left = (estimate - rows) / rate if rate and estimate and rows is not None and rows < estimate else None
         return Activity(
-            phase="reading", rows_estimate=estimate, rows_per_second=rate,
-            seconds_left=None if left is None else round(left, 1), tasks_done=done, tasks=number, **common,
-        )  # fmt: skip
+            phase="reading",
+            rows_estimate=estimate,
+            rows_per_second=rate,
+            seconds_left=None if left is None else round(left, 1),
+            tasks_done=done,
+            tasks=number,
+            **common,
+        )
 
     def _rate(self) -> float | None:
         lately = self._lately
@@ -326,10 +337,13 @@ class BatchUnderWay:
             before = known.get(name)
             left = planned.rows_estimate - (before.rows_read if before is not None else 0)
             found[name] = TableReading(
-                first=planned.first, last=planned.last, chunks_estimate=planned.chunks_estimate,
-                rows=rows.get(name, 0), table_rows_estimate=planned.rows_estimate or None,
+                first=planned.first,
+                last=planned.last,
+                chunks_estimate=planned.chunks_estimate,
+                rows=rows.get(name, 0),
+                table_rows_estimate=planned.rows_estimate or None,
                 rows_estimate=min(planned.rows, left) if left > 0 else planned.rows,
-            )  # fmt: skip
+            )
         return found
 
 

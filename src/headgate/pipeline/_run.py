@@ -29,13 +29,7 @@ from headgate.engine import build_session, end_session, find_error, jvm_ended, k
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
 from headgate.files import OwnedError, sole_owner
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
-from headgate.pipeline._checks import (
-    check_asked,
-    check_config,
-    check_signal_topic,
-    connection_settings,
-    signal_topic,
-)
+from headgate.pipeline._checks import check_asked, check_config, check_signal_topic, connection_settings, signal_topic
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.pipeline._status import StatusWriter, tell_failure
 from headgate.sinks import BatchReport, BatchWriter
@@ -300,9 +294,14 @@ class _Run:
         cores = spark.sparkContext.defaultParallelism
         strict = [table for table, policy in self.config.tables.items() if policy.schema_changes == "strict"]
         self.writer = BatchWriter(
-            spark, self.lake, self.config.name, self.config.target.mode, threads=max(2, cores), strict=strict,
+            spark,
+            self.lake,
+            self.config.name,
+            self.config.target.mode,
+            threads=max(2, cores),
+            strict=strict,
             retention_hours=self.config.target.retention_hours,
-        )  # fmt: skip
+        )
         self.writer.progress = status
         status.indexes = self.writer.indexes
         self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
@@ -481,9 +480,12 @@ def _relay_options(config: PipelineConfig) -> dict[str, str]:
     if source.relay is None:
         return {}
     given = {
-        "relay": source.relay, "relay_source": source.relay_source, "relay_token_file": source.relay_token_file,
-        "relay_ca_file": source.relay_ca_file, "relay_fallback": "true" if source.relay_fallback else None,
-    }  # fmt: skip
+        "relay": source.relay,
+        "relay_source": source.relay_source,
+        "relay_token_file": source.relay_token_file,
+        "relay_ca_file": source.relay_ca_file,
+        "relay_fallback": "true" if source.relay_fallback else None,
+    }
     return {name: value for name, value in given.items() if value}
 
 

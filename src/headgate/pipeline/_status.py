@@ -245,14 +245,25 @@ class StatusWriter(Progress):
             self._warn("warning", text)
         self._log_merges(report)
         batch = BatchStatus(
-            batch_id=report.batch_id, epoch=report.epoch, gtid=report.gtid, committed_us=committed,
-            rows=rows, changes=changes, seconds=round(report.seconds, 3),
-        )  # fmt: skip
+            batch_id=report.batch_id,
+            epoch=report.epoch,
+            gtid=report.gtid,
+            committed_us=committed,
+            rows=rows,
+            changes=changes,
+            seconds=round(report.seconds, 3),
+        )
         short = RecentBatch(
-            batch_id=report.batch_id, epoch=report.epoch, gtid=_end(report.gtid), committed_us=committed,
-            transactions=new, rows=rows, changes=changes,
-            tables=len({*report.changes, *report.rows}), seconds=round(report.seconds, 3),
-        )  # fmt: skip
+            batch_id=report.batch_id,
+            epoch=report.epoch,
+            gtid=_end(report.gtid),
+            committed_us=committed,
+            transactions=new,
+            rows=rows,
+            changes=changes,
+            tables=len({*report.changes, *report.rows}),
+            seconds=round(report.seconds, 3),
+        )
         known = any(row.epoch == report.epoch for row in before.recent)
         self._status = self._status.model_copy(
             update={
@@ -290,15 +301,20 @@ class StatusWriter(Progress):
         waits = self._phase == "waiting"
         self._history.add(now_us, lag, rates.changes)
         update: dict[str, Any] = {
-            "updated_us": now_us, "state": "idle" if waits else "running",
+            "updated_us": now_us,
+            "state": "idle" if waits else "running",
             "error": self._error or (self._trouble and self._trouble.error),
-            "activity": self._activity(tables), "as_of_us": now_us if waits else self._status.as_of_us,
-            "freshness": self._freshness.at(self._clock()), "history": self._history.status(),
+            "activity": self._activity(tables),
+            "as_of_us": now_us if waits else self._status.as_of_us,
+            "freshness": self._freshness.at(self._clock()),
+            "history": self._history.status(),
             "index": self.indexes(),
             "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
-            "changes_per_second": rates.changes, "rows_per_second": rates.rows,
-            "tables": tables, "snapshot": snapshot_status(tables, rates.rows),
-        }  # fmt: skip
+            "changes_per_second": rates.changes,
+            "rows_per_second": rates.rows,
+            "tables": tables,
+            "snapshot": snapshot_status(tables, rates.rows),
+        }
         return self._status.model_copy(update=update)
 
     def _lag_at(self, now_us: int) -> float | None:
@@ -422,15 +438,22 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
         if state.state == "snapshotting":
             goes_on = known.state == state.state and known.since_epoch == state.since_epoch
             snapshot = {
-                "since_epoch": state.since_epoch, "rows_read": rows + (known.rows_read if goes_on else 0),
-                "rows_estimate": state.rows_estimate, "chunks_done": state.chunks_done,
+                "since_epoch": state.since_epoch,
+                "rows_read": rows + (known.rows_read if goes_on else 0),
+                "rows_estimate": state.rows_estimate,
+                "chunks_done": state.chunks_done,
                 "chunks_estimate": state.chunks_estimate,
-            }  # fmt: skip
+            }
         ways = report.ways.get(name)
         found[name] = TableStatus(
-            state=state.state, version=state.version, reason=state.reason, changes=known.changes + changes,
-            rows=known.rows + rows, merged=known.merged if ways is None else ways.get(Way.MERGE), **snapshot,
-        )  # fmt: skip
+            state=state.state,
+            version=state.version,
+            reason=state.reason,
+            changes=known.changes + changes,
+            rows=known.rows + rows,
+            merged=known.merged if ways is None else ways.get(Way.MERGE),
+            **snapshot,
+        )
     return found
 
 

@@ -220,9 +220,18 @@ class Assembler:
         out = np.empty(int(eops[-1]) + eop, np.uint8)
         for one in coded:
             one.writer.put(
-                out, places[one.ranks], one.sizes, one.keys, one.rows, version=self._version, deletes=one.deletes,
-                stamps=one.stamps, scns=scns[window_of[one.ranks]], partition=self._partition, befores=one.befores,
-            )  # fmt: skip
+                out,
+                places[one.ranks],
+                one.sizes,
+                one.keys,
+                one.rows,
+                version=self._version,
+                deletes=one.deletes,
+                stamps=one.stamps,
+                scns=scns[window_of[one.ranks]],
+                partition=self._partition,
+                befores=one.befores,
+            )
         put_eops(out, eops, self._version, stamps[lasts], scns, self._partition)
         seal(out, 0, len(out))
         return Windows(out, scns, eops + eop, stamps[lasts], np.bincount(window_of[sizes > 0], minlength=len(scns)))

@@ -120,9 +120,12 @@ class EventStats(Counters):
     def came(self, events: int, size: int, payload: int, control: int = 0, control_size: int = 0) -> None:
         """Events came in; sizes in bytes of data events, of their values and of control events."""
         self.add(
-            numDataEvents=events, sizeDataEvents=size, sizeDataEventsPayload=payload, numSysEvents=control,
+            numDataEvents=events,
+            sizeDataEvents=size,
+            sizeDataEventsPayload=payload,
+            numSysEvents=control,
             sizeSysEvents=control_size,
-        )  # fmt: skip
+        )
 
     def seen(self, first_scn: int, last_scn: int, stamp: int, latency_ms: int) -> None:
         """Windows came by, the last one of a commit at ``stamp`` (ns since 1970), so long ago."""
@@ -132,19 +135,25 @@ class EventStats(Counters):
     def gave(self, events: int, size: int, control: int, control_size: int) -> None:
         """Events went out, after filters; sizes in bytes of data events and of control events."""
         self.add(
-            numDataEvents=events, numDataEventsFiltered=events, sizeDataEvents=size, sizeDataEventsFiltered=size,
-            numSysEvents=control, sizeSysEvents=control_size,
-        )  # fmt: skip
+            numDataEvents=events,
+            numDataEventsFiltered=events,
+            sizeDataEvents=size,
+            sizeDataEventsFiltered=size,
+            numSysEvents=control,
+            sizeSysEvents=control_size,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Beside them the SCNs that the buffer holds."""
         found = super().to_json()
         stamp = found["timeSinceLastEvent"]
         found |= {
-            "maxFilteredWinScn": found["maxSeenWinScn"], "timeLag": found["latencyEvent"],
-            "timeSinceLastAccess": _ms_since(self.last_access), "timeSinceCreation": found["timeSinceLastResetMs"],
+            "maxFilteredWinScn": found["maxSeenWinScn"],
+            "timeLag": found["latencyEvent"],
+            "timeSinceLastAccess": _ms_since(self.last_access),
+            "timeSinceCreation": found["timeSinceLastResetMs"],
             "timeSinceLastEvent": (time.time_ns() - stamp) // _NS_PER_MS if stamp else 0,
-        }  # fmt: skip
+        }
         if self._buffer is not None:
             buffer = self._buffer()
             found |= {"minScn": buffer.min_scn, "maxScn": buffer.max_scn, "prevScn": buffer.prev_scn}
@@ -231,9 +240,11 @@ class TrafficStats(Counters):
         since = self.open.pop(key, None)
         if since is not None:
             self.add(
-                numClosedConns=1, timeClosedConnLifeMs=_ms_since(since), errorTotalCount=error is not None,
+                numClosedConns=1,
+                timeClosedConnLifeMs=_ms_since(since),
+                errorTotalCount=error is not None,
                 errorTimeoutCount=isinstance(error, TimeoutError),
-            )  # fmt: skip
+            )
 
     def to_json(self) -> dict[str, Any]:
         """With those that are open."""
@@ -280,11 +291,12 @@ class ContainerStats(Counters):
         """
         requests = self["workerTaskCount"]
         self.put(
-            workerThreadRate=threads, workerTaskQueueSize=waiting,
+            workerThreadRate=threads,
+            workerTaskQueueSize=waiting,
             workerThreadMax=max(self["workerThreadMax"], threads),
             # What came before anybody asked is of no interval.
             workerTaskMax=max(self["workerTaskMax"], requests - self._told if self._told else 0),
-        )  # fmt: skip
+        )
         self._told = requests
 
 

@@ -153,13 +153,22 @@ class Feeder(Retrying):
     def _work(self) -> None:
         form = self._form
         assembler = Assembler(
-            self._names.of(self._source.id), self._registry, self._scn, partition=self._source.id,
-            version=form.version, scn_column=form.scn_column, befores=form.befores,
-        )  # fmt: skip
+            self._names.of(self._source.id),
+            self._registry,
+            self._scn,
+            partition=self._source.id,
+            version=form.version,
+            scn_column=form.scn_column,
+            befores=form.befores,
+        )
         items = follow(
-            self._source.settings, self.position().gtid, tables=self._source.patterns,
-            images="all" if form.befores else "keys", policies=form.policies, sleep=self._pause,
-        )  # fmt: skip
+            self._source.settings,
+            self.position().gtid,
+            tables=self._source.patterns,
+            images="all" if form.befores else "keys",
+            policies=form.policies,
+            sleep=self._pause,
+        )
         begun = time.monotonic()
         try:
             for item in items:
@@ -212,8 +221,11 @@ class Feeder(Retrying):
                 "%s: the transaction with SCN %d takes %d bytes, more than the buffer is to hold (%d): it is alone "
                 "there, and consumers that do not have all of it when the next one comes are told that they are too "
                 'far behind: give memory_bytes or disk_bytes more room, or wait for consumers with policy = "block"',
-                self._source.name, int(windows.scns[i]), int(sizes[i]), most,
-            )  # fmt: skip
+                self._source.name,
+                int(windows.scns[i]),
+                int(sizes[i]),
+                most,
+            )
 
     def _count(self, finished: Finished) -> None:
         windows = finished.windows

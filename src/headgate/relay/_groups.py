@@ -186,9 +186,18 @@ class GroupFolder:
         self._met: set[str] = set()
 
     def sync(
-        self, name: str, member: str, *, sources: Sequence[str], partitions: int, lease_seconds: float,
-        done: Mapping[int, Done], leave: bool = False, start: Mapping[str, Any] | None = None, bootstrap: bool = False,
-    ) -> dict[int, Owned]:  # fmt: skip
+        self,
+        name: str,
+        member: str,
+        *,
+        sources: Sequence[str],
+        partitions: int,
+        lease_seconds: float,
+        done: Mapping[int, Done],
+        leave: bool = False,
+        start: Mapping[str, Any] | None = None,
+        bootstrap: bool = False,
+    ) -> dict[int, Owned]:
         """See :meth:`Group.sync`; a group that is not there begins.
 
         :param start: where its partitions begin, unless the group bootstraps; None: with the oldest there is.

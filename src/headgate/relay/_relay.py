@@ -118,9 +118,12 @@ class Relay:
             spool = LogSpool(config.state / f"log-{source.id}", config.log_disk_bytes, lambda: state.gtid, anew=anew)
         followed = replace(source, settings=replace(source.settings, log=spool))
         buffer = EventBuffer(
-            config.memory_bytes, policy=config.policy, folder=self._events_folder(source),
-            disk_bytes=config.disk_bytes, until_scn=state.scn,
-        )  # fmt: skip
+            config.memory_bytes,
+            policy=config.policy,
+            folder=self._events_folder(source),
+            disk_bytes=config.disk_bytes,
+            until_scn=state.scn,
+        )
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
         form = Form(config.event_version, config.scn_column, config.before_images, config.policies)
         feeder = Feeder(followed, self.names, self.registry, buffer, scn, state=state, file=file, form=form)
@@ -152,8 +155,10 @@ class Relay:
             if not one.is_pattern and not self.registry.versions(one.name):
                 log.warning(
                     "%s: there is no table %s (source %s) yet: check the spelling (case counts) and the grants",
-                    physical.name, one.table, one.name,
-                )  # fmt: skip
+                    physical.name,
+                    one.table,
+                    one.name,
+                )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -115,8 +115,9 @@ def _check_growth(scns: _Numbers, last: int, gtids: Sequence[str], remedy: str) 
         i = int(wrong[0])
         raise ScnOrderError(
             f"a transaction would get SCN {int(scns[i])} after {int(before[i])}: {remedy}",
-            gtid=gtids[i], scn=int(scns[i]),
-        )  # fmt: skip
+            gtid=gtids[i],
+            scn=int(scns[i]),
+        )
 
 
 class BinlogOffset:
@@ -139,10 +140,12 @@ class BinlogOffset:
             )
         scns = (files << _OFFSET_BITS) | positions
         _check_growth(
-            scns, self.last, gtids,
+            scns,
+            self.last,
+            gtids,
             "the log began anew, or is another server's; binlog-offset holds for one server and one log only, "
             "gtid-generation over failovers",
-        )  # fmt: skip
+        )
         self.last = int(scns[-1]) if len(scns) else self.last
         return scns
 
@@ -286,10 +289,7 @@ class GtidGeneration:
             self._source, self._generation = source, found
         scn = self._scn(self._generation, number)
         if scn <= self.last:
-            raise ScnOrderError(
-                f"a transaction {self._regress}: use relay-generated",
-                gtid=gtid, scn=scn,
-            )  # fmt: skip
+            raise ScnOrderError(f"a transaction {self._regress}: use relay-generated", gtid=gtid, scn=scn)
         return scn
 
     @staticmethod

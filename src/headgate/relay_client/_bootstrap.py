@@ -124,9 +124,13 @@ class Bootstrapper:
             return
         target = self._reader.scn("targetSCN", {"source": self._point.snapshot_source}, done)
         self._point = replace(
-            done, mode=CATCHUP, target=target, snapshot_index=index, snapshot_source="",
+            done,
+            mode=CATCHUP,
+            target=target,
+            snapshot_index=index,
+            snapshot_source="",
             other={**done.other, _OURS: True},
-        )  # fmt: skip
+        )
 
     def _follow(self, to: int) -> bool:
         """One request of the stream, up to the end of window ``to`` and no further; whether that is there.

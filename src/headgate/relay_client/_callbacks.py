@@ -31,8 +31,12 @@ log = logging.getLogger("headgate")
 
 _EVENTS: Final = ("on_data_event", "on_bootstrap_event")
 _OF_SOURCES: Final = (
-    "on_start_source", "on_end_source", "on_start_bootstrap_source", "on_end_bootstrap_source", *_EVENTS,
-)  # fmt: skip
+    "on_start_source",
+    "on_end_source",
+    "on_start_bootstrap_source",
+    "on_end_bootstrap_source",
+    *_EVENTS,
+)
 
 _Call: TypeAlias = "tuple[str, tuple[Any, ...]] | None"
 

@@ -348,8 +348,9 @@ class RelayClient:
                 if self._place.offset > 0 and scn != self._place.scn:
                     raise RelayDivergedError(
                         f"the relay {self._reader.transport.relay} goes on with SCN {scn} in the middle of "
-                        f"{self._place.scn}: it has another history", scn=self._place.scn,
-                    )  # fmt: skip
+                        f"{self._place.scn}: it has another history",
+                        scn=self._place.scn,
+                    )
                 if self._is_over() or not self._may_deliver():
                     break
                 had = end

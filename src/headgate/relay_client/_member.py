@@ -323,10 +323,13 @@ class GroupMember:
     def _ask(self, done: Mapping[int, Done], *, leave: bool = False) -> dict[int, Owned]:
         setup = self._setup
         asked = {
-            "member": self.name, "partitions": setup.partitions, "sources": setup.sources,
-            "lease_ms": round(setup.lease_seconds * 1000), "leave": leave,
+            "member": self.name,
+            "partitions": setup.partitions,
+            "sources": setup.sources,
+            "lease_ms": round(setup.lease_seconds * 1000),
+            "leave": leave,
             "done": {number: one.to_json() for number, one in done.items()},
-        }  # fmt: skip
+        }
         if setup.bootstrap:  # an older relay refuses what it does not know
             asked["bootstrap"] = True
         try:
@@ -356,12 +359,19 @@ class GroupMember:
         store = None if setup.stores is None else setup.stores(number, owned.generation)
         kept = _Kept(owned.checkpoint, self._news, store)
         client = RelayClient(
-            setup.urls, setup.sources, setup.consumer_of(number, owned.generation), kept, access=setup.access,
-            retry=setup.retry, share=Share(number, setup.partitions), callback_seconds=setup.callback_seconds,
+            setup.urls,
+            setup.sources,
+            setup.consumer_of(number, owned.generation),
+            kept,
+            access=setup.access,
+            retry=setup.retry,
+            share=Share(number, setup.partitions),
+            callback_seconds=setup.callback_seconds,
             may_deliver=lambda: kept.is_begun and time.monotonic() < self._leased_until,
             checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # for itself it costs nothing
-            before_images=setup.before_images, bootstrap=owned.bootstrap,
-        )  # fmt: skip
+            before_images=setup.before_images,
+            bootstrap=owned.bootstrap,
+        )
         if owned.back:  # before this member had begun it
             client.stop()
         self._workers[number] = _Worker(number, owned.generation, kept, client, self._news)

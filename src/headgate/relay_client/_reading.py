@@ -11,15 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headgate.databus import (
-    EOP_SOURCE,
-    BootstrapPoint,
-    Place,
-    Schema,
-    checkpoint_json,
-    event_fields,
-    sound,
-)
+from headgate.databus import EOP_SOURCE, BootstrapPoint, Place, Schema, checkpoint_json, event_fields, sound
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client._consumer import Event
 from headgate.relay_client._transport import Transport
@@ -153,9 +145,12 @@ class Reader:
     ) -> tuple[bytes, HTTPMessage]:
         """:param scn: what errors name."""
         asked = {
-            "sources": self._ids(), size_name: str(self._sizes.get(command, size)), "output": "binary", **more,
+            "sources": self._ids(),
+            size_name: str(self._sizes.get(command, size)),
+            "output": "binary",
+            **more,
             **self._filters(),
-        }  # fmt: skip
+        }
         body, headers = self.transport.get(command, asked, scn=scn)
         pending = headers.get(_PENDING)
         if pending is not None:
@@ -191,10 +186,15 @@ class Reader:
                 yield at, at + size, scn, None
             elif source >= 0:
                 event = Event(
-                    self.sources[source], scn, "DELETE" if attributes & 2 else "UPSERT",
-                    number if key < 0 else body[key : key + key_size], stamp, self._schema(body[digest : digest + 16]),
-                    body[value : value + value_size], None if before < 0 else body[before : before + before_size],
-                )  # fmt: skip
+                    self.sources[source],
+                    scn,
+                    "DELETE" if attributes & 2 else "UPSERT",
+                    number if key < 0 else body[key : key + key_size],
+                    stamp,
+                    self._schema(body[digest : digest + 16]),
+                    body[value : value + value_size],
+                    None if before < 0 else body[before : before + before_size],
+                )
                 yield at, at + size, scn, event
             at += size
 

@@ -129,9 +129,12 @@ class Changes:
     def _read(self, first: Place, until: Place) -> list[Change]:
         """Changes at ``first`` and later but before ``until``."""
         read = LogRead(
-            self._settings, start=(first.file, first.pos), until=(until.file, until.pos), server_uuid=self._uuid,
+            self._settings,
+            start=(first.file, first.pos),
+            until=(until.file, until.pos),
+            server_uuid=self._uuid,
             subject="a position that it has",
-        )  # fmt: skip
+        )
         found = _Statements()
         scan(read, found, self._transport)
         return [change for change in found.changes if first <= change.place < until]

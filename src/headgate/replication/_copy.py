@@ -190,8 +190,10 @@ def copy_log(
     if end_of(had) is not None:
         raise ServerSettingError(
             "a log without GTIDs cannot be kept: SET GLOBAL gtid_mode = ON, step by step",
-            setting="gtid_mode", expected="ON", actual="OFF",
-        )  # fmt: skip
+            setting="gtid_mode",
+            expected="ON",
+            actual="OFF",
+        )
     with open_dump(LogRead.endless(settings, had, tables, hint=hint)) as dump:
         copy, stream = LogCopy(dump.server_uuid, had), dump.stream
         while True:

@@ -542,8 +542,12 @@ def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
         remedy = "the position counts bytes, so the tables have to be read again, with a new checkpoint"
     return ServerSettingError(
         f"the log holds a transaction {how} a GTID: {remedy}",
-        setting="gtid_mode", expected=expected, actual="OFF" if how == "without" else "ON", file=file, **where,
-    )  # fmt: skip
+        setting="gtid_mode",
+        expected=expected,
+        actual="OFF" if how == "without" else "ON",
+        file=file,
+        **where,
+    )
 
 
 def _from_ordinal(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:

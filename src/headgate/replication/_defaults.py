@@ -43,9 +43,12 @@ _COLUMNS = (
 )
 _ZEROS = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal"), "0"),
-    "date": "0000-00-00", "datetime": "0000-00-00 00:00:00", "timestamp": "0000-00-00 00:00:00", "time": "00:00:00",
+    "date": "0000-00-00",
+    "datetime": "0000-00-00 00:00:00",
+    "timestamp": "0000-00-00 00:00:00",
+    "time": "00:00:00",
     "year": "0000",
-}  # fmt: skip
+}
 _NO_ZERO = frozenset({"geometry", "vector"})
 
 

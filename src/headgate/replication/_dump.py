@@ -157,8 +157,11 @@ def _by_place(connection: Connection, read: LogRead, place: LogPlace) -> _Order:
     if end is None:
         raise ServerSettingError(
             "gtid_mode is ON, but the position is one of a log without GTIDs: the tables have to be read again,"
-            " with a new checkpoint", setting="gtid_mode", expected="OFF", actual="ON",
-        )  # fmt: skip
+            " with a new checkpoint",
+            setting="gtid_mode",
+            expected="OFF",
+            actual="ON",
+        )
     check_planned(end.server_uuid, read.server_uuid)
     if end.server_uuid != place.server_uuid:
         raise ServerBehindError(

@@ -37,8 +37,10 @@ def with_whole_documents(walked: WalkedRows, table: TableDef, pos: Any) -> Walke
                 "an update holds JSON differences, and its before-image lacks the value they differ from: "
                 "SET GLOBAL binlog_row_image = 'FULL' (or binlog_row_value_options = '') and let the writers connect "
                 "again, then read the table again",
-                table=table.full_name, column=name, pos=int(pos[row]),
-            )  # fmt: skip
+                table=table.full_name,
+                column=name,
+                pos=int(pos[row]),
+            )
         start, base = int(block.offset[column, row]), entry[D_OFFSET]
         differences = block.buf[start : start + int(block.length[column, row])].tobytes()
         try:

@@ -53,9 +53,16 @@ class LogDecoding:
     ) -> LogDecoder:
         definitions = self._definitions
         return LogDecoder(
-            transactions, self._options, self._key_of, inside=inside, skip=skip, definition_of=definitions.at,
-            defaults_of=Defaults(self._settings, definitions).at, lower_case=self._case_lookup(), prepared=prepared,
-        )  # fmt: skip
+            transactions,
+            self._options,
+            self._key_of,
+            inside=inside,
+            skip=skip,
+            definition_of=definitions.at,
+            defaults_of=Defaults(self._settings, definitions).at,
+            lower_case=self._case_lookup(),
+            prepared=prepared,
+        )
 
     def _key_of(self, db: str, table: str) -> Sequence[str]:
         """Key columns of a table that has no primary key; asked of information_schema when such a table turns up."""

@@ -136,6 +136,10 @@ class LogRead:
     def request(self) -> LogRequest:
         """The same, asked of a kept copy of the log."""
         return LogRequest(
-            had=self.had, wanted=self.wanted, executed=self.required, server_uuid=self.server_uuid, until=self.until,
+            had=self.had,
+            wanted=self.wanted,
+            executed=self.required,
+            server_uuid=self.server_uuid,
+            until=self.until,
             endless=self.is_endless,
-        )  # fmt: skip
+        )

@@ -78,8 +78,9 @@ class PartialImages:
             if ((valid[index] == 2) & (op != _OP_C)).any():
                 raise UnsupportedError(
                     f"a partial row image does not hold the key: {REMEDY}, then read the table again",
-                    table=table.full_name, column=table.columns[index].name,
-                )  # fmt: skip
+                    table=table.full_name,
+                    column=table.columns[index].name,
+                )
 
     def _completed(
         self, table: TableDef, codec: TableCodec, valid: Any, inserts: Any, columns: list[pa.Array], file: str, pos: Any
@@ -110,8 +111,9 @@ def unknown_defaults(table: str, reason: str, **fields: Any) -> UnsupportedError
     return UnsupportedError(
         f"an INSERT was logged without the columns it left to their defaults, and these are not known: {reason}; "
         f"{REMEDY}, then read the table again",
-        table=table, **fields,
-    )  # fmt: skip
+        table=table,
+        **fields,
+    )
 
 
 @njit(cache=True, nogil=True)

@@ -27,15 +27,7 @@ from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import TRANSPORT, Pacing, Transport
 from headgate.replication._types import Ddl, LogBlock, LogHint, LogItem, RangeEnd, Stopped
 
-__all__ = [
-    "WindowReader",
-    "cut_in_order",
-    "follow",
-    "following_items",
-    "previous_gtids",
-    "range_items",
-    "read_range",
-]
+__all__ = ["WindowReader", "cut_in_order", "follow", "following_items", "previous_gtids", "range_items", "read_range"]
 
 Found: TypeAlias = LogBlock | Ddl | Stopped
 """What the log's transactions give."""

@@ -83,8 +83,9 @@ def dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
             return ServerSettingError(
                 f"the server cannot send its log by GTID: {message} SET GLOBAL gtid_mode = ON; what was written without"
                 " a GTID is lost to a stream, so read the tables again from a position after it",
-                setting="gtid_mode", expected="ON",
-            )  # fmt: skip
+                setting="gtid_mode",
+                expected="ON",
+            )
         if any(text in message for text in _PASSING):
             return IncompleteReadError(f"the server ended the dump: {message}")
     return server_error(code, sqlstate, message)

@@ -94,5 +94,6 @@ def _refused(query: Query, text: str, what: str, where: dict[str, Any]) -> Unsup
         f"the log holds a change as a statement instead of rows ({what}): session {query.connection_id} had "
         f"binlog_format=STATEMENT or MIXED{default}. SET GLOBAL binlog_format = 'ROW', and in the session that wrote "
         "it. Which rows it changed is not in the log: read the tables again from a position after it",
-        statement=short(text), **where,
-    )  # fmt: skip
+        statement=short(text),
+        **where,
+    )

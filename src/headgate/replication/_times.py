@@ -57,8 +57,9 @@ def gtids_before(settings: ConnectionSettings, at_us: int) -> GtidSet:
         if purged:
             raise BinlogPurgedError(
                 f"the log begins at {_text(begins)}; what was committed between {_text(at_us)} and then may be purged:"
-                " begin with --from earliest", purged=purged,
-            )  # fmt: skip
+                " begin with --from earliest",
+                purged=purged,
+            )
         return GtidSet()
     file = files[low - 1]
     builder = GtidSetBuilder(previous_gtids(settings, file))
@@ -86,9 +87,10 @@ def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gti
                 body = item.buf[start + codes.HEADER_SIZE : end].tobytes()
                 if kinds[place] == codes.ANONYMOUS_GTID:
                     raise ServerSettingError(
-                        "a transaction in the log has no GTID, so there is no position at a time", setting="gtid_mode",
+                        "a transaction in the log has no GTID, so there is no position at a time",
+                        setting="gtid_mode",
                         expected="ON",
-                    )  # fmt: skip
+                    )
                 if kinds[place] == codes.GTID_TAGGED:
                     tagged = parse_tagged_gtid(body)
                     yield Gtid(tagged.sid, tagged.tag, tagged.number), int(tagged.original_commit_us)

@@ -114,10 +114,7 @@ class PreparedTransactions:
     """
 
     def __init__(
-        self,
-        settings: ConnectionSettings,
-        decoder_of: Callable[[GtidSet], _Decoder],
-        transport: Transport = TRANSPORT,
+        self, settings: ConnectionSettings, decoder_of: Callable[[GtidSet], _Decoder], transport: Transport = TRANSPORT
     ) -> None:
         self._settings = settings
         self._decoder_of = decoder_of
@@ -169,9 +166,13 @@ class PreparedTransactions:
         """
         wanted = GtidSet.parse(gtid)
         read = LogRead(
-            self._settings, wanted=wanted, server_uuid=self._uuid, hint=LogHint(self._uuid, *place), falls_back=True,
+            self._settings,
+            wanted=wanted,
+            server_uuid=self._uuid,
+            hint=LogHint(self._uuid, *place),
+            falls_back=True,
             subject="a prepared XA transaction",
-        )  # fmt: skip
+        )
         decoding = _AsLogged(self._decoder_of(wanted))
         for found in ResumableDump(read, decoding, self._transport).items():
             if not isinstance(found, Ddl):
@@ -204,12 +205,14 @@ def _batch_at(batch: pa.RecordBatch, commit: Point) -> pa.RecordBatch:
     seq = batch.column(1)
     columns = {
         1: seq_array(
-            seq[0]["epoch"].as_py(), file_number(commit.file), np.full(n, commit.pos, np.int64),
+            seq[0]["epoch"].as_py(),
+            file_number(commit.file),
+            np.full(n, commit.pos, np.int64),
             pc.struct_field(seq, "ordinal").to_numpy(),
         ),
         2: pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([commit.gtid], pa.string())),
         3: pa.array(np.full(n, commit.commit_us, np.int64)).cast(schema.field(3).type),
-    }  # fmt: skip
+    }
     return pa.RecordBatch.from_arrays(
         [columns.get(index, column) for index, column in enumerate(batch.columns)], schema=schema
     )
@@ -255,8 +258,11 @@ class _Search:
         raise BinlogPurgedError(
             f"the log no longer holds what XA COMMIT {xid} commits: it was prepared in a file that the server has"
             " purged; the tables have to be read again, with a new checkpoint",
-            needed=commit.gtid, gtid=commit.gtid, file=commit.file, pos=commit.pos,
-        )  # fmt: skip
+            needed=commit.gtid,
+            gtid=commit.gtid,
+            file=commit.file,
+            pos=commit.pos,
+        )
 
     def _known(self, name: str, until: tuple[str, int]) -> _File:
         """The file, read up to a position in it, or to the beginning of the next one."""
@@ -264,9 +270,12 @@ class _Search:
         to_its_end = until[0] != name
         if not known.whole and (to_its_end or known.until < until[1]):
             read = LogRead(
-                self._settings, start=(name, known.until), until=until, server_uuid=self._uuid,
+                self._settings,
+                start=(name, known.until),
+                until=until,
+                server_uuid=self._uuid,
                 subject="a position that it has",
-            )  # fmt: skip
+            )
             try:
                 scan(read, _Prepares(name, known), self._transport)
             except ServerError as error:

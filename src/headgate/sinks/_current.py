@@ -14,18 +14,7 @@ from typing import TYPE_CHECKING
 
 from headgate.carrier import ABSENT, OWN_DDL, Part, Seq
 from headgate.delta import NewColumn
-from headgate.lake import (
-    KEY,
-    NO_KEY,
-    PARTIAL_IMAGES,
-    PIPELINE,
-    TABLE,
-    DeltaPath,
-    Marker,
-    Way,
-    schema_of,
-    spark_schema,
-)
+from headgate.lake import KEY, NO_KEY, PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, Marker, Way, schema_of, spark_schema
 from headgate.names import quote_name
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, Holds
@@ -79,12 +68,7 @@ class CurrentTable:
     """
 
     def __init__(
-        self,
-        delta: DeltaPath,
-        pipeline: str,
-        table: str,
-        span: KeySpan | None = None,
-        upserts: Upserts | None = None,
+        self, delta: DeltaPath, pipeline: str, table: str, span: KeySpan | None = None, upserts: Upserts | None = None
     ) -> None:
         self.delta = delta
         self.pipeline = pipeline

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.carrier import (
-    ABSENT,
-    DATA_COLUMN,
-    KIND_COLUMN,
-    META_DDL,
-    TABLE_COLUMN,
-    Definition,
-    Seq,
-    open_images,
-)
+from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, META_DDL, TABLE_COLUMN, Definition, Seq, open_images
 from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._images import align, fold, pair_updates, typed
@@ -159,9 +150,14 @@ def changed_rows(
         return fold(pa.Table.from_batches(images, schema), key, truncated)
 
     return Changes(
-        ddl, columns, key, lambda images: fold(images, key), here if len(sent) == len(parts) else None, data,
+        ddl,
+        columns,
+        key,
+        lambda images: fold(images, key),
+        here if len(sent) == len(parts) else None,
+        data,
         _fold_each(schema, key, truncated, fills),
-    )  # fmt: skip
+    )
 
 
 def _aligned(

@@ -24,15 +24,7 @@ from headgate.carrier import ABSENT, Seq
 from headgate.delta import VARIANT, keys_of
 from headgate.errors import DecodeError
 
-__all__ = [
-    "absent_lists",
-    "align",
-    "drop_before",
-    "fold",
-    "pair_updates",
-    "rank_images",
-    "typed",
-]
+__all__ = ["absent_lists", "align", "drop_before", "fold", "pair_updates", "rank_images", "typed"]
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:

@@ -87,8 +87,9 @@ def _lines(
         columns.append(_chunk(table[name]).take(pa.array(source[index], mask=source[index] < 0)))
     partial = origin >= 0
     sets, which = np.unique((source < 0).T & partial[:, None], axis=0, return_inverse=True)
-    lists = pa.array([[name for name, out in zip(names, row, strict=True) if out] for row in sets.tolist()],
-                     pa.list_(pa.string()))  # fmt: skip
+    lists = pa.array(
+        [[name for name, out in zip(names, row, strict=True) if out] for row in sets.tolist()], pa.list_(pa.string())
+    )
     first = np.zeros(int(keys.max(initial=-1)) + 1, np.int64)
     first[keys[::-1]] = np.arange(len(keys))[::-1]
     old = pa.array(first[np.maximum(origin, 0)] if len(first) else origin)

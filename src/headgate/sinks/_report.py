@@ -65,9 +65,17 @@ class BatchReport:
         """The report of a batch, but for how long it took."""
         header = batch.header
         report = cls(
-            batch_id, header.epoch, header.gtid, tables, planned_us=header.planned_us, warnings=tuple(warnings),
-            replayed=replayed, start=header.start, behind=header.behind, notifications=notifications,
-        )  # fmt: skip
+            batch_id,
+            header.epoch,
+            header.gtid,
+            tables,
+            planned_us=header.planned_us,
+            warnings=tuple(warnings),
+            replayed=replayed,
+            start=header.start,
+            behind=header.behind,
+            notifications=notifications,
+        )
         for table, parts in batch.parts.items():
             for part in parts:
                 counts = report.rows if part.kind == "chunk" else report.images

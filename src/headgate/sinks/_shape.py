@@ -40,13 +40,7 @@ class Shape:
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in the rows before, as text
 
 
-def fit(
-    parts: Sequence[Part],
-    target: Target | None,
-    adds: Sequence[DdlRow],
-    *,
-    restarts: bool,
-) -> Shape:
+def fit(parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *, restarts: bool) -> Shape:
     """Compare the batch with the target.
 
     :param adds: the batch's statements that added columns.

@@ -70,9 +70,12 @@ def first_chunk_bounds(
         expected = span if dense else rows_estimate
     chunks = max(1, -(-expected // rows)) + (1 if expected > rows else 0)
     return SnapshotProgress(
-        since_epoch=epoch, max=greatest, chunks_estimate=chunks if table.key else 1, rows_estimate=rows_estimate,
+        since_epoch=epoch,
+        max=greatest,
+        chunks_estimate=chunks if table.key else 1,
+        rows_estimate=rows_estimate,
         dense=dense,
-    )  # fmt: skip
+    )
 
 
 def _is_integer(columns: Sequence[Column]) -> bool:

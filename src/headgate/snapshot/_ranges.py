@@ -27,15 +27,7 @@ from headgate.columns import ZERO, read_spelled
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._keys import (
-    BINARIES,
-    FLOATS,
-    TEMPORALS,
-    TEXTS,
-    bound_columns,
-    key_columns,
-    range_condition,
-)
+from headgate.snapshot._keys import BINARIES, FLOATS, TEMPORALS, TEXTS, bound_columns, key_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
 
 __all__ = ["Query", "among", "documents", "in_range", "json_values", "places"]

@@ -56,9 +56,12 @@ InRange: TypeAlias = Callable[[pa.Table], Mask]
 _OP, _ABSENT, _LEANS, _FILE, _POS = ("\0op", "\0absent", "\0leans", "\0file", "\0pos")
 """Names that no column of MySQL can have."""
 _NOTES = (
-    pa.field(_OP, pa.string()), pa.field(_ABSENT, pa.string()), pa.field(_LEANS, pa.bool_()),
-    pa.field(_FILE, pa.int32()), pa.field(_POS, pa.int64()),
-)  # fmt: skip
+    pa.field(_OP, pa.string()),
+    pa.field(_ABSENT, pa.string()),
+    pa.field(_LEANS, pa.bool_()),
+    pa.field(_FILE, pa.int32()),
+    pa.field(_POS, pa.int64()),
+)
 """What is kept of an image beside its columns. ``leans``: it belongs to an update whose after-image leaves columns
 out, so it is of use only to a row that is there."""
 _SETTLE_ROWS = 1 << 16
@@ -205,8 +208,10 @@ class Window:
             raise UnsupportedError(
                 f"a row changed while its chunk was read, and {lost}: {PARTIAL_REMEDY}; or read the table with"
                 ' window = "keep"',
-                table=self._table.full_name, file=partial[_FILE][0].as_py(), pos=partial[_POS][0].as_py(),
-            )  # fmt: skip
+                table=self._table.full_name,
+                file=partial[_FILE][0].as_py(),
+                pos=partial[_POS][0].as_py(),
+            )
 
     def _check_keys(self, images: pa.Table) -> None:
         for name in self._keys:

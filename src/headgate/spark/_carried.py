@@ -84,9 +84,16 @@ def _message(
 def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
     name = f"{ddl.db}.{ddl.table}"
     return DdlRow(
-        name, ddl.statement, ddl.action, (epoch, ddl.file_number, ddl.pos, ddl.ordinal), ddl.gtid, ddl.ts_us,
-        ddl.new_name, ddl.adds, _schema_now(settings, name, policies) if ddl.adds else None,
-    )  # fmt: skip
+        name,
+        ddl.statement,
+        ddl.action,
+        (epoch, ddl.file_number, ddl.pos, ddl.ordinal),
+        ddl.gtid,
+        ddl.ts_us,
+        ddl.new_name,
+        ddl.adds,
+        _schema_now(settings, name, policies) if ddl.adds else None,
+    )
 
 
 def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
@@ -106,10 +113,13 @@ def _truncate(image: ImageBatch) -> DdlRow:
     table, cells = image.table, image.batch.slice(0, 1).to_pylist()[0]
     seq = cells["_seq"]
     return DdlRow(
-        table.full_name, f"TRUNCATE TABLE `{table.db}`.`{table.name}`", "truncate",
-        (seq["epoch"], seq["file"], seq["pos"], seq["ordinal"]), cells["_gtid"],
+        table.full_name,
+        f"TRUNCATE TABLE `{table.db}`.`{table.name}`",
+        "truncate",
+        (seq["epoch"], seq["file"], seq["pos"], seq["ordinal"]),
+        cells["_gtid"],
         pc.cast(image.batch.column(3), pa.int64())[0].as_py(),
-    )  # fmt: skip
+    )
 
 
 def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Policies) -> ImageBatch:
@@ -141,11 +151,13 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
         return known
     columns = tuple(
         CarriedColumn(
-            c.name, "variant" if variant and c.type == "json" else spark_type(schema.field(c.name).type), c.mysql,
+            c.name,
+            "variant" if variant and c.type == "json" else spark_type(schema.field(c.name).type),
+            c.mysql,
             c.nullable,
         )
         for c in table.columns
-    )  # fmt: skip
+    )
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()
     found = _DEFINITIONS[which] = Definition(table.full_name, table.common_fingerprint, table.key_names, columns)

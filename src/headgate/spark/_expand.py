@@ -149,8 +149,9 @@ def _joined(table: str, definitions: Iterable[StructType]) -> StructType:
                 raise SchemaChangedError(
                     f"column {field.name} was {field.dataType.simpleString()} and became {known.simpleString()}: give"
                     " expand a schema with a type that holds both",
-                    table=table, column=field.name,
-                )  # fmt: skip
+                    table=table,
+                    column=field.name,
+                )
             types[field.name] = wider
     joined = StructType()
     for name, kind in types.items():

@@ -132,10 +132,16 @@ class PastTables:
         schema = pa.schema(typed_fields(known, options.policies, meta=False, tell=True))
         found = []
         for item in read_chunks(
-            settings, [Chunk(table, 0, None, None)], executed=GtidSet.parse(gtid), server_uuid=uuid, epoch=0,
-            planned_us=time.time_ns() // 1000, policies=options.policies, partial="tell",
+            settings,
+            [Chunk(table, 0, None, None)],
+            executed=GtidSet.parse(gtid),
+            server_uuid=uuid,
+            epoch=0,
+            planned_us=time.time_ns() // 1000,
+            policies=options.policies,
+            partial="tell",
             only=self.key_table(table, keys),
-        ):  # fmt: skip
+        ):
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
             if isinstance(item, ImageBatch):
@@ -155,9 +161,15 @@ class PastTables:
         options, executed = self._parsed(table), GtidSet.parse(end)
         names = self._key_schema(self._table(table)).names
         for item in read_range(
-            options.settings(), executed - GtidSet.parse(start), executed=executed, server_uuid=None,
-            tables=TablePatterns(options.patterns), epoch=0, images="keys", policies=options.policies,
-        ):  # fmt: skip
+            options.settings(),
+            executed - GtidSet.parse(start),
+            executed=executed,
+            server_uuid=None,
+            tables=TablePatterns(options.patterns),
+            epoch=0,
+            images="keys",
+            policies=options.policies,
+        ):
             if isinstance(item, (Ddl, Stopped)):
                 raise ChunkRetryError("the table was altered meanwhile", table=table)
             for image in item.images if isinstance(item, LogBlock) else ():
@@ -200,9 +212,15 @@ def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.Record
     from headgate.spark._typed import typed_rows
 
     yield from typed_rows(
-        options.settings(), task, str(options.table), schema, images=options.images, policies=options.policies,
-        locks=options.locks(initial=task.initial), partial_rows="tell",
-    )  # fmt: skip
+        options.settings(),
+        task,
+        str(options.table),
+        schema,
+        images=options.images,
+        policies=options.policies,
+        locks=options.locks(initial=task.initial),
+        partial_rows="tell",
+    )
 
 
 def _moves(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[Key, Key]]:

@@ -33,11 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
-from headgate.errors import (
-    BinlogPurgedError,
-    ConfigError,
-    HeadgateError,
-)
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
 from headgate.places import transactions
@@ -252,9 +248,13 @@ class Planner:
             had = _named(start, state)
         check_position(had, state)
         plan = SnapshotPlan(
-            self._patterns, 0, self._options.chunk_rows, self._options.slots, self._options.append,
+            self._patterns,
+            0,
+            self._options.chunk_rows,
+            self._options.slots,
+            self._options.append,
             conditions=self._options.conditions,
-        )  # fmt: skip
+        )
         if start == "snapshot":
             names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
             if not names and not finished:
@@ -326,9 +326,13 @@ class Planner:
             plan.plan_chunks(self._server)
         self._show(plan.chunks, epoch)
         offset = SourceOffset(
-            gtid=str(end), epoch=epoch, tables=self._options.patterns, snapshot=plan.state(),
-            signals=Notes(server_uuid=state.uuid).to_dict(), planned_us=now,
-        )  # fmt: skip
+            gtid=str(end),
+            epoch=epoch,
+            tables=self._options.patterns,
+            snapshot=plan.state(),
+            signals=Notes(server_uuid=state.uuid).to_dict(),
+            planned_us=now,
+        )
         return offset, plan.chunks
 
     # --- the next batch
@@ -371,19 +375,29 @@ class Planner:
         """Third stage: the tables to read, with what is asked for taken in."""
         start, had, state = planning.start, planning.had, planning.state
         plan = SnapshotPlan.begin(
-            start.snapshot, planning.notes, patterns=self._patterns, epoch=planning.epoch,
-            chunk_rows=self._options.chunk_rows, slots=self._options.slots, append_allowed=self._options.append,
-            position=str(state.executed), keeps=lambda table: self._options.policies.of(table).window == "keep",
-            holds=self._options.snapshot_cut == "start", conditions=self._options.conditions,
-        )  # fmt: skip
+            start.snapshot,
+            planning.notes,
+            patterns=self._patterns,
+            epoch=planning.epoch,
+            chunk_rows=self._options.chunk_rows,
+            slots=self._options.slots,
+            append_allowed=self._options.append,
+            position=str(state.executed),
+            keeps=lambda table: self._options.policies.of(table).window == "keep",
+            holds=self._options.snapshot_cut == "start",
+            conditions=self._options.conditions,
+        )
         moved = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
         take_requests(
-            plan, self._server, finished=self._control.finished() if self._control is not None else None,
+            plan,
+            self._server,
+            finished=self._control.finished() if self._control is not None else None,
             signals=planning.requests.signals,
             discover=self._discovers and (moved or not self._looked or before != self._options.patterns),
-            patterns_before=TablePatterns(before), wait=self._options.new_tables == "wait",
-        )  # fmt: skip
+            patterns_before=TablePatterns(before),
+            wait=self._options.new_tables == "wait",
+        )
         plan.settles -= had
         if self._target is not None:
             self._target |= plan.settles
@@ -407,7 +421,7 @@ class Planner:
         if not plan.blocks and not self._is_read(plan):
             end = self._ends.choose(
                 planning.had, planning.state, planning.begin, target=self._target, max_rows=max_rows
-            )  # fmt: skip
+            )
         plan.stand(str(end.gtid))
         return end
 
@@ -422,12 +436,14 @@ class Planner:
             return None
         polled = requests.polled
         new_notes = plan.notes(
-            server_uuid=planning.state.uuid, begin=planning.begin, cuts=end.cuts,
+            server_uuid=planning.state.uuid,
+            begin=planning.begin,
+            cuts=end.cuts,
             behind=transactions(planning.state.executed - end.gtid),
             signal_table=None if self._options.table else self._options.signal_table,
             topic=polled.position or notes.topic,
             skipped=Skipped(polled.skipped, tuple(polled.keys)) if polled.skipped else None,
-        )  # fmt: skip
+        )
         return SourceOffset(
             gtid=str(end.gtid),
             epoch=planning.epoch,

@@ -54,10 +54,17 @@ def read_task(
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
         for item in read_range(
-            settings, GtidSet.parse(task.log.wanted), executed=executed, server_uuid=task.server_uuid,
-            tables=signals.read, epoch=task.epoch, hint=_hint(task.log.hint), images=images,
-            policies=policies, ambiguous=ambiguous,
-        ):  # fmt: skip
+            settings,
+            GtidSet.parse(task.log.wanted),
+            executed=executed,
+            server_uuid=task.server_uuid,
+            tables=signals.read,
+            epoch=task.epoch,
+            hint=_hint(task.log.hint),
+            images=images,
+            policies=policies,
+            ambiguous=ambiguous,
+        ):
             if isinstance(item, LogBlock):
                 for image in item.images:
                     yield from signals.inserted(image)

@@ -230,9 +230,12 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
     idle = signal.idle_conditions(wanted)
     for table in wanted:
         reading = plan.wanted(
-            table, signal.filter_of(table), signals=(signal.id,), surrogate=signal.surrogate_key,
+            table,
+            signal.filter_of(table),
+            signals=(signal.id,),
+            surrogate=signal.surrogate_key,
             blocking=signal.kind == "BLOCKING",
-        )  # fmt: skip
+        )
         problem = None
         if idle and signal.filter_of(table) is None:
             nobody = f"the signal's condition for {idle[0]} is for none of its tables"

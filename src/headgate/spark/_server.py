@@ -109,8 +109,10 @@ def check_position(had: GtidSet, state: ServerState) -> None:
         raise ServerSettingError(
             "the stream's position has GTIDs and the server has not, or the other way round: the tables have to be read"
             " again, with a new checkpoint and target",
-            setting="gtid_mode", expected="OFF" if not places else "ON", actual="OFF" if places else "ON",
-        )  # fmt: skip
+            setting="gtid_mode",
+            expected="OFF" if not places else "ON",
+            actual="OFF" if places else "ON",
+        )
     missing = had - state.executed
     if missing:
         relay = ", or its relay does not have," if state.by_relay else ""
@@ -123,8 +125,9 @@ def check_position(had: GtidSet, state: ServerState) -> None:
         raise BinlogPurgedError(
             "the log that may be read does not reach back so far: give the relay more disk_bytes, allow that the server"
             " is read (relay_fallback), or remove the checkpoint folder and run again; then all tables are read again",
-            needed=str(lost), purged=str(state.purged),
-        )  # fmt: skip
+            needed=str(lost),
+            purged=str(state.purged),
+        )
     if lost:
         raise BinlogPurgedError(
             "the server has purged log that was not read yet: remove the checkpoint folder and run again; then all "

@@ -102,12 +102,20 @@ class SnapshotPlan:
         """For the offset."""
         known = self.known() | {chunk.table for chunk in (*self.chunks, *self.redo)}
         return Notes(
-            taken=tuple(self.taken), actions=tuple(self.actions), redo=tuple(self.redo),
-            append=tuple(sorted(self.append & known)), reread=tuple(sorted(self.reread)), paused=self.paused,
+            taken=tuple(self.taken),
+            actions=tuple(self.actions),
+            redo=tuple(self.redo),
+            append=tuple(sorted(self.append & known)),
+            reread=tuple(sorted(self.reread)),
+            paused=self.paused,
             readings={table: reading for table, reading in self.readings.items() if table in known},
-            stopped=tuple(sorted(self.stopped)), found=tuple(sorted(self.found & self.stopped)),
-            initial=self.initial, settles=str(self.settles), reads=dict(self.reads), **given,
-        )  # fmt: skip
+            stopped=tuple(sorted(self.stopped)),
+            found=tuple(sorted(self.found & self.stopped)),
+            initial=self.initial,
+            settles=str(self.settles),
+            reads=dict(self.reads),
+            **given,
+        )
 
     @property
     def pending(self) -> bool:
@@ -133,11 +141,15 @@ class SnapshotPlan:
         rest = [table for table in self.being_read() if (self._blocking(table) if self.holds else table in its_own)]
         self.initial = end if rest else None
         if self.holds and rest:
-            self.actions.append({
-                "id": "snapshot-cut", "type": "snapshot-cut", "tables": rest,
-                "error": "what is left of the first snapshot is of a later point in time, because it was paused, or a"
-                f" chunk gave nothing as of the one before: {end}",
-            })  # fmt: skip
+            self.actions.append(
+                {
+                    "id": "snapshot-cut",
+                    "type": "snapshot-cut",
+                    "tables": rest,
+                    "error": "what is left of the first snapshot is of a later point in time, because it was paused, "
+                    f"or a chunk gave nothing as of the one before: {end}",
+                }
+            )
 
     def being_read(self) -> list[str]:
         """The tables that have unread ranges."""
@@ -286,9 +298,14 @@ class SnapshotPlan:
         stats = server.tables(exact_patterns([table])).get(table) if reading.filter is None else None
         try:
             self.active[table] = first_chunk_bounds(
-                server.query, definition, epoch=self.epoch, rows=self._rows,
-                rows_estimate=stats.rows if stats else 0, condition=reading.filter, surrogate=reading.surrogate,
-            )  # fmt: skip
+                server.query,
+                definition,
+                epoch=self.epoch,
+                rows=self._rows,
+                rows_estimate=stats.rows if stats else 0,
+                condition=reading.filter,
+                surrogate=reading.surrogate,
+            )
         except DefiniteServerError as error:
             self._fails(table, reading, error)
             return
@@ -316,9 +333,14 @@ class SnapshotPlan:
         self.forget(table)
         for name in reading.signals:
             self.actions.append(
-                {"id": name, "type": "execute-snapshot", "tables": [], "error": f"{table}: {refusal.reason}",
-                 "refused": {table: list(refusal)}}
-            )  # fmt: skip
+                {
+                    "id": name,
+                    "type": "execute-snapshot",
+                    "tables": [],
+                    "error": f"{table}: {refusal.reason}",
+                    "refused": {table: list(refusal)},
+                }
+            )
 
     def _next(self, server: Server, table: str) -> bool:
         """Plan the table's next chunk; False: there is none, or the table is gone."""
@@ -338,9 +360,8 @@ class SnapshotPlan:
         progress, reading = self.active[table], self.readings.get(table, Reading())
         try:
             chunk = next_chunk(
-                server.query, definition, progress, self._rows, condition=reading.filter,
-                surrogate=reading.surrogate,
-            )  # fmt: skip
+                server.query, definition, progress, self._rows, condition=reading.filter, surrogate=reading.surrogate
+            )
         except DefiniteServerError as error:
             self._fails(table, reading, error)
             return False

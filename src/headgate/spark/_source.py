@@ -102,9 +102,11 @@ class _Reading:
 
         path, topic = self._parsed.control_path, self._parsed.signal_topic
         return Planner(
-            self._parsed, server_of(self._parsed), ControlFolder(path) if path else None,
+            self._parsed,
+            server_of(self._parsed),
+            ControlFolder(path) if path else None,
             topic=KafkaSignals(topic) if topic else None,
-        )  # fmt: skip
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -120,8 +122,10 @@ class _Reading:
 
         options, settings = self._parsed, self._parsed.settings()
         how: Any = {
-            "images": options.images, "policies": options.policies, "locks": options.locks(initial=task.initial),
-        }  # fmt: skip
+            "images": options.images,
+            "policies": options.policies,
+            "locks": options.locks(initial=task.initial),
+        }
         if options.table is None:
             with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:
                 yield from carrier_rows(settings, task, **how, progress=progress)
@@ -183,9 +187,13 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         """The tasks of a batch."""
         first, last, planner = SourceOffset.from_json(start), SourceOffset.from_json(end), self._plan()
         tasks = plan_tasks(
-            first, last, server_uuid=planner.server_uuid(), log_uuid=planner.log_uuid(first, last),
-            slots=self._parsed.slots, chunk_rows=self._parsed.chunk_rows,
-        )  # fmt: skip
+            first,
+            last,
+            server_uuid=planner.server_uuid(),
+            log_uuid=planner.log_uuid(first, last),
+            slots=self._parsed.slots,
+            chunk_rows=self._parsed.chunk_rows,
+        )
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -221,9 +229,13 @@ class _BatchReader(_Reading, DataSourceReader):
             start = None if options.start == "snapshot" else options.start
             first, last = planner.between(start, options.end)
             tasks = plan_tasks(
-                first, last, server_uuid=planner.server_uuid(), log_uuid=planner.log_uuid(first, last),
-                slots=options.slots, chunk_rows=options.chunk_rows,
-            )  # fmt: skip
+                first,
+                last,
+                server_uuid=planner.server_uuid(),
+                log_uuid=planner.log_uuid(first, last),
+                slots=options.slots,
+                chunk_rows=options.chunk_rows,
+            )
         else:
             offset, chunks = planner.everything(options.as_of)
             tasks = pack(offset, chunks, options.chunk_rows)

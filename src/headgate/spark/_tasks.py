@@ -87,9 +87,12 @@ def plan_tasks(
     same = notes.server_uuid == server_uuid
     hint = notes.begin if same else None
     common: dict[str, Any] = {
-        "server_uuid": server_uuid, "executed": end.gtid, "epoch": end.epoch, "planned_us": end.planned_us,
+        "server_uuid": server_uuid,
+        "executed": end.gtid,
+        "epoch": end.epoch,
+        "planned_us": end.planned_us,
         "patterns": end.tables,
-    }  # fmt: skip
+    }
     unread = _unread(start, notes)
     ranges = _ranges(start.gtid_set, end.gtid_set, notes, same, unread)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
@@ -158,21 +161,34 @@ def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> 
         load += weight
     return [
         Task(
-            notes.server_uuid, offset.gtid, offset.epoch, offset.planned_us, offset.tables,
-            chunks=tuple(group), first_ordinal=index * _ORDINALS,
+            notes.server_uuid,
+            offset.gtid,
+            offset.epoch,
+            offset.planned_us,
+            offset.tables,
+            chunks=tuple(group),
+            first_ordinal=index * _ORDINALS,
         )
         for index, group in enumerate(groups)
-    ]  # fmt: skip
+    ]
 
 
 def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> Header:
     """What the batch between two offsets says of itself."""
     notes = Notes.from_dict(end.signals)
     return Header(
-        end.epoch, start.gtid, end.gtid, server_uuid, end.planned_us, _header_tables(end, notes),
-        tuple(dict(action) for action in notes.actions), notes.skipped, notes.behind, _readings(end, notes),
+        end.epoch,
+        start.gtid,
+        end.gtid,
+        server_uuid,
+        end.planned_us,
+        _header_tables(end, notes),
+        tuple(dict(action) for action in notes.actions),
+        notes.skipped,
+        notes.behind,
+        _readings(end, notes),
         Notes.from_dict(start.signals).anew,
-    )  # fmt: skip
+    )
 
 
 def _readings(end: SourceOffset, notes: Notes) -> dict[str, ReadingProgress]:
@@ -208,10 +224,14 @@ def _header_tables(end: SourceOffset, notes: Notes) -> dict[str, HeaderTable]:
         if complete and table not in here:
             continue  # its last chunk went out in an earlier batch
         tables[table] = replace(
-            _header_table(table, notes), since_epoch=progress.since_epoch, first=progress.since_epoch == end.epoch,
-            last=complete, rows_estimate=progress.rows_estimate, chunks_done=progress.chunks_done,
+            _header_table(table, notes),
+            since_epoch=progress.since_epoch,
+            first=progress.since_epoch == end.epoch,
+            last=complete,
+            rows_estimate=progress.rows_estimate,
+            chunks_done=progress.chunks_done,
             chunks_estimate=max(progress.chunks_estimate, progress.chunks_done),
-        )  # fmt: skip
+        )
     for chunk in snapshot.chunks:
         if chunk.filter is not None and chunk.table not in tables:  # one that the sinks missed, read alone
             tables[chunk.table] = HeaderTable("snapshotting", end.epoch, partial=True)
@@ -226,6 +246,9 @@ def _header_table(table: str, notes: Notes) -> HeaderTable:
     reading = notes.readings.get(table, Reading())
     asks = reading.filter is not None
     return HeaderTable(
-        "snapshotting", append=table in notes.append, partial=asks and reading.partial,
-        filtered=asks and not reading.partial, signals=reading.signals,
-    )  # fmt: skip
+        "snapshotting",
+        append=table in notes.append,
+        partial=asks and reading.partial,
+        filtered=asks and not reading.partial,
+        signals=reading.signals,
+    )

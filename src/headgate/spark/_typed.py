@@ -59,9 +59,14 @@ def typed_rows(
     """
     tell = partial_rows == "tell"
     for item in read_task(
-        settings, task, images=images, policies=policies, locks=locks, partial="tell" if tell else "refuse",
+        settings,
+        task,
+        images=images,
+        policies=policies,
+        locks=locks,
+        partial="tell" if tell else "refuse",
         truncate=truncate,
-    ):  # fmt: skip
+    ):
         if isinstance(item, Redo):
             raise ChunkRetryError(
                 f"a chunk cannot be read exactly: {item.reason}; start the query again: a stream with a new checkpoint,"

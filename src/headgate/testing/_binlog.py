@@ -81,9 +81,12 @@ class BinlogWriter:
     def rotate(self, file: str, pos: int = 4, *, artificial: bool = True) -> bytes:
         """ROTATE; an artificial one begins a dump and has position 0."""
         event = self.event(
-            c.ROTATE, struct.pack("<Q", pos) + file.encode(), flags=c.FLAG_ARTIFICIAL if artificial else 0,
-            end_pos=0 if artificial else None, advance=not artificial,
-        )  # fmt: skip
+            c.ROTATE,
+            struct.pack("<Q", pos) + file.encode(),
+            flags=c.FLAG_ARTIFICIAL if artificial else 0,
+            end_pos=0 if artificial else None,
+            advance=not artificial,
+        )
         self.file, self.pos = file, pos
         return event
 
@@ -109,9 +112,15 @@ class BinlogWriter:
         return self.event(c.GTID, body)
 
     def query(
-        self, statement: str | bytes, db: str = "", *, sql_mode: int = 0, collation: int = 255,
-        databases: Sequence[str] | int | None = None, load_data: bool = False,
-    ) -> bytes:  # fmt: skip
+        self,
+        statement: str | bytes,
+        db: str = "",
+        *,
+        sql_mode: int = 0,
+        collation: int = 255,
+        databases: Sequence[str] | int | None = None,
+        load_data: bool = False,
+    ) -> bytes:
         """QUERY; the statement in the character set of ``collation`` if it is given as bytes, else in UTF-8.
 
         :param databases: those of the tables that it opened; a number: what stands in their place, 254 for "unknown";
@@ -140,9 +149,16 @@ class BinlogWriter:
         return self.event(c.XID, struct.pack("<Q", number))
 
     def table_map(
-        self, table_id: int, db: str, table: str, types: Sequence[int], metas: bytes, *,
-        nullable: bytes | None = None, optional: bytes = b"",
-    ) -> bytes:  # fmt: skip
+        self,
+        table_id: int,
+        db: str,
+        table: str,
+        types: Sequence[int],
+        metas: bytes,
+        *,
+        nullable: bytes | None = None,
+        optional: bytes = b"",
+    ) -> bytes:
         """TABLE_MAP; ``metas`` are the raw metadata bytes, ``optional`` the raw optional metadata."""
         body = table_id.to_bytes(6, "little") + b"\1\0"
         for name in (db.encode(), table.encode()):

@@ -184,12 +184,15 @@ class FlightWriters:
                 "SFO",
                 2586,
             )
-            return [(
+            return [
                 (
-                    "INSERT INTO flights (year, month, day, carrier, flight, origin, dest, distance) "
-                    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
-                ), row,
-            )]  # fmt: skip
+                    (
+                        "INSERT INTO flights (year, month, day, carrier, flight, origin, dest, distance) "
+                        "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+                    ),
+                    row,
+                )
+            ]
         if kind < 0.65:
             delay = choice.randrange(-20, 300)
             return [
@@ -207,7 +210,7 @@ class FlightWriters:
             return [
                 ("REPLACE INTO planes (tailnum, year, seats) VALUES (%s, 2013, %s)", (tail, choice.randrange(400))),
                 ("UPDATE flights SET tailnum = %s WHERE id = %s", (tail, some)),
-            ]  # fmt: skip
+            ]
         return [
             (
                 "UPDATE weather SET temp = temp + 0.1 WHERE origin = 'JFK' AND month = %s AND day = %s",

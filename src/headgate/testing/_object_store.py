@@ -81,9 +81,13 @@ class ObjectStore(OwnedProcesses):
         from pyarrow.fs import S3FileSystem
 
         return S3FileSystem(
-            access_key=self.access_key, secret_key=self.secret_key, region=REGION, allow_bucket_creation=True,
-            scheme="http", endpoint_override=f"127.0.0.1:{self._port}",
-        )  # fmt: skip
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            region=REGION,
+            allow_bucket_creation=True,
+            scheme="http",
+            endpoint_override=f"127.0.0.1:{self._port}",
+        )
 
     def create_bucket(self, name: str) -> str:
         """Make a bucket; its URI for Spark.

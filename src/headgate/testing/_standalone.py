@@ -62,9 +62,13 @@ class SparkCluster(OwnedProcesses):
     def _start(self, name: str, kind: str, *arguments: str) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
         env = {
-            "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": paths, "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m",
-        }  # fmt: skip
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": paths,
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
         command = [str(spark_home() / "bin/spark-class"), kind, *arguments]
         self.launch(name, command, lambda: self._is_up(name), env)
 

@@ -187,13 +187,24 @@ def _count(number: float | None) -> str:
 def templates() -> Environment:
     """The page's templates, with the words that they show figures in."""
     found = Environment(
-        loader=PackageLoader("headgate.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("headgate.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     found.filters.update(
-        activity=activity_text, ago=_ago, clock=_clock, count=_count, duration=duration, index=index_text,
-        plots=plots, progress=table_text, remarks=table_remarks, snapshot=snapshot_text,
-    )  # fmt: skip
+        activity=activity_text,
+        ago=_ago,
+        clock=_clock,
+        count=_count,
+        duration=duration,
+        index=index_text,
+        plots=plots,
+        progress=table_text,
+        remarks=table_remarks,
+        snapshot=snapshot_text,
+    )
     found.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
     return found
 

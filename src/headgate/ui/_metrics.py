@@ -122,8 +122,9 @@ def _of_run(status: Status) -> Iterator[tuple[str, list[str], float]]:
     yield "headgate_changes_per_second", [], status.changes_per_second
     yield "headgate_rows_per_second", [], status.rows_per_second
     known: dict[str, float | None] = {
-        "headgate_lag_seconds": status.lag.seconds, "headgate_lag_transactions": status.lag.transactions
-    }  # fmt: skip
+        "headgate_lag_seconds": status.lag.seconds,
+        "headgate_lag_transactions": status.lag.transactions,
+    }
     for quantile, seconds in (("0.5", status.freshness.p50), ("0.99", status.freshness.p99)):
         if seconds is not None:
             yield "headgate_freshness_recent_seconds", [quantile], seconds

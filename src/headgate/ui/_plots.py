@@ -50,10 +50,12 @@ def plots(view: View) -> list[Plot]:
     found = [
         _plot("lag", status.lag.seconds, duration, _points(history, history.lag_seconds, view.now_us)),
         _plot(
-            "changes per second", status.changes_per_second, _count,
+            "changes per second",
+            status.changes_per_second,
+            _count,
             _points(history, history.changes_per_second, view.now_us),
         ),
-    ]  # fmt: skip
+    ]
     return [plot if view.up else Plot(**{**vars(plot), "now": None}) for plot in found if plot is not None]
 
 
@@ -84,10 +86,13 @@ def _plot(name: str, now: float | None, told: Callable[[float], str], parts: lis
     top = _above(most)
     drawn = [[(x, HEIGHT - HEIGHT * value / top) for x, value in part] for part in parts]
     return Plot(
-        name, None if now is None else told(now), told(most), told(top),
+        name,
+        None if now is None else told(now),
+        told(most),
+        told(top),
         tuple(" ".join(_path(part)) for part in drawn),
         tuple(f"{' '.join(_path(part))} V{HEIGHT} H{part[0][0]:.1f} Z" for part in drawn),
-    )  # fmt: skip
+    )
 
 
 def _path(part: Sequence[Point]) -> Iterator[str]:

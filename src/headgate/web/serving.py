@@ -65,11 +65,20 @@ class Serving:
         self.port: int = self._socket.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}/"
         config = uvicorn.Config(
-            app, http=_protocol(connections), ws="none", loop="asyncio", lifespan="off", log_config=None,
-            access_log=False, server_header=False, proxy_headers=False,
-            timeout_keep_alive=idle_seconds, timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
-            ssl_certfile=certificate, ssl_keyfile=key,
-        )  # fmt: skip
+            app,
+            http=_protocol(connections),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=idle_seconds,
+            timeout_graceful_shutdown=_LAST_ANSWERS_SECONDS,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name=name, daemon=True

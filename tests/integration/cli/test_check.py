@@ -65,14 +65,7 @@ def test_a_good_server(mysql_server: MySQLServer, mysql_db: str) -> None:
     code, rows = check(mysql_server.url, "--tables", f"{mysql_db}.*")
     assert (code, failed(rows), failed(rows, "warn")) == (0, set(), set())
     assert {row["remedy"] for row in rows.values()} == {""}
-    for name in (
-        "log_bin",
-        "gtid_mode",
-        "REPLICATION CLIENT",
-        f"tables {mysql_db}.*",
-        "keys",
-        "SELECT",
-    ):
+    for name in ("log_bin", "gtid_mode", "REPLICATION CLIENT", f"tables {mysql_db}.*", "keys", "SELECT"):
         assert rows[name]["status"] == "ok"
     code, out, err = run("check", mysql_server.url, "-t", f"{mysql_db}.*")
     assert (code, err) == (0, "")

@@ -98,10 +98,7 @@ def by_duckdb(folder: str) -> pa.Table:
 
 
 READERS: dict[str, Callable[[str], pa.Table]] = {"delta-rs": by_delta_rs, "polars": by_polars, "duckdb": by_duckdb}
-UNABLE = {
-    ("polars", BLANKS.name): "columnMapping|column mapping",
-    ("duckdb", DOCS.name): "type VARIANT",
-}
+UNABLE = {("polars", BLANKS.name): "columnMapping|column mapping", ("duckdb", DOCS.name): "type VARIANT"}
 """Of docs/compatibility.md; how they say so."""
 
 

@@ -12,17 +12,7 @@ import pytest
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn
 from headgate.errors import CommitConflictError, ConfigError, TargetError
-from headgate.lake import (
-    PIPELINE,
-    TABLE,
-    DeltaPath,
-    Lake,
-    Way,
-    find_row,
-    ledger_notifications,
-    ledger_rows,
-    read_as_of,
-)
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Way, find_row, ledger_notifications, ledger_rows, read_as_of
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger
 

@@ -18,15 +18,7 @@ import pytest
 from headgate.errors import BinlogPurgedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, log_status
-from headgate.replication import (
-    LogHint,
-    RangeEnd,
-    WindowReader,
-    commit_time,
-    cut_in_order,
-    previous_gtids,
-    read_range,
-)
+from headgate.replication import LogHint, RangeEnd, WindowReader, commit_time, cut_in_order, previous_gtids, read_range
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 

@@ -25,15 +25,7 @@ from headgate.errors import (
     TransientServerError,
 )
 from headgate.kernels import Cells
-from headgate.mysql import (
-    Connection,
-    ConnectionSettings,
-    Secret,
-    gtid_executed,
-    log_status,
-    read_facts,
-    select_blocks,
-)
+from headgate.mysql import Connection, ConnectionSettings, Secret, gtid_executed, log_status, read_facts, select_blocks
 from headgate.testing import MySQLServer
 from tests.certificates import make_certificates
 

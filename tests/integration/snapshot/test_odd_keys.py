@@ -114,10 +114,7 @@ def test_chunks_put_them_back_where_they_were(log: Log, kind: str) -> None:
     """Deleted, moved and new keys, spelled ones too, come out as of E: MySQL says in which range each one lies."""
     name, numbers, value = f"{log.db}.t", [*range(10, 70)], RANGES[kind]
     log.do(f"CREATE TABLE t (k {kind}, e ENUM('', 'b'), v INT, PRIMARY KEY (k, e))", "SET sql_mode = ''")
-    log.do(
-        "SET sql_mode = ''",
-        *(f"INSERT INTO t VALUES ({value(n)}, {n % 3}, {n})" for n in numbers),
-    )
+    log.do("SET sql_mode = ''", *(f"INSERT INTO t VALUES ({value(n)}, {n % 3}, {n})" for n in numbers))
     with Connection.open(log.settings) as connection:
         executed = gtid_executed(connection)
         table = load_tables(connection.query, exact_patterns([name]))[0]

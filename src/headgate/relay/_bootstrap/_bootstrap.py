@@ -120,9 +120,11 @@ class Bootstrap:
         policies = relay.config.policies
         folder = relay.config.state
         return cls(
-            relay, partition, supplier or ChunkSupplier(partition.source.settings, policies),
+            relay,
+            partition,
+            supplier or ChunkSupplier(partition.source.settings, policies),
             None if folder is None else folder / f"bootstrap-{partition.source.id}",
-        )  # fmt: skip
+        )
 
     # --- the start and the target
 
@@ -155,8 +157,9 @@ class Bootstrap:
             log.warning(
                 "%s: a bootstrap begins at SCN 0: there was no transaction since the relay began, and without a state "
                 "folder it knows of no older one. Its consumer has to begin with empty tables, and is not told if the "
-                "relay is restarted before the first transaction", self._partition.source.name,
-            )  # fmt: skip
+                "relay is restarted before the first transaction",
+                self._partition.source.name,
+            )
         gtid = position.gtid if beginning.gtid is None else beginning.gtid
         fixed = beginning.gtid is not None
         return self._sessions.begin(max(position.scn, 0), gtid, beginning.token, fixed=fixed).scn
@@ -327,10 +330,17 @@ class Bootstrap:
             raise ChunkRetryError("a part has more rows than a place can count", table=rows.table.full_name)
         out = np.empty(int(sizes.sum()), np.uint8)
         writer.put(
-            out, np.cumsum(sizes) - sizes, sizes, keys, coded, version=self._version, deletes=np.zeros(count, np.bool_),
-            stamps=np.full(count, time.time_ns(), np.int64), scns=np.full(count, scn, np.int64),
+            out,
+            np.cumsum(sizes) - sizes,
+            sizes,
+            keys,
+            coded,
+            version=self._version,
+            deletes=np.zeros(count, np.bool_),
+            stamps=np.full(count, time.time_ns(), np.int64),
+            scns=np.full(count, scn, np.int64),
             partition=self._partition.source.id,
-        )  # fmt: skip
+        )
         seal(out, 0, len(out))
         return out
 

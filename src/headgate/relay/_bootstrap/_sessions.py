@@ -205,9 +205,13 @@ def _load(file: Path) -> Session | None:
     try:
         head, *rest = (json.loads(line) for line in whole)
         session = Session(
-            int(head["scn"]), str(head["gtid"]), bool(head["fixed"]), head["token"], file=file,
+            int(head["scn"]),
+            str(head["gtid"]),
+            bool(head["fixed"]),
+            head["token"],
+            file=file,
             base=int(head.get("base", 0)),
-        )  # fmt: skip
+        )
         for value in rest:
             source = value.pop("source")
             session.readings.setdefault(source, []).append(Reading(**value))

@@ -160,10 +160,16 @@ class ChunkSupplier:
             uuid = check_settings(connection, exact_patterns([source.table])).server_uuid
         found = list(
             read_chunks(
-                self._settings, [Chunk.from_dict(part["chunk"])], executed=executed, server_uuid=uuid, epoch=0,
-                planned_us=time.time_ns() // 1000, policies=self._policies, hint=hint,
+                self._settings,
+                [Chunk.from_dict(part["chunk"])],
+                executed=executed,
+                server_uuid=uuid,
+                epoch=0,
+                planned_us=time.time_ns() // 1000,
+                policies=self._policies,
+                hint=hint,
             )
-        )  # fmt: skip
+        )
         for item in found:
             if isinstance(item, Redo):
                 raise (PlanGoneError if item.whole_table else PartGoneError)(f"{source.table}: {item.reason}")

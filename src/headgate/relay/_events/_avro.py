@@ -458,8 +458,9 @@ class RowEncoder:
         if found is None:
             raise UnsupportedError(
                 f"a {table.columns[column].mysql} cannot be written as Avro's {avro}",
-                table=table.full_name, column=table.columns[column].name,
-            )  # fmt: skip
+                table=table.full_name,
+                column=table.columns[column].name,
+            )
         return _Field(str(field["name"]), column, *found, branches)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
@@ -500,8 +501,11 @@ class RowEncoder:
         log.warning(
             "%s.%s holds %d, more than Avro's long does: consumers get %d, the same 64 bits with a sign, as from "
             'Databus; a schema that types = "exact" makes has the number itself',
-            self._table.full_name, self._table.columns[field.column].name, value, value - (1 << 64),
-        )  # fmt: skip
+            self._table.full_name,
+            self._table.columns[field.column].name,
+            value,
+            value - (1 << 64),
+        )
 
     def _error(self, field: _Field, what: str) -> DecodeError:
         column = self._table.columns[field.column].name

@@ -62,9 +62,12 @@ class _Lines:
         has_before = f.before >= 0
         place = f.before - _DIGEST_BYTES
         before = self._part(
-            "metadata", f.before_version, self._base64(place, np.where(has_before, _DIGEST_BYTES, 0)),
-            f.before_size, self._values_at(f.before, f.before_size),
-        )  # fmt: skip
+            "metadata",
+            f.before_version,
+            self._base64(place, np.where(has_before, _DIGEST_BYTES, 0)),
+            f.before_size,
+            self._values_at(f.before, f.before_size),
+        )
         return [
             f'{{"version":2,"magicByte":{_MAGIC},"headerCrc":', _number(f.header_crc), ',"bodyCrc":',
             _number(f.body_crc), ',"opcode":', opcode, ',"keyType":"', kind, '",', self._key(),
@@ -79,9 +82,17 @@ class _Lines:
     @staticmethod
     def _part(name: str, version: Any, digests: pa.Array, size: Any, values: pa.Array) -> pa.Array:
         return pc.binary_join_element_wise(
-            f',"{name}Length":', _number(size), f',"{name}SchemaVersion":', _number(version),
-            f',"{name}SchemaId":"', digests, f'","{name}Value":"', values, '"', "",
-        )  # fmt: skip
+            f',"{name}Length":',
+            _number(size),
+            f',"{name}SchemaVersion":',
+            _number(version),
+            f',"{name}SchemaId":"',
+            digests,
+            f'","{name}Value":"',
+            values,
+            '"',
+            "",
+        )
 
     def _key(self) -> pa.Array:
         f = self._fields

@@ -93,11 +93,13 @@ def generate(source: str, version: int, table: TableDef, types: Types) -> dict[s
         head["namespace"] = namespace
     fields = [
         {
-            "name": names[position], "type": ["null", make(column, names[position])], "default": None,
+            "name": names[position],
+            "type": ["null", make(column, names[position])],
+            "default": None,
             "meta": f"dbFieldName={column.name};dbFieldPosition={position};dbFieldType={column_type(column)};",
         }
         for position, column in enumerate(table.columns)
-    ]  # fmt: skip
+    ]
     key = ",".join(names[index] for index in table.key)
     return {**head, "fields": fields, "meta": f"dbFieldName={table.name};pk={key};"}
 

@@ -74,9 +74,15 @@ class Rows(NamedTuple):
 
 
 NO_ROWS_ASKED: Final = Rows(
-    np.zeros((0, 16), np.uint8), np.zeros((0, 5), np.int64), np.zeros((0, 4), np.int64), np.zeros(0, np.bool_),
-    np.zeros((0, 5), np.int64), np.zeros(0, np.uint8), np.zeros(0, np.float64), smaller=False,
-)  # fmt: skip
+    np.zeros((0, 16), np.uint8),
+    np.zeros((0, 5), np.int64),
+    np.zeros((0, 4), np.int64),
+    np.zeros(0, np.bool_),
+    np.zeros((0, 5), np.int64),
+    np.zeros(0, np.uint8),
+    np.zeros(0, np.float64),
+    smaller=False,
+)
 
 
 def _is_value(value: Any) -> bool:
@@ -150,9 +156,13 @@ def _layout(avro: Any) -> int:
     if name == "bytes" and logical == "decimal":
         return rows.DECIMAL
     known = {
-        "int": rows.LONG, "long": rows.LONG, "float": rows.FLOAT, "double": rows.DOUBLE, "record": rows.PAIR,
+        "int": rows.LONG,
+        "long": rows.LONG,
+        "float": rows.FLOAT,
+        "double": rows.DOUBLE,
+        "record": rows.PAIR,
         "array": rows.FLOATS,
-    }  # fmt: skip
+    }
     return known.get(name, rows.BYTES)
 
 
@@ -304,11 +314,15 @@ def compile_rows(filters: Mapping[int, RowFilter], versions_of: Callable[[int], 
             kept += _kept(schema, own, wanted.columns)
             program += made.steps
     return Rows(
-        np.frombuffer(digests, np.uint8).reshape(-1, 16), np.array(bounds, np.int64).reshape(-1, 5),
-        np.array(fields, np.int64).reshape(-1, 4), np.array(kept, np.bool_),
-        np.array(program, np.int64).reshape(-1, 5), np.frombuffer(text, np.uint8), np.array(floats, np.float64),
+        np.frombuffer(digests, np.uint8).reshape(-1, 16),
+        np.array(bounds, np.int64).reshape(-1, 5),
+        np.array(fields, np.int64).reshape(-1, 4),
+        np.array(kept, np.bool_),
+        np.array(program, np.int64).reshape(-1, 5),
+        np.frombuffer(text, np.uint8),
+        np.array(floats, np.float64),
         smaller=not all(kept),
-    )  # fmt: skip
+    )
 
 
 def _kept(schema: Schema, fields: Sequence[_Field], columns: Sequence[str] | None) -> list[bool]:

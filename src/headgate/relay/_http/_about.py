@@ -42,9 +42,13 @@ def commands(relay: Relay) -> list[Command]:
     about = _About(relay)
     states = {"enum": ["RUNNING", "ERROR_RETRYING", "SUSPENDED_ON_ERROR"]}
     status = Command(
-        "/admin/status", about.admin, "Whether the relay runs, tries again or has stopped, and why", [PRETTY],
-        object_of(status=states, message=_TEXT), for_all=True,
-    )  # fmt: skip
+        "/admin/status",
+        about.admin,
+        "Whether the relay runs, tries again or has stopped, and why",
+        [PRETTY],
+        object_of(status=states, message=_TEXT),
+        for_all=True,
+    )
     return [
         Command(
             "/sources", about.sources, "The logical sources",

@@ -41,8 +41,7 @@ _LARGEST_BATCH: Final = 16 << 20
 _MARGIN: Final = 900
 """Bytes that Databus keeps free beside the checkpoint of the request."""
 _POINT: Final = Annotated[
-    dict[str, Any],
-    WithJsonSchema(object_of(consumption_mode={"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]})),
+    dict[str, Any], WithJsonSchema(object_of(consumption_mode={"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]}))
 ]
 _SCN: Final = {"type": "string", "pattern": "^[0-9]+$"}
 _SERVER: Final = {"X-DBUS2-BS-HOSTPORT": "This server, as the client knows it."}

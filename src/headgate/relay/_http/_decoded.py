@@ -114,10 +114,12 @@ def _before(data: Any, fields: EventFields, events: npt.NDArray[np.int64], decod
 
 def _meta(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> list[pa.Array]:
     return [
-        pa.array(fields.scn[events]), pa.array(events),
+        pa.array(fields.scn[events]),
+        pa.array(events),
         pa.array(["UPSERT", "DELETE"]).take(pa.array((fields.attributes[events] & 3) // _DELETE)),
-        pa.array(fields.stamp[events]).cast(pa.timestamp("ns", tz="UTC")), _keys(data, fields, events),
-    ]  # fmt: skip
+        pa.array(fields.stamp[events]).cast(pa.timestamp("ns", tz="UTC")),
+        _keys(data, fields, events),
+    ]
 
 
 def _keys(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> pa.Array:
@@ -161,9 +163,16 @@ def _lines(rows: DecodedRows) -> pa.Array:
     time = pc.replace_substring(stamp.cast(pa.timestamp("us"), safe=False).cast(pa.string()), " ", "T")
     texts = _values(key) if pa.types.is_integer(key.type) else quoted(escaped(_text(key)))
     parts: list[Any] = [
-        f'{{"source":{_string(rows.schema.source)},"scn":', scn.cast(pa.string()), ',"opcode":"', op, '","key":', texts,
-        ',"ts":"', time, 'Z","row":{',
-    ]  # fmt: skip
+        f'{{"source":{_string(rows.schema.source)},"scn":',
+        scn.cast(pa.string()),
+        ',"opcode":"',
+        op,
+        '","key":',
+        texts,
+        ',"ts":"',
+        time,
+        'Z","row":{',
+    ]
     for order, (field, column) in enumerate(zip(rows.fields, rows.columns, strict=True)):
         parts += [f"{',' if order else ''}{_string(field.name)}:", _values(column)]
     parts += ["}}"] if rows.before is None else ['},"before":', _values(rows.before), "}"]

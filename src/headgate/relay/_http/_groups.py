@@ -63,20 +63,31 @@ def commands(relay: Relay) -> list[Command]:
     name = segment("name", "The group's name: letters, digits, '.', '_' and '-'.")
     owned = object_of(generation=_NUMBER, checkpoint=_CHECKPOINT, back=_BOOLEAN, bootstrap=_BOOLEAN)
     whole = object_of(
-        v=_NUMBER, sources={"type": "array"}, bootstrap=_BOOLEAN, members={"type": "object"},
+        v=_NUMBER,
+        sources={"type": "array"},
+        bootstrap=_BOOLEAN,
+        members={"type": "object"},
         partitions={"type": "array"},
-    )  # fmt: skip
+    )
     return [
         Command(
-            "/groups/{name}", groups.sync, "A member of a group of consumers reports, and is told what it owns", [name],
-            object_of(partitions={"type": "object", "additionalProperties": owned}), body=_Sync.model_json_schema(),
+            "/groups/{name}",
+            groups.sync,
+            "A member of a group of consumers reports, and is told what it owns",
+            [name],
+            object_of(partitions={"type": "object", "additionalProperties": owned}),
+            body=_Sync.model_json_schema(),
             for_all=True,
         ),
         Command(
-            "/groups/{name}", groups.show, "The members, partitions and checkpoints of a group of consumers",
-            [name, PRETTY], whole, for_all=True,
+            "/groups/{name}",
+            groups.show,
+            "The members, partitions and checkpoints of a group of consumers",
+            [name, PRETTY],
+            whole,
+            for_all=True,
         ),
-    ]  # fmt: skip
+    ]
 
 
 class _Groups:
@@ -92,10 +103,17 @@ class _Groups:
             client = client_of(request)
             start = self._start(asked.sources, client)
             found = await run_in_threadpool(
-                self._of(client).sync, given["name"], asked.member, sources=asked.sources, partitions=asked.partitions,
-                lease_seconds=asked.lease_ms / 1000, done=done, leave=asked.leave, start=start,
+                self._of(client).sync,
+                given["name"],
+                asked.member,
+                sources=asked.sources,
+                partitions=asked.partitions,
+                lease_seconds=asked.lease_ms / 1000,
+                done=done,
+                leave=asked.leave,
+                start=start,
                 bootstrap=asked.bootstrap,
-            )  # fmt: skip
+            )
         except ConfigError as error:  # what the member asks for cannot be: it is not to try again
             raise InvalidParameterError("groups", "name", str(error)) from None
         return reply(request, {"partitions": {str(number): one.to_json() for number, one in found.items()}})

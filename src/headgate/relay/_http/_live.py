@@ -56,10 +56,14 @@ def command(relay: Relay, streams: Streams) -> Command:
     parameters = [one for one in STREAM if one.name in _COMMON]
     seconds = integer("seconds", "End after so many seconds; by default never.", most=86_400)
     return Command(
-        "/events", _Live(relay, streams).events, "Decoded changes of one physical source as server-sent events",
-        [*parameters, seconds], {"description": f"Messages; the data of a change is a {ROW_PLACE}."}, media=(MEDIA,),
+        "/events",
+        _Live(relay, streams).events,
+        "Decoded changes of one physical source as server-sent events",
+        [*parameters, seconds],
+        {"description": f"Messages; the data of a change is a {ROW_PLACE}."},
+        media=(MEDIA,),
         for_all=True,
-    )  # fmt: skip
+    )
 
 
 class _Live:

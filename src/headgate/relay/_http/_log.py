@@ -68,14 +68,22 @@ def commands(relay: Relay) -> list[Command]:
     return [
         Command("/log/head", log.head, "What is kept of a server's log, as GTID sets", [_SOURCE], head, [JSON]),
         Command(
-            "/log/files", log.files, "The servers' log files that are kept, oldest first", [_SOURCE],
-            {"type": "array", "items": object_of(server_uuid=_TEXT, name=_TEXT, bytes=_NUMBER, before=_TEXT)}, [JSON],
+            "/log/files",
+            log.files,
+            "The servers' log files that are kept, oldest first",
+            [_SOURCE],
+            {"type": "array", "items": object_of(server_uuid=_TEXT, name=_TEXT, bytes=_NUMBER, before=_TEXT)},
+            [JSON],
         ),
         Command(
-            "/log", log.stretch, "A stretch of the log, as the server would send it", media=[_BINARY],
-            body=_Asked.model_json_schema(), headers={"x-headgate-server-uuid": "Whose log it is."},
+            "/log",
+            log.stretch,
+            "A stretch of the log, as the server would send it",
+            media=[_BINARY],
+            body=_Asked.model_json_schema(),
+            headers={"x-headgate-server-uuid": "Whose log it is."},
         ),
-    ]  # fmt: skip
+    ]
 
 
 class _Log:

@@ -87,14 +87,13 @@ METRICS: Final[Mapping[str, _Figure]] = {
     "buffer_oldest_timestamp_seconds": _source(
         "when the oldest change in the buffer was committed", lambda one: _seconds(one.buffer.info().first_stamp)
     ),
-    "sent_events_total": _source(
-        "changes that went out, to all consumers", lambda one: one.outbound["numDataEvents"]
-    ),
+    "sent_events_total": _source("changes that went out, to all consumers", lambda one: one.outbound["numDataEvents"]),
     "sent_event_bytes_total": _source("bytes of the changes that went out", lambda one: one.outbound["sizeDataEvents"]),
     "requests_total": _command("requests that were answered", 0),
     "request_errors_total": _command("of them those that were answered with an error", 1),
     "scn_not_found_total": _Figure(
-        (), "streams of consumers that were away for longer than the buffer reaches back",
+        (),
+        "streams of consumers that were away for longer than the buffer reaches back",
         lambda relay: [((), relay.usage.total["numScnNotFoundStream"])],
     ),
     "connections": _Figure((), "connections that are open", lambda relay: [((), len(relay.traffic.total.open))]),
@@ -107,9 +106,10 @@ METRICS: Final[Mapping[str, _Figure]] = {
     ),
     "client_lag_scns": _Figure(
         ("client", "source"),
-        "newest SCN less the one that it last asked from; with gtid-generation and relay-generated transactions", _lags,
+        "newest SCN less the one that it last asked from; with gtid-generation and relay-generated transactions",
+        _lags,
     ),
-}  # fmt: skip
+}
 """By the name behind ``headgate_relay_``. A source is ``name:id``."""
 
 

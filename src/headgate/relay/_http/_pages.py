@@ -69,9 +69,7 @@ class Origins:
             return {}
         if origin not in self._allowed:
             return {"vary": "Origin"}
-        return {
-            "access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin",
-        }  # fmt: skip
+        return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
 
     def _refusal(self, method: str, host: str, origin: str | None) -> Response | None:
         if self._local and host and not is_here(host):

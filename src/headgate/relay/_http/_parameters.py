@@ -77,9 +77,15 @@ def _integer(text: str, least: int, most: int) -> int:
 
 
 def integer(
-    name: str, about: str, *, least: int = 0, most: int = LARGEST_INT, default: int | None = None,
-    required: bool = False, in_path: bool = False,
-) -> Parameter:  # fmt: skip
+    name: str,
+    about: str,
+    *,
+    least: int = 0,
+    most: int = LARGEST_INT,
+    default: int | None = None,
+    required: bool = False,
+    in_path: bool = False,
+) -> Parameter:
     """A decimal number from ``least`` to ``most``."""
     schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
     if default is not None:

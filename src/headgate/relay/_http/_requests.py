@@ -19,15 +19,7 @@ from pydantic.alias_generators import to_camel
 from headgate.databus import CHECKPOINT_SCHEMA, Place, place_of
 from headgate.relay._events._choice import rules_of
 from headgate.relay._events._where import RowFilter, check_predicate
-from headgate.relay._http._parameters import (
-    LARGEST_INT,
-    InvalidParameterError,
-    choice,
-    flag,
-    integer,
-    json_value,
-    text,
-)
+from headgate.relay._http._parameters import LARGEST_INT, InvalidParameterError, choice, flag, integer, json_value, text
 from headgate.relay._selections import Selection, Selections
 from headgate.relay._tenants import Client
 
@@ -203,32 +195,40 @@ SOURCES: Final = replace(
 STREAM: Final = (
     integer("size", "The most bytes of events, as they are in binary.", required=True),
     choice(
-        "output", "Databus's forms of events; or the rows decoded, as JSON lines or Arrow IPC.",
-        ("binary", "json", "json_plain_value", "rows", "arrow"), required=True,
+        "output",
+        "Databus's forms of events; or the rows decoded, as JSON lines or Arrow IPC.",
+        ("binary", "json", "json_plain_value", "rows", "arrow"),
+        required=True,
     ),
     SOURCES,
     json_value(
-        "subs", "Instead of sources: Databus's subscriptions; the id -1 is any.",
+        "subs",
+        "Instead of sources: Databus's subscriptions; the id -1 is any.",
         Annotated[list[_Subscription], Field(min_length=1)],
     ),
     json_value(
-        "checkPoint", "From where, in Databus's form; none: from the oldest event.",
-        Annotated[dict[str, Any], WithJsonSchema(CHECKPOINT_SCHEMA)], place_of,
+        "checkPoint",
+        "From where, in Databus's form; none: from the oldest event.",
+        Annotated[dict[str, Any], WithJsonSchema(CHECKPOINT_SCHEMA)],
+        place_of,
     ),
     json_value(
-        "checkPointMult", 'From where in each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
-        dict[str, str], _several,
+        "checkPointMult",
+        'From where in each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
+        dict[str, str],
+        _several,
     ),
     flag("streamFromLatestScn", "true: from the newest transaction on, whatever the checkpoint is."),
     choice(
         "maxev",
         "The newest event version that is understood: 0 is version 1. 2: with the rows before updates, also in rows "
         "and arrow, if the relay has them.",
-        (0, 2), default=0,
+        (0, 2),
+        default=0,
     ),
     json_value("filters", "Which keys, rows and columns, by source id.", dict[_SourceId, KeyFilters], filters_of),
     integer("wait", "Milliseconds to wait for events if there are none; at most 60,000 count.", default=0),
-)  # fmt: skip
+)
 
 
 def stream_request(
@@ -243,10 +243,17 @@ def stream_request(
     sources, wanted = _subscribed(given, client, selections, partitions)
     rules, rows = given["filters"] or Filters([], {})
     return StreamRequest(
-        client, given["size"], given["output"], sources, _places(given, wanted), latest=given["streamFromLatestScn"],
-        version=max(given["maxev"], 1), wait_ms=min(given["wait"], _LONGEST_WAIT_MS), rules=rules,
+        client,
+        given["size"],
+        given["output"],
+        sources,
+        _places(given, wanted),
+        latest=given["streamFromLatestScn"],
+        version=max(given["maxev"], 1),
+        wait_ms=min(given["wait"], _LONGEST_WAIT_MS),
+        rules=rules,
         rows=rows,
-    )  # fmt: skip
+    )
 
 
 def _subscribed(

@@ -16,15 +16,7 @@ from starlette.responses import Response
 
 from headgate.relay._counters import ContainerStats, Counters, EventStats, HttpStats, TrafficStats
 from headgate.relay._http._commands import PRETTY, Command, object_of, reply
-from headgate.relay._http._parameters import (
-    InvalidParameterError,
-    Parameter,
-    choice,
-    flag,
-    integer,
-    presence,
-    segment,
-)
+from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, flag, integer, presence, segment
 from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
@@ -45,9 +37,12 @@ def _schema(kind: type[Counters]) -> Mapping[str, Any]:
 
 
 def _counters(
-    path: str, about: str, parameters: Sequence[Parameter], kind: type[Counters],
+    path: str,
+    about: str,
+    parameters: Sequence[Parameter],
+    kind: type[Counters],
     find: Callable[[_Given], Sequence[Counters]],
-) -> Command:  # fmt: skip
+) -> Command:
     """:param find: one, or those of several physical sources; raises InvalidParameterError."""
 
     async def answer(request: Request, given: _Given) -> Response:

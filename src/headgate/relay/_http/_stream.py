@@ -41,12 +41,17 @@ def commands(relay: Relay) -> list[Command]:
     after = "Of rows and arrow: the checkpoint to go on from."
     return [
         Command(
-            "/stream", _Stream(relay, streams).stream, "Events from a checkpoint on, in the order of the log", STREAM,
-            {"description": f"Events as output says; of rows each line is a {ROW_PLACE}."}, media=(TEXT, ARROW),
-            for_all=True, headers={"x-dbus-pending-event-size": pending, CHECKPOINT: after},
+            "/stream",
+            _Stream(relay, streams).stream,
+            "Events from a checkpoint on, in the order of the log",
+            STREAM,
+            {"description": f"Events as output says; of rows each line is a {ROW_PLACE}."},
+            media=(TEXT, ARROW),
+            for_all=True,
+            headers={"x-dbus-pending-event-size": pending, CHECKPOINT: after},
         ),
         _live.command(relay, streams),
-    ]  # fmt: skip
+    ]
 
 
 class _Stream:
