@@ -27,9 +27,15 @@ OUT_OF_REACH = re.compile(r"connection broken by|Could not fetch URL|Temporary f
 LONG = pytest.mark.timeout(3000)  # packages come over the network, and every loop is compiled again
 
 
+def outside() -> dict[str, str]:
+    """The environment of a shell that knows nothing of the checkout."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "NUMBA_CACHE_DIR")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
 def pip(python: str, *words: str | Path) -> None:
     command = [python, "-m", "pip", "--disable-pip-version-check", *map(str, words)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, env=outside(), capture_output=True, text=True, check=False)
     if run.returncode and OUT_OF_REACH.search(run.stderr):
         pytest.skip(f"the package index is out of reach: {run.stderr.strip().splitlines()[-1]}")
     assert run.returncode == 0, run.stdout + run.stderr
@@ -55,9 +61,7 @@ class Installed:
         venv.create(folder / "venv", with_pip=True)
         wanted = f"headgate[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
         pip(self.program("python"), "install", "-q", "-c", ROOT / "constraints.txt", wanted)
-        hidden = ("PYTHONPATH", "VIRTUAL_ENV", "NUMBA_CACHE_DIR")
-        self.environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        self.environment["PATH"] = f"{folder}/venv/bin:{os.environ['PATH']}"
+        self.environment = {**outside(), "PATH": f"{folder}/venv/bin:{os.environ['PATH']}"}
 
     def program(self, name: str) -> str:
         return str(self.folder / "venv/bin" / name)
