@@ -1,7 +1,7 @@
 """Batches of one keyed table as the source gives them to the sinks, recorded in a file: the same ones each time.
 
 The first batch brings the table's rows, as a snapshot does. Each other one updates, inserts and deletes random rows.
-What the table then holds is known after each batch, so whoever replays the recording can check the lake.
+What the table then holds is known after each batch, so a benchmark that replays the recording can check the lake.
 """
 
 from __future__ import annotations

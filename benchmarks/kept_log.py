@@ -4,7 +4,7 @@
 The bulk workload from log to Arrow on one core, as ``benchmarks.decode`` has it, once from the server and once from a
 relay (a process of its own, over HTTP on loopback); rounds alternate. Then the same by several readers at once, for
 whom the server makes a dump each, and the relay none. Before that, how fast a log is copied into a relay's files, on
-one core. There is no bound: on a machine with few cores whoever sends takes from who reads, be it the server or the
+one core. There is no bound: on a machine with few cores the sender takes from the reader, be it the server or the
 relay.
 """
 
@@ -56,7 +56,7 @@ def copy(load: Workloads, start: GtidSet) -> int:
         folder = Path(scratch)
         with contextlib.closing(LogSpool(folder, 1 << 40, lambda: start)) as spool:
             for item in copy_log(load.settings, start, tables=TablePatterns([f"{DB}.*"])):
-                spool.take(item)
+                spool.store(item)
                 if load.end <= spool.gtid:
                     break
         return sum(file.stat().st_size for file in folder.glob("*.packets"))

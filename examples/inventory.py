@@ -1,6 +1,6 @@
 """The walk-through of the article "Read-only Incremental Snapshots for MySQL" (Debezium's blog), by every way to ask.
 
-A pipeline follows ``inventory.customers``, which somebody writes to all the time. More tables are added to its
+A pipeline follows ``inventory.customers``, which is written to all the time. More tables are added to its
 configuration while it runs. They are followed from then on, but nobody has read the rows that they hold; that is asked
 for by a message to a Kafka topic, a row in a signal table, a file, and an HTTP request. Customers never pause.
 
@@ -46,7 +46,7 @@ name = "inventory"
 url = "{url}"
 password_file = "{folder}/secret"
 tables = {tables}
-snapshot_new_tables = false      # tables that are added are read when somebody asks for it
+snapshot_new_tables = false      # tables that are added are read when a signal asks for it
 signal_table = "{db}.signals"
 poll_ms = 50
 chunk_rows = 200
@@ -106,7 +106,7 @@ class Inventory:
 
     @contextmanager
     def running(self, spark: SparkSession) -> Iterator[str]:
-        """The pipeline and somebody who writes customers; the page's address."""
+        """The pipeline, a process that writes customers, and the page's address."""
         file = ConfigFile(self.file)
         pipeline = Pipeline(file.config, spark, file=file)
         threads = [
@@ -212,7 +212,7 @@ class Inventory:
 def walk(inventory: Inventory, spark: SparkSession, say: Callable[[str], None]) -> None:
     """The whole way; each claim is checked (AssertionError)."""
     with inventory.running(spark) as page:
-        say("inventory.customers is read and followed; somebody writes to it all the time")
+        say("inventory.customers is read and followed, and written to all the time")
         inventory.until(lambda report: inventory.state(report, "customers") == "live")
 
         say(f"PUT /config: {', '.join(ADDED)} are to be followed, too")

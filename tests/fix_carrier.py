@@ -118,7 +118,7 @@ class FakeBatch:
     header: dict[str, dict[str, Any]] = field(default_factory=dict)
     actions: list[Any] = field(default_factory=list)
     readings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    anew: bool = False
+    full_restart: bool = False
     messages: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -183,7 +183,8 @@ class FakeBatch:
         tables = {table: HeaderTable(**info) for table, info in self.header.items()}
         header = Header(
             self.epoch, "", self.gtid, UUID, 1_700_000_000_000_000, tables, tuple(self.actions),
-            readings={table: ReadingProgress(**one) for table, one in self.readings.items()}, anew=self.anew,
+            readings={table: ReadingProgress(**one) for table, one in self.readings.items()},
+            full_restart=self.full_restart,
         )  # fmt: skip
         return [encode(message) for message in (*self.messages, header)]
 

@@ -17,7 +17,7 @@ def once_its_source_starts(run: Callable[[], _T]) -> _T:
     """What the run of a stream gives.
 
     Spark allows the process of a stream's source ten seconds to load its modules and to answer, which may be too few on
-    a busy machine. Nothing has been read by then, so it is begun anew, as a pipeline does (``EngineError``).
+    a busy machine. Nothing has been read by then, so it is begun again, as a pipeline does (``EngineError``).
     """
     while True:
         try:

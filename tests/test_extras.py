@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from headgate.errors import MissingExtraError
-from headgate.extras import EXTRAS, missing, needs
+from headgate.extras import EXTRAS, missing_extra_error, require_extra
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -46,8 +46,8 @@ def test_an_extra_installs_the_modules_that_are_looked_for() -> None:
 
 def test_a_package_of_no_extra_is_an_error_as_ever() -> None:
     error = ModuleNotFoundError("No module named 'json5'", name="json5")
-    assert missing(error) is error
-    needs("demo")  # it is installed with the tests
+    assert missing_extra_error(error) is error
+    require_extra("demo")  # it is installed with the tests
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from headgate.files import OwnedError, sole_owner
+from headgate.files import LockedError, try_lock
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "lock"
-    with sole_owner(file):
-        with pytest.raises(OwnedError, match=f"^process {os.getpid()}$"), sole_owner(file):
+    with try_lock(file):
+        with pytest.raises(LockedError, match=f"^process {os.getpid()}$"), try_lock(file):
             pass
         assert file.read_text() == f"process {os.getpid()}"
     file.write_text("process 123456789")  # of one that was killed
-    with sole_owner(file):
+    with try_lock(file):
         assert file.read_text() == f"process {os.getpid()}"
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"), sole_owner(tmp_path / "file" / "lock"):
+    with pytest.raises(OSError, match="file"), try_lock(tmp_path / "file" / "lock"):
         pass

@@ -45,7 +45,7 @@ def rooms() -> str:
             parts.append(f'<rect class="ours" x="{x:g}" y="{y}" width="{width:g}" height="{ROW - 6}" rx="6"/>')
             parts.append(text(x + 12, y + 19, room, "title"))
             if len(named) == 1:
-                parts.append(text(x + 130, y + 19, about[room], "small"))
+                parts.append(text(x + 150, y + 19, about[room], "small"))
         y += ROW
     return picture(WIDTH, y + 6, "The rooms of headgate, from the commands down to the errors", parts)
 
@@ -91,7 +91,7 @@ TO_DELTA: Sequence[Step] = [
     ("commit", "files and deletion vectors, one Delta commit", "delta/_change.py, delta/_commit.py"),
 ]
 TO_CONSUMERS: Sequence[Step] = [
-    ("log", "one dump of a source, or the kept log", "relay/_feeder.py, archive/_spool.py"),
+    ("log", "one dump of a source, or the binlog archive", "relay/_feeder.py, archive/_spool.py"),
     ("assemble", "transactions become windows with an SCN", "relay/_assemble.py, relay/_scn.py"),
     ("encode", "rows as Avro, by kernels", "relay/_events, databus/_binary.py"),
     ("buffer", "windows in files, as many bytes as configured", "relay/_buffer.py, relay/_segments.py"),
@@ -111,7 +111,7 @@ BATCH: Sequence[Step] = [
     (
         "plan",
         "requests → end → chunks → notes, in Spark's offset",
-        "spark/_planner.py, spark/_end.py, spark/_readings.py",
+        "spark/_planner.py, spark/_end.py, spark/_snapshot_requests.py",
     ),
     ("read", "tasks: ranges of the log, groups of chunks", "spark/_tasks.py, spark/_read_task.py"),
     ("describe", "what came for which table, one job of Spark", "sinks/_carrier.py, carrier/_batch.py"),

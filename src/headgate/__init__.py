@@ -1,7 +1,7 @@
 """headgate: MySQL change data capture for Apache Spark.
 
-These names are what programs may rely on; docs/api.md describes them, and a release says in CHANGELOG.md when one of
-them changes. All but the errors are loaded when they are asked for: ``import headgate`` loads neither numba nor Spark.
+These names are the public API: docs/api.md describes them, and CHANGELOG.md lists every change to them. All except the
+errors are loaded on first use: ``import headgate`` loads neither numba nor Spark.
 """
 
 from __future__ import annotations
@@ -129,30 +129,30 @@ _MODULES: Final = {
     "register": "headgate.spark",
     "verify": "headgate.verification",
 }
-"""The modules of the names that are loaded when they are asked for."""
+"""The modules of the names that are loaded on first use."""
 
 
 def _load(name: str) -> Any:
     try:
         return getattr(importlib.import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        from headgate.extras import missing
+        from headgate.extras import missing_extra_error
 
-        raise missing(error) from error
+        raise missing_extra_error(error) from error
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+if not TYPE_CHECKING:  # with this, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             from importlib.metadata import version
 
-            found = version("headgate")
+            value = version("headgate")
         elif name in _MODULES:
-            found = _load(name)
+            value = _load(name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return globals().setdefault(name, found)
+        return globals().setdefault(name, value)
 
 
 def __dir__() -> list[str]:

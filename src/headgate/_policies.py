@@ -1,7 +1,7 @@
-"""Policies: what is done where there is more than one good answer, for all tables or for one.
+"""Policies: the configurable choices for decoding and snapshots, for all tables or for one.
 
-One frozen value goes from the configuration, or the Spark source's options, to the place where a table's codecs are
-made; there ``of(table)`` gives the policies of that table.
+One frozen value is passed from the configuration, or from the Spark source's options, to the code that builds a table's
+codecs. There ``of(table)`` returns the policies of that table.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 __all__ = [
     "DEFAULT",
     "POLICY_VALUES",
+    "AmbiguousKeys",
     "Bit",
     "Json",
-    "OddKeys",
     "Policies",
     "Temporals",
     "Time",
@@ -31,7 +31,7 @@ Time: TypeAlias = Literal["text", "microseconds"]
 Bit: TypeAlias = Literal["integer", "binary"]
 Window: TypeAlias = Literal["rewind", "keep", "drop"]
 Temporals: TypeAlias = Literal["arrow", "text"]
-OddKeys: TypeAlias = Literal["error", "spell"]
+AmbiguousKeys: TypeAlias = Literal["error", "spell"]
 
 POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "zero_dates": get_args(ZeroDates),
@@ -41,62 +41,67 @@ POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "bit": get_args(Bit),
     "window": get_args(Window),
 }
-"""The policies that users choose, and their values; the first is the default."""
+"""The policies that users can set, and their values; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of all tables; of one table where ``tables`` is empty."""
+    """The policies of all tables; of a single table if ``tables`` is empty."""
 
     zero_dates: ZeroDates = "error"
-    """Dates that Arrow cannot hold (zero, or zero in a part, or no day of the calendar): an error, null (but an error
-    in a key), or ``text``: the columns are strings in MySQL's form."""
+    """Dates that Arrow cannot represent (zero, zero in a part, or not in the calendar): an error, null (but an error in
+    a key), or ``text``: the columns are strings in MySQL's form."""
     wide_decimals: WideDecimals = "text"
     """DECIMAL of more than 38 digits: MySQL's text, or an error."""
     json: Json = "string"
-    """JSON: MySQL's text; or in a pipeline's tables Spark's VARIANT, which the sinks make of that text."""
+    """JSON: MySQL's text; or, in a pipeline's tables, Spark's VARIANT, which the sinks make from that text."""
     time: Time = "text"
     """TIME: MySQL's text, or int64 microseconds."""
     bit: Bit = "integer"
     """BIT(n): a number, or (n + 7) // 8 bytes, big-endian."""
     window: Window = "rewind"
-    """Rows of a chunk that change while it is read: turned back, so that it is exact as of E; kept as read; or dropped,
-    because the changes that follow bring them."""
+    """Rows that change while their chunk is read: ``rewind`` restores them, so that the chunk is exact as of E;
+    ``keep`` leaves them as read; ``drop`` omits them, because later changes bring them."""
     temporals: Temporals = "arrow"
-    """``text``: DATE, DATETIME, TIMESTAMP and TIME are MySQL's text, zero dates too (JSON lines)."""
-    odd_keys: OddKeys = "error"
-    """Values of a key that their text does not tell apart: an error, or ``spell``: spelled by their bytes
-    (``headgate.columns.SPELLED``), for who keeps no table (JSON lines, the relay)."""
+    """``text``: DATE, DATETIME, TIMESTAMP and TIME are MySQL's text, including zero dates (JSON lines)."""
+    ambiguous_keys: AmbiguousKeys = "error"
+    """Different key values with the same text: an error, or ``spell``: written by their bytes
+    (``headgate.columns.HEX_MARK``), for output without a target table (JSON lines, the relay)."""
     tables: tuple[tuple[str, Policies], ...] = ()
-    """``(db.table, its policies)`` of tables with policies of their own."""
+    """``(db.table, its policies)`` of the tables whose policies differ."""
 
     @classmethod
-    def make(cls, given: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Policies:
-        """From values of ``POLICY_VALUES``, and for some tables others; what a table does not name is as for all."""
-        default = cls(**given)
-        own = {table: replace(default, **values) for table, values in sorted(tables.items())}
-        return replace(default, tables=tuple((table, one) for table, one in own.items() if one != default))
+    def make(cls, common: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Policies:
+        """Build from values of ``POLICY_VALUES``; ``tables`` overrides them per table."""
+        default = cls(**common)
+        policies_by_table = {table: replace(default, **values) for table, values in sorted(tables.items())}
+        return replace(
+            default,
+            tables=tuple((table, policies) for table, policies in policies_by_table.items() if policies != default),
+        )
 
     def of(self, table: str) -> Policies:
-        """The policies of ``db.table``."""
-        for name, own in self.tables:
+        """Return the policies of ``db.table``."""
+        for name, policies in self.tables:
             if name == table:
-                return own
+                return policies
         return replace(self, tables=()) if self.tables else self
 
     def without_stream(self) -> Policies:
-        """For readings that no changes follow: nothing may be left to them, so rows are turned back, not dropped."""
-        alone = tuple((table, own.without_stream()) for table, own in self.tables)
-        return replace(self, tables=alone, window="rewind" if self.window == "drop" else self.window)
+        """Return the policies for a snapshot without a stream: nothing brings dropped rows later, so rewind them."""
+        tables = tuple((table, policies.without_stream()) for table, policies in self.tables)
+        return replace(self, tables=tables, window="rewind" if self.window == "drop" else self.window)
 
     def as_options(self) -> dict[str, Any]:
-        """Policy → its value, or ``{"*": value, "db.table": value, …}`` where tables differ."""
-        found: dict[str, Any] = {}
+        """Return policy → value, or ``{"*": value, "db.table": value, …}`` if tables differ."""
+        options: dict[str, Any] = {}
         for name in POLICY_VALUES:
             value = getattr(self, name)
-            others = {table: getattr(own, name) for table, own in self.tables if getattr(own, name) != value}
-            found[name] = {"*": value, **others} if others else value
-        return found
+            others = {
+                table: getattr(policies, name) for table, policies in self.tables if getattr(policies, name) != value
+            }
+            options[name] = {"*": value, **others} if others else value
+        return options
 
 
 DEFAULT: Final = Policies()

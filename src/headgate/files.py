@@ -1,6 +1,6 @@
-"""Small JSON files that are there whole or not at all; and locks of files and folders.
+"""Small JSON files, written atomically, and locks of files and folders.
 
-Locks are advisory, for all who ask by the functions here. The system drops them with the process.
+Locks are advisory: they exclude only callers of these functions. The system releases them when the process ends.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 from headgate.errors import ConfigError
 
-__all__ = ["OwnedError", "locked", "owned", "read_json", "sole_owner", "write_json"]
+__all__ = ["LockedError", "lock_file", "lock_folder", "read_json", "try_lock", "write_json"]
 
 
-class OwnedError(Exception):
-    """Somebody else has it: the text says who."""
+class LockedError(Exception):
+    """Another caller holds the lock; the text names its process, if known."""
 
 
 @contextlib.contextmanager
-def sole_owner(file: Path) -> Iterator[None]:
-    """Own ``file``, among all processes and threads that ask for it by this, as long as the block lasts.
+def try_lock(file: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``file`` for the block, among all processes and threads that use this function.
 
-    :raises OwnedError: it is somebody else's.
-    :raises OSError: it cannot be opened, or its folder not made.
+    :raises LockedError: another caller holds it.
+    :raises OSError: the file cannot be opened, or its folder not created.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as lock:
@@ -35,7 +35,7 @@ def sole_owner(file: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            raise OwnedError(lock.read().strip() or "another process") from None
+            raise LockedError(lock.read().strip() or "another process") from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()}")
         lock.flush()
@@ -43,10 +43,10 @@ def sole_owner(file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Alone with ``file``, among all processes and threads that ask for it by this.
+def lock_file(file: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``file``, among all processes and threads that use this function; wait for it.
 
-    :raises ConfigError: the lock beside it cannot be made.
+    :raises ConfigError: the lock file next to it cannot be created.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,16 +59,16 @@ def locked(file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def owned(folder: Path) -> Iterator[None]:
-    """Alone in ``folder``, among all processes and threads that ask for it by this, as long as the block lasts; the
-    system ends it with the process.
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``folder`` for the block, among all processes and threads that use this function; the
+    system releases it when the process ends.
 
-    :raises ConfigError: it is somebody else's, or cannot be written.
+    :raises ConfigError: another caller holds it, or the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(sole_owner(folder / "lock"))
-        except OwnedError as error:
+            stack.enter_context(try_lock(folder / "lock"))
+        except LockedError as error:
             raise ConfigError(f"{folder} is in use by {error}: stop it, or choose another folder") from None
         except OSError as error:
             raise ConfigError(f"{folder} cannot be written: {error.strerror or error}") from None
@@ -76,9 +76,9 @@ def owned(folder: Path) -> Iterator[None]:
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
-    """Put ``value`` there, replacing what was there; it survives the process, and with it the machine.
+    """Write ``value`` to ``file``, atomically: a crash leaves the old content or the new one. The content is synced.
 
-    :raises ConfigError: it cannot be written.
+    :raises ConfigError: the file cannot be written.
     """
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -93,9 +93,9 @@ def write_json(file: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_json(file: Path) -> dict[str, Any] | None:
-    """What is there; None if nothing is.
+    """Return the content of ``file``; None if it does not exist.
 
-    :raises ConfigError: it cannot be read, or is no JSON object.
+    :raises ConfigError: the file cannot be read, or is not a JSON object.
     """
     try:
         value = json.loads(file.read_text("utf-8"))

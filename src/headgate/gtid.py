@@ -1,19 +1,18 @@
 """Sets of MySQL transaction identifiers (GTIDs), with exact algebra.
 
-A position in the log is such a set: everything in it was already read. It is held as it is, holes and tags included:
-``(uuid, tag) -> inclusive intervals``, sorted, disjoint and with adjacent intervals joined, so that two equal sets are
-equal objects, print alike and encode alike.
+A position in the log is such a set: everything in it was already read. Its form is ``(uuid, tag) -> inclusive
+intervals``, sorted, disjoint, adjacent intervals joined. So equal sets are equal objects, print alike and encode alike.
 
 Text is MySQL's (MySQL Reference Manual, "GTID Format and Storage"): ``uuid:1-5:7:tag:1-2, uuid2:9``. Bytes are the two
-layouts that the server uses in COM_BINLOG_DUMP_GTID and in PREVIOUS_GTIDS events (MySQL source
-sql/rpl_gtid_set.cc, ``Gtid_set::encode``):
+layouts that the server uses in COM_BINLOG_DUMP_GTID and in PREVIOUS_GTIDS events (MySQL source sql/rpl_gtid_set.cc,
+``Gtid_set::encode``):
 
 untagged
     ``u64 n``, then per UUID ``16 bytes, u64 intervals, (u64 first, u64 last + 1) …``
 tagged
     ``01, n as u48, 01``, then per (UUID, tag) ``16 bytes, varint tag length, tag, u64 intervals, (u64, u64) …``
 
-All integers are little-endian; the varint holds ``length << 1`` in one byte, because a tag has at most 32 characters.
+All integers are little-endian. The varint is one byte, ``length << 1``, because a tag has at most 32 characters.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from headgate.errors import ConfigError, DecodeError
 __all__ = ["MAX_NUMBER", "Gtid", "GtidSet", "GtidSetBuilder", "Interval"]
 
 MAX_NUMBER = 2**63 - 2
-"""The largest transaction number MySQL gives out: ``last + 1`` still fits a signed 64-bit integer."""
+"""The largest transaction number MySQL assigns: ``last + 1`` still fits a signed 64-bit integer."""
 
 Interval: TypeAlias = tuple[int, int]
 """First and last transaction number, both included."""
@@ -63,17 +62,17 @@ class Gtid(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Gtid:
-        """``uuid[:tag]:number``; ConfigError for anything else."""
-        found = GtidSet.parse(text)
-        if found.count() != 1:
+        """Parse ``uuid[:tag]:number``; ConfigError for anything else."""
+        gtids = GtidSet.parse(text)
+        if gtids.count() != 1:
             raise ConfigError(f"not one GTID: {text!r}; expected uuid:number or uuid:tag:number")
-        return next(iter(found))
+        return next(iter(gtids))
 
 
 class GtidSet:
     """An immutable, hashable set of GTIDs: a position in the log.
 
-    ``|``, ``&`` and ``-`` make sets, ``<=`` asks whether a set is part of another, ``str`` gives MySQL's text.
+    ``|``, ``&`` and ``-`` make sets, ``<=`` tests for a subset, ``str`` gives MySQL's text.
 
     >>> had = headgate.GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7")
     >>> executed = headgate.GtidSet.parse("3E11FA47-71CA-11E1-9E33-C80AA9429562:1-9")
@@ -89,8 +88,8 @@ class GtidSet:
     _hash: int | None
 
     def __init__(self, intervals: Mapping[tuple[bytes, str], Iterable[Interval]] | None = None) -> None:
-        """From ``(16 UUID bytes, tag) -> inclusive intervals`` in any order; intervals may overlap or touch."""
-        sets = {key: _normalise(list(given)) for key, given in (intervals or {}).items()}
+        """Build from ``(16 UUID bytes, tag) -> inclusive intervals`` in any order; intervals may overlap or touch."""
+        sets = {key: _normalise(list(source_intervals)) for key, source_intervals in (intervals or {}).items()}
         for uuid, tag in sets:
             if len(uuid) != 16 or (tag and not _TAG.fullmatch(tag)):
                 raise ConfigError(f"not a GTID source: {uuid!r} {tag!r}")
@@ -99,15 +98,15 @@ class GtidSet:
 
     @classmethod
     def _of(cls, sets: dict[_Key, _Intervals]) -> GtidSet:
-        """From parts that are normalised already; empty ones are dropped."""
-        made = cls.__new__(cls)
-        made._sets = {key: sets[key] for key in sorted(sets) if sets[key]}
-        made._hash = None
-        return made
+        """Build from normalised parts; empty ones are dropped."""
+        gtids = cls.__new__(cls)
+        gtids._sets = {key: sets[key] for key in sorted(sets) if sets[key]}
+        gtids._hash = None
+        return gtids
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """MySQL's text form, with any white space and letter case; ``""`` is the empty set.
+        """Parse MySQL's text form, with any white space and letter case; ``""`` is the empty set.
 
         As in MySQL, ``5-3`` names no transaction. Anything else that MySQL refuses is a ConfigError.
         """
@@ -139,21 +138,21 @@ class GtidSet:
         return bool(self._sets)
 
     def count(self) -> int:
-        """How many transactions the set names."""
+        """Return the number of transactions in the set."""
         return sum(b - a + 1 for intervals in self._sets.values() for a, b in intervals)
 
     def intervals(self) -> Iterator[tuple[bytes, str, int, int]]:
-        """``(uuid bytes, tag, first, last)`` by UUID, tag (none first), number."""
+        """Yield ``(uuid bytes, tag, first, last)`` by UUID, tag (none first), number."""
         for (uuid, tag), intervals in self._sets.items():
             for first, last in intervals:
                 yield uuid, tag, first, last
 
     def sources(self) -> Mapping[tuple[bytes, str], tuple[Interval, ...]]:
-        """``(uuid bytes, tag) -> intervals``; a copy."""
+        """Return ``(uuid bytes, tag) -> intervals``, a copy."""
         return dict(self._sets)
 
     def __iter__(self) -> Iterator[Gtid]:
-        """Every GTID, by UUID, tag, number. Sets can be huge: prefer ``intervals``."""
+        """Yield every GTID, by UUID, tag, number. Sets can be huge: prefer ``intervals``."""
         for uuid, tag, first, last in self.intervals():
             for number in range(first, last + 1):
                 yield Gtid(uuid, tag, number)
@@ -177,11 +176,11 @@ class GtidSet:
         return any(tag for _, tag in self._sets)
 
     def as_arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Untagged intervals for kernels, sorted: ``sid uint8[n, 16]``, ``first int64[n]``, ``last int64[n]``."""
-        found = [(uuid, first, last) for uuid, tag, first, last in self.intervals() if not tag]
-        sid = np.frombuffer(b"".join(uuid for uuid, _, _ in found), dtype=np.uint8).reshape(len(found), 16).copy()
-        first = np.array([a for _, a, _ in found], dtype=np.int64)
-        last = np.array([b for _, _, b in found], dtype=np.int64)
+        """Return untagged intervals, sorted: ``sid uint8[n, 16]``, ``first int64[n]``, ``last int64[n]``."""
+        untagged = [(uuid, first, last) for uuid, tag, first, last in self.intervals() if not tag]
+        sid = np.frombuffer(b"".join(uuid for uuid, _, _ in untagged), dtype=np.uint8).reshape(len(untagged), 16).copy()
+        first = np.array([a for _, a, _ in untagged], dtype=np.int64)
+        last = np.array([b for _, _, b in untagged], dtype=np.int64)
         return sid, first, last
 
     # -- algebra
@@ -223,7 +222,7 @@ class GtidSet:
     # -- bytes
 
     def encode(self) -> bytes:
-        """The server's layout: untagged when no transaction has a tag, else tagged."""
+        """Return the server's layout: untagged if no transaction has a tag, else tagged."""
         tagged = self.tagged
         count = len(self._sets)
         out = [bytes([1]) + count.to_bytes(6, "little") + bytes([1]) if tagged else struct.pack("<Q", count)]
@@ -237,7 +236,7 @@ class GtidSet:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> GtidSet:
-        """Either layout; DecodeError if the bytes are not exactly one set."""
+        """Decode either layout; DecodeError if the bytes are not exactly one set."""
         return _decode(bytes(data))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -245,10 +244,10 @@ class GtidSet:
 
 
 class GtidSetBuilder:
-    """Collects many numbers cheaply; ``build`` makes the set of all that was added.
+    """Cheap collector of many GTIDs; ``build`` returns the set of all that were added.
 
-    It may be asked again and again while numbers go on coming: what is without gaps is kept as an interval, and what is
-    not becomes one as soon as it is asked for.
+    ``build`` may be called again while numbers arrive. Runs without gaps are kept as intervals; other numbers become
+    intervals at the next ``build``.
     """
 
     def __init__(self, start: GtidSet | None = None) -> None:
@@ -258,11 +257,11 @@ class GtidSetBuilder:
             self.add_interval(uuid, tag, first, last)
 
     def add(self, gtid: Gtid) -> None:
-        """One transaction; cheap when it follows the one added before."""
+        """Add one transaction; cheap if it follows the one added before."""
         self.add_interval(gtid.uuid, gtid.tag, gtid.number, gtid.number)
 
     def add_interval(self, uuid: bytes, tag: str, first: int, last: int) -> None:
-        """``first`` … ``last``, both included."""
+        """Add ``first`` … ``last``, both included."""
         intervals = self._intervals.setdefault((uuid, tag), [])
         if intervals and intervals[-1][0] <= first <= intervals[-1][1] + 1:
             intervals[-1] = (intervals[-1][0], max(last, intervals[-1][1]))
@@ -270,18 +269,18 @@ class GtidSetBuilder:
             intervals.append((first, last))
 
     def add_arrays(self, uuid: bytes, tag: str, numbers: npt.NDArray[Any]) -> None:
-        """Many numbers of one source (any integer array, any order, repeats allowed)."""
+        """Add many numbers of one source (any integer array, any order, repeats allowed)."""
         if not len(numbers):
             return
-        given = np.asarray(numbers, dtype=np.int64)
-        first, last = int(given[0]), int(given[-1])
-        if last - first == len(given) - 1 and bool((given[1:] > given[:-1]).all()):
+        values = np.asarray(numbers, dtype=np.int64)
+        first, last = int(values[0]), int(values[-1])
+        if last - first == len(values) - 1 and bool((values[1:] > values[:-1]).all()):
             self.add_interval(uuid, tag, first, last)
         else:
-            self._arrays.setdefault((uuid, tag), []).append(given)
+            self._arrays.setdefault((uuid, tag), []).append(values)
 
     def build(self) -> GtidSet:
-        """Everything added so far."""
+        """Return the set of everything added so far."""
         for key, arrays in self._arrays.items():
             numbers = np.unique(np.concatenate(arrays))
             breaks = np.flatnonzero(np.diff(numbers) != 1)
@@ -290,12 +289,12 @@ class GtidSetBuilder:
             self._intervals.setdefault(key, []).extend(zip(firsts, lasts, strict=True))
         self._arrays.clear()
         built = GtidSet(self._intervals)
-        self._intervals = {key: list(found) for key, found in built.sources().items()}
+        self._intervals = {key: list(intervals) for key, intervals in built.sources().items()}
         return built
 
 
 def _normalise(intervals: list[Interval]) -> _Intervals:
-    """Sorted, disjoint, adjacent ones joined; ``first > last`` is empty. ConfigError for numbers out of range."""
+    """Sort and join intervals; ``first > last`` is empty. ConfigError for numbers out of range."""
     out: list[Interval] = []
     for first, last in sorted(intervals):
         if first > last:
@@ -341,7 +340,7 @@ def _subtract(left: _Intervals, right: _Intervals) -> _Intervals:
 
 
 def _parse_source(piece: str, parts: dict[_Key, list[Interval]]) -> None:
-    """``uuid:1-5:7:tag:1-2`` into ``parts``."""
+    """Parse ``uuid:1-5:7:tag:1-2`` into ``parts``."""
     head, *rest = (part.strip().lower() for part in piece.split(":"))
     if not _UUID.fullmatch(head) or head.startswith("{") != head.endswith("}") or head.count("-") not in (0, 4):
         raise ConfigError(f"not a GTID set: {piece.strip()!r} does not begin with a server UUID")

@@ -1,4 +1,4 @@
-"""Names in SQL, as MySQL and Spark both read them: between backticks, a backtick in the name twice.
+"""Quoted SQL names, as both MySQL and Spark read them: between backticks, with each backtick in the name doubled.
 
 Sources: MySQL Reference Manual, "Schema Object Names"; Spark SQL Reference, "Identifiers" (delimited identifiers).
 """
@@ -9,5 +9,5 @@ __all__ = ["quote_name"]
 
 
 def quote_name(name: str) -> str:
-    """``name`` as a quoted identifier; any name is possible."""
+    """Return ``name`` as a quoted identifier; any name is valid."""
     return "`" + name.replace("`", "``") + "`"

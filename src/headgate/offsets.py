@@ -1,10 +1,10 @@
-"""The stream's position: what a batch ended at and what the next planner must know.
+"""The stream's position: where a batch ended, and what the next planner must know.
 
-An offset is small (nothing in it grows with rows), immutable, and the same value always prints as the same JSON, so
-that "nothing happened" can be seen by comparing text. Its JSON carries a version: an offset of a newer version, or one
-that is not ours at all, is refused with ``OffsetFormatError`` rather than read half.
+An offset is small (nothing in it grows with rows) and immutable. The same value always prints as the same JSON, so
+comparing text shows whether anything changed. The JSON carries a version: an offset of a newer version or of another
+program raises ``OffsetFormatError`` and is never read in part.
 
-``gtid`` is everything that was handed on; all else says how far the snapshots beside the stream are, and hints that
+``gtid`` is everything handed on. The other fields are the progress of the snapshots next to the stream, and hints that
 only save time.
 """
 
@@ -21,14 +21,14 @@ from headgate.gtid import GtidSet
 __all__ = ["VERSION", "ChunkSpec", "Hint", "Last", "SnapshotProgress", "SnapshotState", "SourceOffset"]
 
 VERSION = 1
-"""Version of the JSON form. Raised when a reader of the old form would misunderstand the new one."""
+"""Version of the JSON form. Raised when a reader of the old form would misread the new one."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Where a reader stood when its set was exactly the offset's: saves the server a scan, proves nothing."""
+    """Binlog position at which a reader's set was exactly the offset's: saves the server a scan, proves nothing."""
 
     server_uuid: str
     file: str
@@ -37,7 +37,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The transaction read last, to recognise a server whose history was rewritten."""
+    """The last transaction read, to detect a server whose history was rewritten."""
 
     gtid: str
     ts_us: int
@@ -46,21 +46,21 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec:
-    """A key range ``(lo, hi]`` of a table. Bounds are literals that MySQL made, one per key column; None = open."""
+    """A key range ``(lo, hi]`` of a table. Bounds are literals made by MySQL, one per key column; None = open."""
 
     table: str
     """``db.table``"""
     number: int
-    """Counts the table's chunks from 0."""
+    """Index of the chunk in its table, from 0."""
     lo: tuple[str, ...] | None = None
     hi: tuple[str, ...] | None = None
     filter: str | None = None
-    """Only rows that fulfil this SQL condition; None: all."""
+    """SQL condition on the rows to read; None: all rows."""
     surrogate: str | None = None
-    """The column that the bounds are of; None: the key's columns."""
+    """The column that the bounds apply to; None: the key's columns."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         more = {"filter": self.filter, "surrogate": self.surrogate}
         return {
             "table": self.table,
@@ -71,50 +71,50 @@ class ChunkSpec:
         }
 
     def to_json(self) -> str:
-        """As one line of JSON."""
+        """Return one line of JSON."""
         return _dump(self.to_dict())
 
     @classmethod
-    def from_dict(cls, given: Any, where: str = "chunk") -> ChunkSpec:
-        """From ``to_dict``; OffsetFormatError for anything else."""
-        fields = _Fields(given, where, ("table", "number", "lo", "hi"), ("filter", "surrogate"))
+    def from_dict(cls, value: Any, where: str = "chunk") -> ChunkSpec:
+        """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
+        fields = _Fields(value, where, ("table", "number", "lo", "hi"), ("filter", "surrogate"))
         return cls(
             table=fields.text("table"),
             number=fields.number("number"),
             lo=fields.bound("lo"),
             hi=fields.bound("hi"),
-            filter=fields.text("filter") if "filter" in given else None,
-            surrogate=fields.text("surrogate") if "surrogate" in given else None,
+            filter=fields.text("filter") if "filter" in value else None,
+            surrogate=fields.text("surrogate") if "surrogate" in value else None,
         )
 
     @classmethod
     def from_json(cls, text: str) -> ChunkSpec:
-        """From ``to_json``; OffsetFormatError for anything else."""
+        """Parse the result of ``to_json``; OffsetFormatError for anything else."""
         return cls.from_dict(_load(text, "chunk"))
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """How far the planning of one table's snapshot is."""
+    """Planning progress of one table's snapshot."""
 
     since_epoch: int
-    """Epoch of the batch that holds the table's first chunk."""
+    """Epoch of the batch with the table's first chunk."""
     max: tuple[str, ...] | None = None
-    """Literals of the greatest key when the snapshot was begun; None: the table was empty or has no key."""
+    """Literals of the greatest key when the snapshot began; None: the table was empty or has no key."""
     hi: tuple[str, ...] | None = None
-    """Upper bound of the range planned so far; None: none of it yet."""
+    """Upper bound of the range planned so far; None: nothing planned yet."""
     chunks_done: int = 0
     """Chunks planned so far."""
     finished: bool = False
-    """Every chunk was planned."""
+    """Whether every chunk was planned."""
     chunks_estimate: int = 0
     rows_estimate: int = 0
     dense: bool = False
-    """The key is one integer whose values lie close together, so bounds are calculated and not counted out."""
+    """The key is one integer with closely spaced values, so bounds are calculated instead of counted."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        found: dict[str, Any] = {
+        """Return plain JSON values."""
+        value: dict[str, Any] = {
             "since_epoch": self.since_epoch,
             "max": _list(self.max),
             "hi": _list(self.hi),
@@ -123,13 +123,13 @@ class SnapshotProgress:
             "chunks_estimate": self.chunks_estimate,
             "rows_estimate": self.rows_estimate,
         }
-        return {**found, "dense": True} if self.dense else found
+        return {**value, "dense": True} if self.dense else value
 
     @classmethod
-    def from_dict(cls, given: Any, where: str = "progress") -> SnapshotProgress:
-        """From ``to_dict``; OffsetFormatError for anything else."""
+    def from_dict(cls, value: Any, where: str = "progress") -> SnapshotProgress:
+        """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
         names = ("since_epoch", "max", "hi", "chunks_done", "finished", "chunks_estimate", "rows_estimate")
-        fields = _Fields(given, where, names, ("dense",))
+        fields = _Fields(value, where, names, ("dense",))
         return cls(
             since_epoch=fields.number("since_epoch"),
             max=fields.bound("max"),
@@ -138,25 +138,25 @@ class SnapshotProgress:
             finished=fields.flag("finished"),
             chunks_estimate=fields.number("chunks_estimate"),
             rows_estimate=fields.number("rows_estimate"),
-            dense="dense" in given and fields.flag("dense"),
+            dense="dense" in value and fields.flag("dense"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotState:
-    """All snapshots beside the stream."""
+    """All snapshots next to the stream."""
 
     active: Mapping[str, SnapshotProgress] = field(default_factory=dict)
-    """Tables that are being read, by ``db.table``."""
+    """Tables being read, by ``db.table``."""
     chunks: tuple[ChunkSpec, ...] = ()
     """The chunks of the batch that ends at this offset."""
     queue: tuple[str, ...] = ()
-    """Tables that wait to be read."""
+    """Tables that wait for their snapshot."""
     done: tuple[str, ...] = ()
-    """Tables whose last chunk was handed out, not yet confirmed by the ledger."""
+    """Tables whose last chunk was handed out but is not yet confirmed by the ledger."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return {
             "active": {table: progress.to_dict() for table, progress in self.active.items()},
             "chunks": [chunk.to_dict() for chunk in self.chunks],
@@ -165,9 +165,9 @@ class SnapshotState:
         }
 
     @classmethod
-    def from_dict(cls, given: Any, where: str = "snapshot") -> SnapshotState:
-        """From ``to_dict``; OffsetFormatError for anything else."""
-        fields = _Fields(given, where, ("active", "chunks", "queue", "done"))
+    def from_dict(cls, value: Any, where: str = "snapshot") -> SnapshotState:
+        """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
+        fields = _Fields(value, where, ("active", "chunks", "queue", "done"))
         active = fields.get("active", dict)
         chunks = fields.get("chunks", list)
         return cls(
@@ -180,7 +180,7 @@ class SnapshotState:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a batch of the stream ends."""
+    """The position where a batch of the stream ends."""
 
     gtid: str
     """Everything handed on, a GTID set in MySQL's text form."""
@@ -202,7 +202,7 @@ class SourceOffset:
         return GtidSet.parse(self.gtid)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         last, hint = self.last, self.hint
         return {
             "v": VERSION,
@@ -217,18 +217,18 @@ class SourceOffset:
         }
 
     def to_json(self) -> str:
-        """As one line of JSON; equal offsets give equal text."""
+        """Return one line of JSON; equal offsets give equal text."""
         return _dump(self.to_dict())
 
     @classmethod
-    def from_json(cls, given: str | Mapping[str, Any]) -> SourceOffset:
-        """From ``to_json`` (text or the parsed object).
+    def from_json(cls, value: str | Mapping[str, Any]) -> SourceOffset:
+        """Parse the result of ``to_json`` (text or the parsed object).
 
         :raises OffsetFormatError: not an offset of headgate, damaged, or of a newer version.
         """
-        loaded = _load(given, "offset") if isinstance(given, str) else given
+        loaded = _load(value, "offset") if isinstance(value, str) else value
         if not isinstance(loaded, Mapping) or "v" not in loaded:
-            raise OffsetFormatError("the stored offset is not one of headgate; use another checkpoint location")
+            raise OffsetFormatError("the stored offset was not written by headgate; use another checkpoint location")
         version = loaded["v"]
         if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
             raise OffsetFormatError(
@@ -251,19 +251,19 @@ class SourceOffset:
 
 
 class _Fields:
-    """The fields of a JSON object, checked: exactly the named ones and perhaps ``more``, each of its type."""
+    """The checked fields of a JSON object: exactly the named ones and perhaps ``more``, each of its type."""
 
-    def __init__(self, given: Any, where: str, names: tuple[str, ...], more: tuple[str, ...] = ()) -> None:
-        if not isinstance(given, Mapping):
+    def __init__(self, value: Any, where: str, names: tuple[str, ...], more: tuple[str, ...] = ()) -> None:
+        if not isinstance(value, Mapping):
             raise OffsetFormatError(f"damaged offset: {where} is not an object")
-        different = sorted(set(names) ^ ({str(name) for name in given} - set(more)))
+        different = sorted(set(names) ^ ({str(name) for name in value} - set(more)))
         if different:
             raise OffsetFormatError(f"damaged offset: missing or unknown in {where}: {', '.join(different)}")
-        self._given = given
+        self._values = value
         self._where = where
 
     def get(self, name: str, kind: type[_T]) -> _T:
-        value = self._given[name]
+        value = self._values[name]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise OffsetFormatError(f"damaged offset: {self._where}.{name} is {value!r}, not {kind.__name__}")
         return value
@@ -280,24 +280,24 @@ class _Fields:
     def texts(self, name: str) -> tuple[str, ...]:
         values = self.get(name, list)
         if not all(isinstance(value, str) for value in values):
-            raise OffsetFormatError(f"damaged offset: {self._where}.{name} holds something that is not text")
+            raise OffsetFormatError(f"damaged offset: {self._where}.{name} has an element that is not text")
         return tuple(values)
 
     def bound(self, name: str) -> tuple[str, ...] | None:
-        return None if self._given[name] is None else self.texts(name)
+        return None if self._values[name] is None else self.texts(name)
 
     def optional(self, name: str, read: Callable[[Any, str], _T]) -> _T | None:
-        value = self._given[name]
+        value = self._values[name]
         return None if value is None else read(value, f"{self._where}.{name}")
 
 
-def _last(given: Any, where: str) -> Last:
-    fields = _Fields(given, where, ("gtid", "ts_us"))
+def _last(value: Any, where: str) -> Last:
+    fields = _Fields(value, where, ("gtid", "ts_us"))
     return Last(gtid=fields.text("gtid"), ts_us=fields.number("ts_us"))
 
 
-def _hint(given: Any, where: str) -> Hint:
-    fields = _Fields(given, where, ("server_uuid", "file", "pos"))
+def _hint(value: Any, where: str) -> Hint:
+    fields = _Fields(value, where, ("server_uuid", "file", "pos"))
     return Hint(server_uuid=fields.text("server_uuid"), file=fields.text("file"), pos=fields.number("pos"))
 
 

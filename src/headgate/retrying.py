@@ -1,7 +1,7 @@
-"""A thread that does one thing until it is stopped: what a reader of a log is, whatever it makes of it.
+"""A thread that repeats one job until it is stopped, such as reading the binlog.
 
-If an error may pass, it is logged and the thing is tried again after a while, without end. Any other error ends the
-thread, which says why. Nothing is raised: who depends on it looks at :attr:`Retrying.problem`.
+After a ``Transient`` error it logs the error, waits and retries, without limit. Any other error ends the thread, with
+the reason in :attr:`Retrying.problem`. It raises nothing: callers check that attribute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Retrying", "Stage"]
 log = logging.getLogger("headgate")
 
 _STOP_SECONDS: Final = 5.0
-"""A log's reader hears of the stop with its next heartbeat, each second."""
+"""Longest wait for the thread to end. A binlog reader notices the stop at its next heartbeat, one a second."""
 
 
 class Stage(enum.Enum):
@@ -28,9 +28,9 @@ class Stage(enum.Enum):
 
     ::
 
-        WORKING            an error that may pass    RETRYING
-        RETRYING           it works again            WORKING
-        WORKING, RETRYING  any other error           FAILED
+        WORKING            Transient error    RETRYING
+        RETRYING           it works again     WORKING
+        WORKING, RETRYING  any other error    FAILED
     """
 
     WORKING = enum.auto()
@@ -39,11 +39,11 @@ class Stage(enum.Enum):
 
 
 class Retrying(abc.ABC):
-    """Begins with :meth:`_begin`.
+    """A thread that calls :meth:`_work` until it is stopped; :meth:`_begin` starts it.
 
     :param thread: the thread's name.
-    :param about: what messages in the log begin with.
-    :param retry_seconds: after an error that may pass.
+    :param about: prefix of its log messages.
+    :param retry_seconds: pause after a Transient error.
     """
 
     def __init__(self, thread: str, about: str, retry_seconds: float) -> None:
@@ -52,53 +52,53 @@ class Retrying(abc.ABC):
         self._thread = threading.Thread(target=self._run, name=thread, daemon=True)
         self.stage = Stage.WORKING
         self.problem: str | None = None
-        """Why it stands still; None: it runs."""
+        """Why the work stopped; None while it runs."""
         self.error: HeadgateError | None = None
-        """What it failed with, if that is known."""
+        """The error that ended it, if known."""
         self._since: float | None = None
-        """When the problem began that was told last, by the monotonic clock."""
+        """Monotonic time at which the last logged problem began; None while it works."""
 
     @property
     def failed(self) -> bool:
-        """Whether it stands still for good."""
+        """Whether it has ended with an error."""
         return self.stage is Stage.FAILED
 
     @abc.abstractmethod
     def _work(self) -> None:
-        """Do it, until ``_stop`` is set; called again when it comes back."""
+        """Do the job until ``_stop`` is set; called again after it returns."""
 
-    def _told(self, error: HeadgateError) -> str:
-        """An error, for who looks after it."""
+    def _describe(self, error: HeadgateError) -> str:
+        """Return the log text of an error."""
         if isinstance(error, BinlogPurgedError):
             needed, purged = error.fields.get("needed"), error.fields.get("purged")
             return (
                 f"the server has purged log that was not read yet ({needed}; purged: {purged}): start the relay with "
-                "--anew, and consumers with older checkpoints are told that they are too far behind"
+                "--anew; consumers with older checkpoints are then too far behind"
             )
         return str(error)
 
-    def _goes_on(self) -> None:
-        """It works; if it did not before, that is told, too."""
+    def _resume(self) -> None:
+        """Note that it works; after a logged problem, log the recovery."""
         if self.stage is Stage.WORKING:
             return
         self.stage, self.problem = Stage.WORKING, None
         if self._since is not None:
-            log.warning("%s: going on, after %.0f s", self._about, time.monotonic() - self._since)
+            log.warning("%s: resumed after %.0f s", self._about, time.monotonic() - self._since)
             self._since = None
 
-    def _stumble(self, problem: str) -> None:
-        """It stands still, and is tried again."""
+    def _note_problem(self, problem: str) -> None:
+        """Note a problem; the job will be retried."""
         self.stage, self.problem = Stage.RETRYING, problem
 
     def _fail(self, problem: str, error: HeadgateError | None = None) -> None:
-        """It stands still for good."""
+        """Note an error that ends the thread."""
         self.stage, self.problem, self.error = Stage.FAILED, problem, error
 
     def _begin(self) -> None:
         self._thread.start()
 
     def _end(self) -> None:
-        """Stop and wait, but not for ever."""
+        """Stop and wait, at most ``_STOP_SECONDS``."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_SECONDS)
@@ -108,15 +108,15 @@ class Retrying(abc.ABC):
             try:
                 self._work()
             except HeadgateError as error:
-                if self._stop.is_set():  # a server that is away while the relay ends is no news
+                if self._stop.is_set():  # errors during shutdown are not reported
                     return
-                problem = self._told(error)
+                problem = self._describe(error)
                 log.warning("%s: %s", self._about, problem)
                 if not isinstance(error, Transient):
                     self._fail(problem, error)
                     return
                 self._since = self._since or time.monotonic()
-                self._stumble(problem)
+                self._note_problem(problem)
                 self._stop.wait(self._retry_seconds)
             except Exception as error:
                 self._fail(f"unexpected {type(error).__name__}: {error}")

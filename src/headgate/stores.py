@@ -1,12 +1,12 @@
 """Paths in object stores, and how this process reaches them: one owner of credentials outside the JVM.
 
-Spark reaches S3 by Hadoop's S3A: by ``fs.s3a.*`` settings, or by what AWS's own environment and files say. The driver
-translates what its session has to arguments of Arrow's client (:func:`s3_arguments`) and hands them to its own process
-and to all of Spark's Python processes (:func:`grant`). So they are given once, and a path alone is enough to open it
-anywhere.
+Spark reaches S3 through Hadoop's S3A, by ``fs.s3a.*`` settings or by AWS's own environment and files. The driver
+translates its session's settings to arguments of Arrow's client (:func:`s3_arguments`) and passes them to its own
+process and to all of Spark's Python processes (:func:`grant`). So they are set once, and a path alone is enough to open
+it in any of these processes.
 
 They travel in an environment variable, as ``AWS_SECRET_ACCESS_KEY`` would: never in options, plans, logs or messages.
-Without credentials among the settings, each process asks AWS's default chain.
+If the settings have no credentials, each process uses AWS's default chain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 """Environment variable: JSON, by bucket, arguments of ``pyarrow.fs.S3FileSystem``."""
 
 Settings = Callable[[str], "str | None"]
-"""Gives a setting of Hadoop by its name, such as ``fs.s3a.endpoint``; None: it is not set."""
+"""Returns a Hadoop setting by its name, such as ``fs.s3a.endpoint``; None: not set."""
 
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _S3: Final = frozenset({"s3", "s3a", "s3n"})
@@ -35,21 +35,21 @@ _ANONYMOUS: Final = "AnonymousAWSCredentialsProvider"
 _ENCRYPTION: Final = ("encryption.algorithm", "server-side-encryption-algorithm")
 _DEFAULT_REGION: Final = "us-east-1"
 _AWS_HOST: Final = re.compile(r"s3(?:\.([a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?")
-"""Amazon's own endpoints, which Arrow finds by their regions."""
+"""Amazon's own endpoints, which Arrow finds by region."""
 _OBSTACLE: Final = "encrypts"
 _ONE_PUT: Final = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
-"""A small file is one request instead of three; Arrow has it since version 21."""
-_ELSEWHERE: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
-"""Variables by which AWS's environment says where a bucket is; without them AWS is asked."""
+"""Writes a small file in one request instead of three; Arrow supports it since version 21."""
+_LOCATION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+"""Variables by which AWS's environment locates a bucket; without them AWS is queried."""
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URI, not one of this machine's file system."""
+    """Return whether a path is a URI, not one of this machine's file system."""
     return _URI.match(path) is not None
 
 
 def obstacle(path: str) -> str | None:
-    """Why files at this path are left to Spark; None: they can be read and written here."""
+    """Return why files at this path are left to Spark; None: they can be read and written here."""
     if not is_remote(path):
         return None
     scheme, bucket, _ = _parts(path)
@@ -61,26 +61,26 @@ def obstacle(path: str) -> str | None:
 
 
 def open_store(path: str) -> tuple[pafs.FileSystem, str]:
-    """Arrow's file system for a URI, and the path in it.
+    """Return Arrow's file system for a URI, and the path in it.
 
-    :raises OSError: it cannot be reached.
-    :raises pyarrow.ArrowException: there is none for this kind of URI.
+    :raises OSError: the store cannot be reached.
+    :raises pyarrow.ArrowException: Arrow has no file system for this kind of URI.
     """
     scheme, bucket, rest = _parts(path)
     if scheme not in _S3:
-        found: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(path)
-        return found
-    given = _granted(os.environ.get(VARIABLE, "")).get(bucket)
-    return _s3(bucket, json.dumps(given, sort_keys=True)), f"{bucket}/{rest}".rstrip("/")
+        store: tuple[pafs.FileSystem, str] = pafs.FileSystem.from_uri(path)
+        return store
+    arguments = _granted(os.environ.get(VARIABLE, "")).get(bucket)
+    return _s3(bucket, json.dumps(arguments, sort_keys=True)), f"{bucket}/{rest}".rstrip("/")
 
 
 def is_granted(path: str, environment: Mapping[str, str]) -> bool:
-    """Whether a process with this environment has been told how to reach the bucket of a path."""
+    """Return whether a process with this environment has settings for the bucket of a path."""
     return _parts(path)[1] in _granted(environment.get(VARIABLE, ""))
 
 
 def grant(path: str, settings: Settings) -> dict[str, str]:
-    """Have this process reach the bucket of a path as these settings say.
+    """Make this process reach the bucket of a path with these settings.
 
     :return: the environment that lets other processes do so; empty if the path is not on S3.
     """
@@ -95,9 +95,9 @@ def grant(path: str, settings: Settings) -> dict[str, str]:
 
 
 def delta_rs_options(path: str) -> dict[str, str] | None:
-    """How delta-rs reaches a path: its options of a store (``object_store``, "AmazonS3ConfigKey"); None: by itself."""
-    given = _granted(os.environ.get(VARIABLE, "")).get(_parts(path)[1]) if is_remote(path) else None
-    if given is None:
+    """Return delta-rs's store options for a path (``object_store``, "AmazonS3ConfigKey"); None: the defaults."""
+    arguments = _granted(os.environ.get(VARIABLE, "")).get(_parts(path)[1]) if is_remote(path) else None
+    if arguments is None:
         return None
     names = {
         "access_key": "aws_access_key_id",
@@ -105,53 +105,53 @@ def delta_rs_options(path: str) -> dict[str, str] | None:
         "session_token": "aws_session_token",
         "region": "aws_region",
     }
-    found = {names[name]: str(value) for name, value in given.items() if name in names}
-    if "endpoint_override" in given:
-        found["aws_endpoint"] = f"{given['scheme']}://{given['endpoint_override']}"
-        found["aws_allow_http"] = str(given["scheme"] == "http").lower()
-        found["aws_virtual_hosted_style_request"] = str(given["force_virtual_addressing"]).lower()
-    if given.get("anonymous"):
-        found["aws_skip_signature"] = "true"
-    if "role_arn" in given:
-        found["aws_iam_role_arn"] = given["role_arn"]
-    return found
+    options = {names[name]: str(value) for name, value in arguments.items() if name in names}
+    if "endpoint_override" in arguments:
+        options["aws_endpoint"] = f"{arguments['scheme']}://{arguments['endpoint_override']}"
+        options["aws_allow_http"] = str(arguments["scheme"] == "http").lower()
+        options["aws_virtual_hosted_style_request"] = str(arguments["force_virtual_addressing"]).lower()
+    if arguments.get("anonymous"):
+        options["aws_skip_signature"] = "true"
+    if "role_arn" in arguments:
+        options["aws_iam_role_arn"] = arguments["role_arn"]
+    return options
 
 
 def s3_arguments(bucket: str, settings: Settings) -> dict[str, Any]:
-    """S3A's settings as arguments of ``pyarrow.fs.S3FileSystem``; those of the bucket come before general ones.
+    """Translate S3A's settings to arguments of ``pyarrow.fs.S3FileSystem``; a bucket's settings override general ones.
 
-    Source: Hadoop, "Connecting to an Amazon S3 Bucket through the S3A Connector", "Authenticating with S3",
-    "Per-Bucket Configuration".
+    Source: Hadoop, "Connecting to an Amazon S3 Bucket through the S3A Connector", "Authenticating with S3", "Per-Bucket
+    Configuration".
     """
 
     def get(name: str) -> str:
         return (settings(f"fs.s3a.bucket.{bucket}.{name}") or settings(f"fs.s3a.{name}") or "").strip()
 
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if get("access.key") and get("secret.key"):
-        found = {"access_key": get("access.key"), "secret_key": get("secret.key")}
+        arguments = {"access_key": get("access.key"), "secret_key": get("secret.key")}
         if get("session.token"):
-            found["session_token"] = get("session.token")
+            arguments["session_token"] = get("session.token")
     elif get("aws.credentials.provider").endswith(_ANONYMOUS):
-        found = {"anonymous": True}
+        arguments = {"anonymous": True}
     elif get("assumed.role.arn"):
-        found = {"role_arn": get("assumed.role.arn")}
+        arguments = {"role_arn": get("assumed.role.arn")}
     scheme, _, host = get("endpoint").rstrip("/").rpartition("://")
     of_aws = _AWS_HOST.fullmatch(host)
     region = get("endpoint.region") or (of_aws[1] or "" if of_aws else _DEFAULT_REGION if host else "")
     if host and not of_aws:
-        found["scheme"] = scheme or ("http" if get("connection.ssl.enabled").lower() == "false" else "https")
-        found["endpoint_override"] = host
-        found["force_virtual_addressing"] = get("path.style.access").lower() != "true"
+        arguments["scheme"] = scheme or ("http" if get("connection.ssl.enabled").lower() == "false" else "https")
+        arguments["endpoint_override"] = host
+        arguments["force_virtual_addressing"] = get("path.style.access").lower() != "true"
     if region:
-        found["region"] = region
+        arguments["region"] = region
     if any(get(name) for name in _ENCRYPTION):
-        found[_OBSTACLE] = True
-    return found
+        arguments[_OBSTACLE] = True
+    return arguments
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """Scheme, bucket, and the path in it."""
+    """Split a URI into scheme, bucket and the path in it."""
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     return scheme.lower(), bucket, key
@@ -159,17 +159,17 @@ def _parts(path: str) -> tuple[str, str, str]:
 
 @lru_cache(maxsize=16)
 def _granted(text: str) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = json.loads(text or "{}")
-    return found
+    arguments_by_bucket: Mapping[str, Mapping[str, Any]] = json.loads(text or "{}")
+    return arguments_by_bucket
 
 
 @lru_cache(maxsize=64)
-def _s3(bucket: str, given: str) -> pafs.FileSystem:
-    """A client: to make one takes longer than to ask it something."""
-    arguments = json.loads(given)
-    if arguments is None:  # nobody has told: AWS's environment says it
+def _s3(bucket: str, arguments_json: str) -> pafs.FileSystem:
+    """Return a client, cached: making one takes longer than a request."""
+    arguments = json.loads(arguments_json)
+    if arguments is None:  # no settings: AWS's environment decides
         return pafs.FileSystem.from_uri(f"s3://{bucket}")[0]
     arguments.pop(_OBSTACLE, None)
-    if "region" not in arguments and not any(os.environ.get(name) for name in _ELSEWHERE):
+    if "region" not in arguments and not any(os.environ.get(name) for name in _LOCATION_VARIABLES):
         arguments["region"] = pafs.resolve_s3_region(bucket)
     return pafs.S3FileSystem(**arguments, **_ONE_PUT)

@@ -1,7 +1,6 @@
-"""Verify: all tables of a pipeline's lake against its source, table by table, each as of a ledger row.
+"""Verification: compare all tables of a pipeline's lake with its source, table by table, each as of a ledger row.
 
-What makes one comparison exact is said in ``lake/_verify.py``. Here is which ledger row a table is compared as of, who
-compares it, and when it is tried again.
+``lake/_verify.py`` explains why a comparison is exact. This module picks ledger row and comparer, and retries.
 """
 
 from __future__ import annotations
@@ -23,49 +22,49 @@ if TYPE_CHECKING:
 __all__ = ["Verification", "View", "check_comparable", "verify"]
 
 _TRIES: Final = 10
-"""Ledger rows as of which a table is tried."""
+"""At most so many ledger rows are tried for a table."""
 _NEXT_BATCH_SECONDS: Final = 60.0
-"""How long a running pipeline may take for its next batch."""
+"""Longest wait for the next batch of a running pipeline."""
 
 
 class View(Protocol):
-    """Shows the progress of a comparison; :meth:`add` is called from any thread."""
+    """Display of a comparison's progress; :meth:`add` is called from any thread."""
 
-    def begins(self, estimates: Mapping[str, int]) -> None:
-        """The tables, and about how many rows they have."""
+    def begin(self, estimates: Mapping[str, int]) -> None:
+        """Begin with these tables and their approximate row counts."""
 
     def add(self, table: str, rows: int) -> None:
-        """So many more rows of a table were read, on either side."""
+        """Count more rows as read, on either side."""
 
-    def tell(self, text: str) -> None:
-        """Something else to know."""
+    def show_message(self, text: str) -> None:
+        """Show another message."""
 
 
 class _NoView:
-    """Shows nothing."""
+    """A view that shows nothing."""
 
-    def begins(self, estimates: Mapping[str, int]) -> None:
+    def begin(self, estimates: Mapping[str, int]) -> None:
         pass
 
     def add(self, table: str, rows: int) -> None:
         pass
 
-    def tell(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         pass
 
 
 def verify(config: PipelineConfig, spark: SparkSession | None = None, *, samples: int = 20) -> list[TableResult]:
-    """Compare every row of a lake's live and inexact tables with the source, while writers and the pipeline go on.
+    """Compare every row of a lake's live and inexact tables with the source, while writers and the pipeline run.
 
     Both sides are read as of the same moment, the GTID set of the newest batch in the ledger, so every difference is
-    real. What ``headgate verify`` prints is made of these results.
+    real. ``headgate verify`` prints these results.
 
-    :param spark: a session for tables that need Spark. Default: the active one, or one that is made when there is
-        such a table, and stopped at the end.
+    :param spark: a session for tables that need Spark. Default: the active one, or one that is made for the first such
+        table and stopped at the end.
     :param samples: how many differing rows to keep of a table.
     :return: of each table, in the order of their names, its ``table``, ``state``, ``equal``, ``only_source``,
         ``only_target``, ``different``, ``differences`` (the sum of the three), ``undecided``, ``samples`` and
-        ``remark``. A table that is not complete, or was stopped, is not compared, and ``remark`` says so.
+        ``remark``. A table that is not complete, or was stopped, is not compared; ``remark`` gives the reason.
     :raises ConfigError: there is nothing to compare.
     :raises HeadgateError: the source or the lake could not be read.
 
@@ -86,7 +85,7 @@ def verify(config: PipelineConfig, spark: SparkSession | None = None, *, samples
 
 @contextlib.contextmanager
 def _session(config: PipelineConfig) -> Iterator[SparkSession]:
-    """The active session, or one for the time being."""
+    """Yield the active session, or a temporary one."""
     from pyspark.sql import SparkSession
 
     from headgate.engine import build_session
@@ -101,7 +100,7 @@ def _session(config: PipelineConfig) -> Iterator[SparkSession]:
 
 
 def check_comparable(config: PipelineConfig) -> None:
-    """Refuse what cannot be compared, before anything is started for it.
+    """Check, before anything is started, that there is something to compare.
 
     :raises ConfigError: the pipeline has no current tables, or no ledger yet.
     :raises HeadgateError: the server cannot be reached.
@@ -112,17 +111,17 @@ def check_comparable(config: PipelineConfig) -> None:
     from headgate.pipeline import connection_settings
 
     if "current" not in config.target.mode:
-        raise ConfigError("verify compares current tables, and target.mode has none")
+        raise ConfigError("verify compares current tables: add 'current' to target.mode")
     lake = Lake.of(config)
-    if lake.is_local and not Path(lake.ledger).is_dir():  # told before the server is asked for anything
+    if lake.is_local and not Path(lake.ledger).is_dir():  # report it before connecting to the server
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
-    Connection.open(connection_settings(config)).close()  # a wrong password, too
+    Connection.open(connection_settings(config)).close()  # also detects a wrong password
 
 
 class Verification:
     """The comparison of all tables of a lake.
 
-    :param session: gives a Spark session; called when a table needs one.
+    :param session: returns a Spark session; called when a table needs one.
     :param samples: how many differing rows to show of a table.
     """
 
@@ -135,12 +134,12 @@ class Verification:
         self._session, self._view, self._samples = session, view, samples
 
     def results(self) -> Generator[tuple[TableResult, LedgerRow], None, None]:
-        """Each table's result, and the ledger row it holds for, in the order of their names."""
+        """Yield each table's result and the ledger row that it holds for, in the order of their names."""
         from headgate.lake import ArrowComparer, NeedsSparkError, Workers
 
-        self._row = self._newest()  # perhaps too old to be read, when a table's turn comes; then it is replaced
+        self._row = self._newest()  # replaced if it is too old to be read at a table's turn
         tables = sorted(self._row.tables)
-        self._view.begins({**dict.fromkeys(tables, 0), **self._source.estimates(tables)})
+        self._view.begin({**dict.fromkeys(tables, 0), **self._source.estimates(tables)})
         if self._lake.obstacle:
             for table in tables:
                 yield self._by_spark(table)
@@ -148,12 +147,12 @@ class Verification:
         threads = os.cpu_count() or 1
         with Workers(threads) as flows, Workers(threads) as readers:
             arrow = ArrowComparer(self._lake, self._source, readers, samples=self._samples, on_rows=self._view.add)
-            found = [(table, flows.submit(partial(self._verified, arrow, table))) for table in tables]
-            for table, result in found:
+            futures = [(table, flows.submit(partial(self._verified, arrow, table))) for table in tables]
+            for table, result in futures:
                 try:
                     yield result.result()
                 except NeedsSparkError as reason:
-                    self._view.tell(f"{table} is compared by Spark: {reason}")
+                    self._view.show_message(f"{table} is compared by Spark: {reason}")
                     yield self._by_spark(table)
 
     def _by_spark(self, table: str) -> tuple[TableResult, LedgerRow]:
@@ -163,7 +162,7 @@ class Verification:
         return self._verified(comparer, table)
 
     def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
-        """The result for a table, and the ledger row it holds for; a newer one where the known one is too old."""
+        """Return a table's result and the ledger row it holds for: a newer one if the known one is too old."""
         from headgate.engine import find_error
         from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
         from headgate.lake import NeedsSparkError, TableResult, verify_table
@@ -176,20 +175,20 @@ class Verification:
                 raise
             except Exception as error:
                 cause = error if isinstance(error, HeadgateError) else find_error(str(error))
-                passing = isinstance(cause, (ChunkRetryError, SchemaChangedError))
-                found = self._newer_row(row, wait=passing)
-                if found is not None:
-                    self._row = row = found
+                is_temporary = isinstance(cause, (ChunkRetryError, SchemaChangedError))
+                newer_row = self._newer_row(row, wait=is_temporary)
+                if newer_row is not None:
+                    self._row = row = newer_row
                     continue
                 if cause is None:
                     raise
                 if isinstance(cause, ChunkRetryError):
                     return TableResult(table, "undecided", remark=cause.message), row
                 raise cause from error
-        return TableResult(table, "undecided", remark=f"it was disturbed at each of {_TRIES} tries"), row
+        return TableResult(table, "undecided", remark=f"each of {_TRIES} tries failed; verify again"), row
 
     def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
-        """The newest ledger row, if it is newer than this one; may wait for it while the pipeline runs."""
+        """Return the newest ledger row if newer than this one; with ``wait``, wait while the pipeline runs."""
         from headgate.carrier import ControlFolder
         from headgate.lake import read_status
 
@@ -197,9 +196,9 @@ class Verification:
         while True:
             status = read_status(ControlFolder(self._lake.inbox))
             alive = wait and status is not None and status.is_alive()
-            found = self._newest()
-            if found.epoch > row.epoch:
-                return found
+            newest = self._newest()
+            if newest.epoch > row.epoch:
+                return newest
             if not alive or time.monotonic() > deadline:
                 return None
             time.sleep(1)

@@ -75,16 +75,16 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(spool_module, "_WAIT_SECONDS", 0.01)
     with kept(tmp_path) as (relay, url):
         log = LogOfRelay(url)
-        assert read(log, had=gtids(3), server_uuid=A) > 500
+        assert read(log, executed_before=gtids(3), server_uuid=A) > 500
         head = log.head()
         assert (head.server_uuid, head.gtid, head.begin) == (A, gtids(10), GtidSet())
         assert head.series == ((A, GtidSet(), gtids(10)),)
         assert [one[:2] for one in log.files()] == [(A, "binlog.000001")]
         with pytest.raises(BinlogPurgedError, match="as server") as purged:
-            read(log, had=gtids(3), server_uuid=B)
+            read(log, executed_before=gtids(3), server_uuid=B)
         assert GtidSet.parse(purged.value.needed) == gtids(10, 4)
         with pytest.raises(ServerBehindError, match="yet") as behind:
-            read(log, had=gtids(3), executed=gtids(12))
+            read(log, executed_before=gtids(3), executed=gtids(12))
         assert GtidSet.parse(behind.value.missing) == gtids(12, 11)
         with pytest.raises(ConfigError, match="has no physical source other; it has first"):
             LogOfRelay(url, "other").head()
@@ -95,7 +95,7 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             log.head()
         ends: list[HeadgateError] = [
             BinlogPurgedError("gone", needed=str(gtids(10, 4)), purged=str(gtids(6))), AccessError("no", code=1045),
-            HistoryRewrittenError("anew", gtid=str(gtids(1))), ChecksumError("odd", file="binlog.000001", pos=4),
+            HistoryRewrittenError("reset", gtid=str(gtids(1))), ChecksumError("odd", file="binlog.000001", pos=4),
         ]  # fmt: skip
         for end in ends:
             feeder._fail(str(end), end)
@@ -108,11 +108,11 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_of_several_sources(tmp_path: Path) -> None:
     with kept(tmp_path, sources=2) as (_, url):
-        for what in (LogOfRelay.head, lambda log: read(log, had=gtids(3))):
+        for what in (LogOfRelay.head, lambda log: read(log, executed_before=gtids(3))):
             with pytest.raises(ConfigError, match=r"several physical sources, name one .*: first, second"):
                 what(LogOfRelay(url))
         assert LogOfRelay(url, "second").head().gtid == gtids(10)
-        assert read(LogOfRelay(url, "second"), had=gtids(3)) > 500
+        assert read(LogOfRelay(url, "second"), executed_before=gtids(3)) > 500
 
 
 def test_tokens_and_tls(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_tokens_and_tls(tmp_path: Path) -> None:
     tenants = [Tenant("operator", Token(TOKEN)), Tenant("pets", Token(PETS), sources=("com.example.*",))]
     with kept(tmp_path / "state", tls=(certificate, key), tenants=tenants) as (_, url):
         assert url.startswith("https://")
-        assert read(LogOfRelay(url, token_file=str(tmp_path / "all"), ca_file=ca), had=gtids(3)) > 500
+        assert read(LogOfRelay(url, token_file=str(tmp_path / "all"), ca_file=ca), executed_before=gtids(3)) > 500
         for name in ("none", "pets"):
             with pytest.raises(AccessError, match="relay_token_file names a file"):
                 LogOfRelay(url, token_file=str(tmp_path / name), ca_file=ca).head()
@@ -149,7 +149,7 @@ def test_a_tenant_that_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.
     with kept(tmp_path / "state", tenants=tenants) as (_, url):
         log = LogOfRelay(url, token_file=str(tmp_path / "token"))
         assert log.head().gtid == gtids(10)
-        assert read(log, had=gtids(3)) > 500
+        assert read(log, executed_before=gtids(3)) > 500
     assert pauses
     assert all(1 <= pause <= 1.1 for pause in pauses)
 
@@ -166,7 +166,7 @@ def test_a_relay_that_keeps_no_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["r:1", "ftp://r", "http://u:p@r", "http://r/x", "http://r:x", "http://"])
 def test_what_is_no_relay(url: str) -> None:
-    with pytest.raises(ConfigError, match="that is no relay"):
+    with pytest.raises(ConfigError, match="not the URL of a relay"):
         LogOfRelay(url)
 
 
@@ -203,7 +203,7 @@ def test_answers_that_are_none() -> None:
         with pytest.raises(ConnectionLostError):
             log.files()
         with pytest.raises(ConnectionLostError, match="broke off"):
-            read(log, had=GtidSet())
+            read(log, executed_before=GtidSet())
         other.shutdown()
         thread.join()
 

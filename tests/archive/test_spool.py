@@ -1,4 +1,4 @@
-"""The kept log against a list: whatever dumps are cut where, and whoever is killed, what comes out is what went in."""
+"""The binlog archive against a list: if dumps are cut and processes killed, what comes out is what went in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
-from headgate.replication import CopiedPlace, LogCopy
+from headgate.replication import CopiedPosition, LogCopy
 from headgate.testing._binlog import BinlogWriter, packets
 from tests.relay.serving import PATIENCE_SECONDS
 
@@ -87,7 +87,7 @@ def feed(spool: LogSpool, uuid: str, data: bytes, step: int) -> None:
     while True:
         item, used = copy.next(buf, start, end)
         if item is not None:
-            spool.take(item)
+            spool.store(item)
         elif used == start:
             if end == len(buf):
                 break
@@ -98,7 +98,7 @@ def feed(spool: LogSpool, uuid: str, data: bytes, step: int) -> None:
 
 def read(spool: LogSpool, had: int, *, most: int = 1 << 20, **asked: Any) -> tuple[list[Place], LogPosition | None]:
     """The transactions that an answer holds, with where they are, and what it says at its end."""
-    with closing(spool.reader(LogRequest(had=gtids(had), **asked))) as reader:
+    with closing(spool.reader(LogRequest(executed_before=gtids(had), **asked))) as reader:
         data = b""
         while chunk := reader.read(most):
             data += chunk
@@ -179,7 +179,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
             assert end.file == spool.files()[-1][1]
         if first:
             with pytest.raises(BinlogPurgedError):
-                spool.reader(LogRequest(had=gtids(first - 1)))
+                spool.reader(LogRequest(executed_before=gtids(first - 1)))
         wanted = gtids(last, (first + last) // 2 + 1)
         if wanted:
             with closing(spool.reader(LogRequest(wanted=wanted, server_uuid=A))) as reader:
@@ -230,7 +230,7 @@ def test_an_answer_is_of_one_server(over_two_servers: tuple[LogSpool, Server, Se
         (None, gtids(12, 9), A, False), (None, gtids(12, 11), B, True), (gtids(10), None, B, True),
         (gtids(9), None, B, False), (gtids(3), None, A, False), (gtids(3), None, None, True),
     ):  # fmt: skip
-        asked = LogRequest(had=had, wanted=wanted, server_uuid=uuid)
+        asked = LogRequest(executed_before=had, wanted=wanted, server_uuid=uuid)
         if held:
             spool.reader(asked).close()
         else:
@@ -241,15 +241,15 @@ def test_an_answer_is_of_one_server(over_two_servers: tuple[LogSpool, Server, Se
 def test_what_is_not_there_yet(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
     spool, _, b = over_two_servers
     with pytest.raises(ServerBehindError, match="does not have transactions yet") as raised:
-        spool.reader(LogRequest(had=gtids(10), executed=gtids(17)))
+        spool.reader(LogRequest(executed_before=gtids(10), executed=gtids(17)))
     assert raised.value.missing == str(gtids(17, 16))
     place = b.places()[-1][2]
-    spool.reader(LogRequest(had=gtids(10), server_uuid=B, until=("binlog.000001", place))).close()
+    spool.reader(LogRequest(executed_before=gtids(10), server_uuid=B, until=("binlog.000001", place))).close()
     for until in (("binlog.000001", place + 1), ("binlog.000002", 4)):
-        with pytest.raises(ServerBehindError, match="has not come to"):
-            spool.reader(LogRequest(had=gtids(10), server_uuid=B, until=until))
+        with pytest.raises(ServerBehindError, match="has not reached position"):
+            spool.reader(LogRequest(executed_before=gtids(10), server_uuid=B, until=until))
     with pytest.raises(ServerBehindError, match="reads the log of server"):
-        spool.reader(LogRequest(had=gtids(10), server_uuid=A, until=("binlog.000001", 4)))
+        spool.reader(LogRequest(executed_before=gtids(10), server_uuid=A, until=("binlog.000001", 4)))
 
 
 def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
@@ -261,8 +261,8 @@ def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Ser
     while at < len(buf):
         item, at = copy.next(buf, at, len(buf))
         assert item is not None
-        spool.take(item)
-    spool.take(CopiedPlace("binlog.000001", 9000))
+        spool.store(item)
+    spool.store(CopiedPosition("binlog.000001", 9000))
     _, end = read(spool, 15, server_uuid=B, until=("binlog.000001", 9000))
     assert end == LogPosition("binlog.000001", 9000)
 
@@ -290,7 +290,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
 
     def follow() -> None:
         framer = Framer()
-        with spool.open(LogRequest(had=GtidSet(), endless=True)) as kept:
+        with spool.open(LogRequest(executed_before=GtidSet(), endless=True)) as kept:
             stream = kept.stream
             try:
                 while True:
@@ -323,7 +323,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
 def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
     """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
     server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
-    asked = LogRequest(had=GtidSet(), endless=True)
+    asked = LogRequest(executed_before=GtidSet(), endless=True)
     with closing(spool):
         for n in range(1, 3):
             server.commit(1_000)
@@ -333,7 +333,7 @@ def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
             for _ in range(60):
                 server.commit(1_000)
             feed(spool, A, server.dump(2), 1_000)
-            with pytest.raises(ConnectionLostError, match="let go of a part"):
+            with pytest.raises(ConnectionLostError, match="deleted a part"):
                 kept.stream.fill(20_000)
         with pytest.raises(BinlogPurgedError), spool.open(asked):
             pass
@@ -355,14 +355,14 @@ def test_damaged_files(folder: Path) -> None:
     spool = LogSpool(folder, 20_000, GtidSet)
     assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
     with pytest.raises(TargetError, match="damaged"):
-        spool.reader(LogRequest(had=spool._segments[1].before))
+        spool.reader(LogRequest(executed_before=spool._segments[1].before))
     feed(spool, A, server.dump(spool.gtid.count()), 400)
     assert spool.gtid == gtids(21)
     found, _ = read(spool, 15)
     assert [one for one in found if one[0] > 15] == server.places()[15:]
     spool.close()
     (folder / f"{files[0].stem}.json").write_text("{}")
-    with pytest.raises(ConfigError, match="not a kept log"):
+    with pytest.raises(ConfigError, match="not a binlog archive"):
         LogSpool(folder, 20_000, GtidSet)
 
 
@@ -378,7 +378,7 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     feed(spool, A, server.dump(7), 100)
     assert str(spool.newest()) == f"{SOURCE}:8"
     spool.close()
-    spool = LogSpool(folder, 1 << 20, lambda: gtids(9), anew=True)
+    spool = LogSpool(folder, 1 << 20, lambda: gtids(9), reset=True)
     assert (spool.gtid, spool.head().series) == (gtids(9), ())
     spool.close()
 

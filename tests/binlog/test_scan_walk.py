@@ -65,14 +65,16 @@ def scan_all(scanner: Scanner, segment: Segment) -> list[tuple[int, int]]:
     """Scan to the end, settling table maps with one slot per table id; other stops are returned and passed."""
     first, stops = 0, []
     while (stop := scanner.scan(segment, first)) is not None:
-        body = segment.buf[int(segment.start[stop.place]) + codes.HEADER_SIZE : int(segment.end[stop.place])].tobytes()
+        body = segment.buf[
+            int(segment.start[stop.event_index]) + codes.HEADER_SIZE : int(segment.end[stop.event_index])
+        ].tobytes()
         if stop.kind == codes.TABLE_MAP:
             table = parse_table_map(body)
             scanner.register_table(table.table_id, body[8:], table.table_id)
-            first = stop.place
+            first = stop.event_index
         else:
-            stops.append((stop.place, stop.kind))
-            first = stop.place + 1
+            stops.append((stop.event_index, stop.kind))
+            first = stop.event_index + 1
     return stops
 
 
@@ -149,10 +151,10 @@ def test_statements_stop_the_scan_and_commit_ends_it() -> None:
     stop = scanner.scan(segment)
     assert stop is not None
     assert stop.kind == codes.QUERY
-    assert not scanner.begun
+    assert not scanner.has_explicit_begin
     scanner.end_transaction(123)
     assert scanner.next_pos == 123
-    assert scanner.scan(segment, stop.place + 1) is None
+    assert scanner.scan(segment, stop.event_index + 1) is None
     assert scanner.transactions().done.tolist() == [1, 1]
 
 
@@ -178,9 +180,9 @@ def test_a_table_id_may_come_back_with_another_definition() -> None:
     stop = scanner.scan(segment)
     assert stop is not None
     scanner.register_table(
-        5, segment.buf[int(segment.start[stop.place]) + 27 : int(segment.end[stop.place])].tobytes(), 0
+        5, segment.buf[int(segment.start[stop.event_index]) + 27 : int(segment.end[stop.event_index])].tobytes(), 0
     )
-    second = scanner.scan(segment, stop.place)
+    second = scanner.scan(segment, stop.event_index)
     assert second is not None
     assert second.kind == codes.TABLE_MAP
 
@@ -365,21 +367,27 @@ def test_what_was_encoded_is_walked(rows: list[tuple[int, bytes | None, int | No
 @settings(max_examples=300)
 @given(st.data())
 def test_damaged_logs_give_rows_or_our_error(data: st.DataObject) -> None:
-    """Without checksums, so that the damage reaches the scanner and the walk."""
+    """Without checksums, so that the damage reaches the scanner and the walk. What lies behind the data is not read."""
     writer = BinlogWriter(checksums=False)
     rows = image(1, b"abc") + image(2, None, None)
     log = transaction(writer, 1, [(5, codes.WRITE_ROWS, rows), (5, codes.UPDATE_ROWS, rows)])
     stream = bytearray(packets(log))
     for _ in range(data.draw(st.integers(1, 5))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    assert walked_with(bytes(stream), b"\xee" * 64) == walked_with(bytes(stream), b"\x01" * 64)
+
+
+def walked_with(stream: bytes, behind: bytes) -> tuple[list[Any], str]:
+    """What a walk gives of a stream in a buffer with other bytes behind it: the cells of each block, and the error."""
     framer, scanner, start = Framer(checksums=False), Scanner(wanted(f"{UUID}:1-9")), 0
-    buf = np.frombuffer(bytes(stream), np.uint8).copy()
+    buf = np.frombuffer(stream + behind, np.uint8).copy()
     walker = RowWalker(TYPES, [0, 255, 0], key=(0,))
+    cells: list[Any] = []
     try:
         while True:
-            item, start = framer.next(buf, start, len(buf))
+            item, start = framer.next(buf, start, len(stream))
             if item is None:
-                break
+                return cells, ""
             if not isinstance(item, Segment):
                 continue
             scan_all(scanner, item)
@@ -388,10 +396,15 @@ def test_damaged_logs_give_rows_or_our_error(data: st.DataObject) -> None:
             while cursor[0] < len(which):
                 block = walker.walk(item.buf, events, which, cursor).block
                 ends = block.offset[:, : block.rows] + block.length[:, : block.rows]
+                assert (ends <= len(stream)).all() or item.buf is not buf
                 assert (ends <= len(item.buf)).all()
+                cells += [
+                    block.buf[begin:end].tobytes()
+                    for begin, end in zip(block.offset[:, : block.rows].flat, ends.flat, strict=True)
+                ]
             scanner.clear()
-    except (HeadgateError, ValueError):
-        pass
+    except (HeadgateError, ValueError) as error:
+        return cells, str(error)
 
 
 def test_ordinals_count_over_events_and_scans() -> None:

@@ -66,8 +66,8 @@ def test_what_is_written_is_read(folder: ControlFolder) -> None:
 def test_signals_come_in_order_and_requests_first(folder: ControlFolder) -> None:
     folder.write(signal_path("late"), {"type": "log", "submitted_us": 2})
     folder.write(signal_path("early"), {"type": "log", "submitted_us": 1})
-    folder.ask("z", Resnapshot(("a.*",)))
-    folder.ask("y", REDO)
+    folder.send_request("z", Resnapshot(("a.*",)))
+    folder.send_request("y", REDO)
     assert list(folder.signals()) == ["y", "z", "early", "late"]
     assert folder.requests() == {"y": REDO, "z": Resnapshot(("a.*",))}
     folder.remove_signal("y")
@@ -120,13 +120,13 @@ def test_requests_that_cannot_be_read() -> None:
 
 def test_where_the_sinks_are(folder: ControlFolder) -> None:
     end = End("g", "u", "binlog.000001", 4)
-    folder.tell_hint(end)
-    folder.tell_finished(["b.b", "a.b"])
+    folder.record_hint(end)
+    folder.record_finished(["b.b", "a.b"])
     assert folder.hint() == end
     assert folder.read(ControlFile.HINT) == {"gtid": "g", "server_uuid": "u", "file": "binlog.000001", "pos": 4}
     assert folder.finished() == {"a.b", "b.b"}
     assert folder.read(ControlFile.FINISHED) == {"tables": ["a.b", "b.b"]}
-    folder.ask("1", REDO)
+    folder.send_request("1", REDO)
     folder.write(signal_path("2"), {"type": "log"})
     folder.forget_position()
     assert (folder.hint(), folder.finished(), list(folder.signals())) == (None, frozenset(), ["2"])
@@ -139,19 +139,19 @@ def test_hint_with_something_missing_is_no_hint(tmp_path: Path) -> None:
 
 def test_what_the_planner_says(folder: ControlFolder) -> None:
     for text in ("the server is gone", "the server\nis still gone"):
-        folder.tell(Trouble(text, 7))
+        folder.record_state(Trouble(text, 7))
         assert folder.trouble() == Trouble(" ".join(text.split()), 7)
     assert folder.read(ControlFile.TROUBLE) == {"error": "the server\nis still gone", "since_us": 7}
     folder.forget(ControlFile.TROUBLE)
     assert folder.trouble() is None
     for epoch in (5, 6):
-        folder.tell(Waiting(epoch, 7, paused=epoch == 6))
+        folder.record_state(Waiting(epoch, 7, paused=epoch == 6))
         assert folder.waiting() == Waiting(epoch, 7, paused=epoch == 6)
 
 
 def test_where_nothing_can_be_written_nobody_hears_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = ControlFolder(str(tmp_path / "file" / "inbox"))
-    folder.tell(Trouble("nobody hears it", 7))
+    folder.record_state(Trouble("nobody hears it", 7))
     assert folder.trouble() is None
     folder.forget(ControlFile.WAITING)

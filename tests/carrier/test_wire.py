@@ -176,7 +176,7 @@ def test_parts_of_a_batch() -> None:
     rows, chunk = batch.parts["shop.orders"]
     assert (rows.low, rows.high, rows.images, rows.changes, rows.newest_seq) == ("5", "9", 3, 2, (3, 1, 20, 0))
     assert (chunk.low, chunk.high, chunk.images, chunk.bounds) == ("20", "100", 2, [("100", "100"), ("20", "20")])
-    here = rows.here()
-    assert here is not None
-    assert [part.num_rows for part in here] == [1, 2]
-    assert fake.described().parts["shop.orders"][0].here() is None
+    local = rows.local_images()
+    assert local is not None
+    assert [part.num_rows for part in local] == [1, 2]
+    assert fake.described().parts["shop.orders"][0].local_images() is None

@@ -70,7 +70,7 @@ def test_keys_visibility_and_signs() -> None:
 def test_a_map_without_names_alone_says_too_little() -> None:
     with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as found:
         table_from_table_map(table_map((3, 0), names=None))
-    assert (found.value.table, found.value.reason) == ("d.t", "there is no server to ask for them")
+    assert (found.value.table, found.value.reason) == ("d.t", "no server can be queried")
 
 
 KNOWN = TableDef(

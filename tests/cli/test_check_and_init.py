@@ -54,7 +54,7 @@ def written(tables: list[TableDef], chosen: list[str], target: str = "./lake") -
         [
             _init._head(server, ServerFacts({"version": "9.7.4"})),
             _init._source(url, server, chosen),
-            _init._found(tables, stats),
+            _init._table_list(tables, stats),
             _init._target(target),
             _init._rest(tables),
         ]
@@ -86,6 +86,6 @@ def test_a_target_that_begins_with_a_tilde_of_nobody() -> None:
 
 def test_many_tables_do_not_bury_the_settings() -> None:
     tables = [TableDef("db", f"t{n}", (Column("id", "int"),), (0,)) for n in range(100)]
-    listed = _init._found(tables, {})
+    listed = _init._table_list(tables, {})
     assert listed.count("\n") == 2 + _init._LISTED + 1
     assert "and 60 more" in listed

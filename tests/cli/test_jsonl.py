@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.cli._jsonl import block_lines, ddl_line, snapshot_lines
 from headgate.cli._text import TextLines
-from headgate.columns import SPELLED, ZERO
+from headgate.columns import HEX_MARK, ZERO
 from headgate.replication import (
     GTID_TYPE,
     META_FIELDS,
@@ -281,7 +281,7 @@ def test_text() -> None:
 
 
 def test_a_key_that_its_text_does_not_tell_is_an_object_and_nothing_else_is() -> None:
-    odd = [f"{SPELLED}ujis:a1c0", "\\", '{"charset":"ujis","hex":"a1c0"}', None]
+    odd = [f"{HEX_MARK}ujis:a1c0", "\\", '{"charset":"ujis","hex":"a1c0"}', None]
     key = Column("k", "varchar", charset="ujis", length=9)
     assert texts(key, pa.array(odd)) == [
         '{"charset":"ujis","hex":"a1c0"}', '"\\\\"', '"{\\"charset\\":\\"ujis\\",\\"hex\\":\\"a1c0\\"}"', "null",

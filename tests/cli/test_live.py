@@ -17,7 +17,7 @@ from headgate.lake import (
     LagStatus,
     SnapshotStatus,
     Status,
-    TableReading,
+    TableReadProgress,
     TableState,
     TableStatus,
 )
@@ -42,7 +42,7 @@ def batch() -> BatchStatus:
 
 def reading(seconds: float, rows: int, **more: Any) -> Status:
     """The first batch of a table of about 1,494,498 rows is being read."""
-    table = TableReading(
+    table = TableReadProgress(
         first=1, last=3, chunks_estimate=7, rows=rows, rows_estimate=500_000, table_rows_estimate=1_494_498
     )
     doing = activity(
@@ -65,13 +65,13 @@ def drawn(view: LiveView) -> str:
 def test_from_the_first_moment_it_says_what_is_under_way() -> None:
     view = LiveView(screen())
     assert drawn(view) == "connecting to MySQL …\n"
-    view.tell(status(activity=activity("starting", 0.2)))
+    view.update(status(activity=activity("starting", 0.2)))
     assert drawn(view) == "starting Spark\n"
-    view.tell(status(activity=activity("starting", 12)))
+    view.update(status(activity=activity("starting", 12)))
     assert drawn(view) == "starting Spark, 12 s so far\n"
-    view.tell(status(activity=activity("planning", 3)))
+    view.update(status(activity=activity("planning", 3)))
     assert drawn(view) == "planning the next batch, 3 s so far\n"
-    view.tell(reading(6, 131_072, rows_per_second=52_428.8, seconds_left=7.04))
+    view.update(reading(6, 131_072, rows_per_second=52_428.8, seconds_left=7.04))
     told = drawn(view)
     assert f"{NAME} │ snapshotting │ 131,072 of about 1,494,498 rows (8 %)" in told
     assert f"\nreading {NAME} (chunks 1–3 of 7)\n" in told  # noqa: RUF001 - a range's dash
@@ -85,31 +85,31 @@ def test_after_that_how_far_it_is_behind() -> None:
     known: dict[str, Any] = {"batch": batch(), "tables": {NAME: live}, "changes_per_second": 20.5}
     lag = LagStatus(seconds=2.5, transactions=1)
     doing = activity("applying", 2, rows=1, changes=5, tables_written=1, tables_to_write=3)
-    view.tell(status(activity=doing, lag=lag, **known))
+    view.update(status(activity=doing, lag=lag, **known))
     assert f"{NAME} │ live  │ 4,000 changes, 20.5 changes/s, 10 rows read" in drawn(view)
     assert "applying 1 row and 5 changes: 1 of 3 tables written, 2 s so far\n" in drawn(view)
     assert f"lag 2.5 s, at least 1 transaction behind, 20.5 changes/s\nup to {GTID}\n" in drawn(view)
     fresh = FreshnessStatus(p50=0.5, p99=1.25)
-    view.tell(status(activity=doing, lag=lag, freshness=fresh, **known))
+    view.update(status(activity=doing, lag=lag, freshness=fresh, **known))
     assert "lag 2.5 s, at least 1 transaction behind, freshness p50 0.5 s, p99 1.2 s, 20.5 changes/s\n" in drawn(view)
     waiting = status("idle", activity=activity("waiting", 9), lag=LagStatus(seconds=0, transactions=0), **known)
-    view.tell(waiting)
+    view.update(waiting)
     assert "\nwaiting for changes\nlag 0.0 s, 20.5 changes/s\n" in drawn(view)
-    view.tell(status(error="cannot connect", activity=activity("retrying"), **known))
+    view.update(status(error="cannot connect", activity=activity("retrying"), **known))
     assert "cannot connect; trying again" in drawn(view)
     snapshot = SnapshotStatus(tables=2, rows=900, rows_estimate=4000, seconds_left=65)
-    view.tell(status(activity=activity("planning"), snapshot=snapshot))
+    view.update(status(activity=activity("planning"), snapshot=snapshot))
     assert "snapshot of 2 tables: 900 of about 4,000 rows (22 %), about 1 min 5 s left\n" in drawn(view)
 
 
 def test_stopping() -> None:
     view = LiveView(screen())
-    view.tell(status(activity=activity("applying", 5, rows=7), batch=batch()))
-    view.ends()
+    view.update(status(activity=activity("applying", 5, rows=7), batch=batch()))
+    view.stop_requested()
     assert drawn(view).startswith(
         "stopping when this is done, Ctrl-C again ends at once:\napplying 7 rows, 5 s so far\n"
     )
-    view.tell(status(activity=activity("stopping"), batch=batch()))
+    view.update(status(activity=activity("stopping"), batch=batch()))
     assert drawn(view).startswith("stopping; Ctrl-C again ends at once\n")
     with view:
         pass
@@ -119,7 +119,7 @@ def test_stopping() -> None:
 def test_names_and_reasons_are_shown_as_they_are() -> None:
     console = screen()
     with LiveView(console) as view:
-        view.tell(status(tables={NAME: TableStatus(state="stopped", reason="DROP TABLE `[b]x`; gone")}))
+        view.update(status(tables={NAME: TableStatus(state="stopped", reason="DROP TABLE `[b]x`; gone")}))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
     assert "connecting" in shown
@@ -139,7 +139,7 @@ def test_the_picture_fits_the_terminal(height: int) -> None:
             "snapshot": SnapshotStatus(tables=1, rows=10**12, rows_estimate=10**13, seconds_left=1e6),
         }
     )  # fmt: skip
-    view.tell(told)
+    view.update(told)
     lines = drawn(view).splitlines()
     assert len(lines) <= height
     assert max(map(len, lines)) <= 80
@@ -154,7 +154,7 @@ def test_columns_do_not_shrink_from_second_to_second() -> None:
     view = LiveView(screen())
     widths = set()
     for rows in (1_494_000, 9, 120_000):
-        view.tell(reading(6, rows))
+        view.update(reading(6, rows))
         widths.add(len(drawn(view).splitlines()[0]))
     assert len(widths) == 1
 
@@ -175,7 +175,7 @@ def logged(caplog: pytest.LogCaptureFixture, found: BatchReport, known: Status |
     caplog.set_level("INFO", "headgate")
     view = LogView()
     if known is not None:
-        view.tell(known)
+        view.update(known)
     view.take(found)
     return [record.getMessage() for record in logged_here(caplog)]
 
@@ -231,11 +231,11 @@ def test_what_takes_long_has_a_line_now_and_then(caplog: pytest.LogCaptureFixtur
     caplog.set_level("INFO", "headgate")
     view = LogView()
     for second in range(3000):
-        view.tell(reading(0, 1000 * second).model_copy(update={"updated_us": second * 1_000_000}))
+        view.update(reading(0, 1000 * second).model_copy(update={"updated_us": second * 1_000_000}))
     for second in range(4):
-        view.tell(status(activity=activity("applying", rows=9)).model_copy(update={"updated_us": second * 1_000_000}))
+        view.update(status(activity=activity("applying", rows=9)).model_copy(update={"updated_us": second * 1_000_000}))
     for _ in range(50):
-        view.tell(status("idle", activity=activity("waiting", 60)))
+        view.update(status("idle", activity=activity("waiting", 60)))
     lines = [record.getMessage() for record in logged_here(caplog)]
     times = [line.rpartition(", ")[2].removesuffix(" so far") for line in lines]
     assert times[:8] == ["3 s", "13 s", "23 s", "33 s", "43 s", "54 s", "1 min 8 s", "1 min 25 s"]
@@ -247,8 +247,8 @@ def test_what_takes_long_has_a_line_now_and_then(caplog: pytest.LogCaptureFixtur
 def test_the_log_ends_with_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headgate")
     with LogView() as view:
-        view.tell(status("stopped", batches=1, tables={NAME: TableStatus(state="live", changes=1, rows=2000)}))
+        view.update(status("stopped", batches=1, tables={NAME: TableStatus(state="live", changes=1, rows=2000)}))
     with contextlib.suppress(OSError), LogView() as view:
-        view.tell(status("failed"))
+        view.update(status("failed"))
         raise OSError("disk")
     assert [record.getMessage() for record in logged_here(caplog)] == ["ended after 1 batch: 1 change, 2,000 rows read"]

@@ -35,7 +35,7 @@ def test_which_tables_go_through_merge_and_why(tmp_path: Path) -> None:
     make_table(lake.current("shop.plain"), [], schema, vectors)
     make_table(lake.current("shop.fed"), [], schema, {**vectors, "delta.enableChangeDataFeed": "true"})
     assert shown(tmp_path / "lake", "current", '[tables."shop.new"]\ncondition = "id > 3"\n') == {
-        "shop.fed": "written by MERGE: the table asks more of its writers than rows (delta.enableChangeDataFeed)",
+        "shop.fed": "written by MERGE: the table needs Spark's writer (delta.enableChangeDataFeed)",
         "shop.new": "only rows with id > 3 are read",
         "shop.plain": "",
         "shop.t": "no primary key and no unique key of NOT NULL columns; "

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import app
-from headgate.cli._consume import _Held, _Lines
+from headgate.cli._consume import _Lines, _WindowLines
 from headgate.relay_client import RelayClient
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
@@ -38,11 +38,11 @@ def run(*words: str) -> tuple[int, str, str]:
     ("code", "more", "said"),
     [
         (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated, "),
-        (2, ["--scn", "application"], "scn_column belongs to application and source-generated"),
+        (2, ["--scn", "application"], "application and source-generated need scn_column"),
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
-        (2, ["--allow-origin", "https://dash.example/"], "'https://dash.example/' is no origin as browsers send it"),
+        (2, ["--allow-origin", "https://dash.example/"], "'https://dash.example/' is not an origin as browsers send"),
         (2, ["--event-version", "3"], "event-version"),
-        (2, ["--properties", "nowhere"], "leave the properties away"),
+        (2, ["--properties", "nowhere"], "do not give properties"),
         (3, [], "127.0.0.1:1"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_lake_is_the_copy_of_one_server(tmp_path: Path) -> None:
     )
     code, out, error = run("relay", "--sources", str(file), "--port", "0", "--bootstrap-from", str(tmp_path))
     assert (code, out) == (2, "")
-    assert "--bootstrap-from is for a relay of one server" in error
+    assert "--bootstrap-from needs a relay of one server" in error
 
 
 def test_a_lake_that_nobody_has_written_to_is_told(tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:
     token.write_text("0123456789abcdef")
     everybody = ["relay", "--sources", str(file), "--host", "0.0.0.0", "--port", "0"]
     code, _, error = run(*everybody)
-    assert (code, "others could read every change: give --token-file" in error) == (2, True)
+    assert (code, "others could read all changes: use --token-file" in error) == (2, True)
     code, _, error = run(*everybody, "--insecure")
-    assert (code, error.startswith("warning: whoever reaches 0.0.0.0 can read every change")) == (3, True)
+    assert (code, error.startswith("warning: every client that reaches 0.0.0.0 can read all changes")) == (3, True)
     code, _, error = run(*everybody, "--token-file", str(token))
     assert (code, error.startswith("warning: tokens and changes cross the network")) == (3, True)
     _, certificate, key = make_certificates(tmp_path)
@@ -90,7 +90,7 @@ def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:
     assert (code, "warning" in error) == (3, False)
     file.write_text(f'{TOML}[[tenants]]\nname = "a"\ntoken_file = "token"\n')
     code, _, error = run(*with_tls)
-    assert (code, "leave --token-file away" in error) == (2, True)
+    assert (code, "remove --token-file" in error) == (2, True)
 
 
 def test_a_consumer_prints_whole_transactions_and_goes_on(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "words", "said"),
     [
-        (2, ["--group", "g", "--windows", "1"], "with --group the relay keeps the checkpoints"),
-        (2, ["--group", "g", "--checkpoints", "folder"], "with --group the relay keeps the checkpoints"),
+        (2, ["--group", "g", "--windows", "1"], "with --group the relay stores the checkpoints"),
+        (2, ["--group", "g", "--checkpoints", "folder"], "with --group the relay stores the checkpoints"),
         (2, ["--group", "g", "--lease-seconds", "0"], "a lease of 0.1 to 600 seconds"),
         (2, ["--group", "g"], "this relay keeps no groups"),
         (2, ["--partitions", "4"], "--partitions and --lease-seconds are for a group"),
@@ -184,8 +184,8 @@ def test_a_consumer_ends_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_transaction_that_has_not_ended_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lines it has; and none is left of one that begins again."""
-    monkeypatch.setattr("headgate.cli._consume._HELD_CHARACTERS", 100)
-    held = _Held()
+    monkeypatch.setattr("headgate.cli._consume._MEMORY_CHARACTERS", 100)
+    held = _WindowLines()
     for lines in ([f"{n} \u2028 é 𝄞" for n in range(1_000)], ["one"], [], ["x" * 100], ["y" * 99, "z"]):
         for dropped in ("a" * 100, "b"):
             held.add(dropped)
@@ -198,7 +198,7 @@ def test_a_transaction_that_has_not_ended_is_not_held_in_memory(monkeypatch: pyt
 
 
 def test_a_large_transaction_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.cli._consume._HELD_CHARACTERS", 1_000)
+    monkeypatch.setattr("headgate.cli._consume._MEMORY_CHARACTERS", 1_000)
     monkeypatch.setattr("headgate.cli._common._AT_ONCE", 7)
     with served() as relay:
         relay.put(block(people(range(100), gtids=[f"{UUID}:1"] * 100, pos=[100] * 100)))

@@ -71,7 +71,7 @@ def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to ask (execute-snapshot,"),
+        ([], "name a signal (execute-snapshot,"),
         (["dance"], "'dance' is not one of"),
         (["execute-snapshot"], 'no "data-collections"'),
         (["execute-snapshot", "shop.a"], "tables are named with --tables"),

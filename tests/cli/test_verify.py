@@ -169,7 +169,7 @@ def test_how_far_it_is_is_told_now_and_then(caplog: pytest.LogCaptureFixture) ->
     now = 100.0
     view = VerifyView(clock=lambda: now)
     with caplog.at_level("INFO", "headgate"), view:
-        view.begins({"s.a": 1000, "s.b": 3000, "s.c": 0})
+        view.begin({"s.a": 1000, "s.b": 3000, "s.c": 0})
         view.add("s.a", 1500)
         now = 109.0
         view.add("s.a", 500)
@@ -191,10 +191,10 @@ def test_how_far_it_is_on_a_terminal() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100)
     with _VerifyBar(console) as view:
-        view.begins({"s.a": 1000, "s.b": 3000})
+        view.begin({"s.a": 1000, "s.b": 3000})
         view.add("s.a", 2000)
         view.done("s.a")
-        view.tell("s.b is compared by Spark: [a] reason")
+        view.show_message("s.b is compared by Spark: [a] reason")
         view.print([f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}"])
         view._progress.refresh()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, Column, multi_byte_table
-from headgate.columns import SPELLED, Spelled, read_spelled, spells
+from headgate.columns import HEX_MARK, HexKey, needs_hex, read_hex_key
 from tests.columns.cells import NOT_THERE, decode
 
 
@@ -16,7 +16,7 @@ def text_column(charset: str) -> Column:
 
 
 def told(charset: str, road: str, *values: object) -> list[str | None]:
-    return decode(text_column(charset), road, *values, key=True, odd_keys="spell")
+    return decode(text_column(charset), road, *values, key=True, ambiguous_keys="spell")
 
 
 ODD = [
@@ -31,9 +31,9 @@ ODD = [
 def test_only_what_does_not_come_back_is_spelled(charset: str, value: bytes, road: str) -> None:
     plain = b"\0x\0y" if charset == "ucs2" else b"xy"
     found = told(charset, road, plain, None, value, value, b"", NOT_THERE, plain)
-    assert found == ["xy", None, f"{SPELLED}{charset}:{value.hex()}", found[2], "", None, "xy"]
-    assert read_spelled(found[2]) == Spelled(charset, value)
-    assert read_spelled(found[0]) is None
+    assert found == ["xy", None, f"{HEX_MARK}{charset}:{value.hex()}", found[2], "", None, "xy"]
+    assert read_hex_key(found[2]) == HexKey(charset, value)
+    assert read_hex_key(found[0]) is None
 
 
 @pytest.mark.parametrize("charset", sorted({*SINGLE_BYTE, *MULTI_BYTE, "ucs2"}))
@@ -43,27 +43,27 @@ def test_different_values_are_different_strings(charset: str, values: list[bytes
     found = told(charset, "log", *values)
     assert len(set(found)) == len(values)
     for value, text in zip(values, found, strict=True):
-        spelled = read_spelled(text)
+        spelled = read_hex_key(text)
         if spelled is not None:
-            assert spelled == Spelled(charset, value)
+            assert spelled == HexKey(charset, value)
         elif charset in MULTI_BYTE:
             assert text == multi_byte_table(charset).decode(value)
 
 
 @pytest.mark.parametrize("charset", ["utf8mb4", "utf16", "utf32"])
 def test_sets_without_such_codes_have_the_mark_as_any_other_letter(charset: str) -> None:
-    text = f"{SPELLED}gbk:00"
+    text = f"{HEX_MARK}gbk:00"
     stored = text.encode({"utf8mb4": "utf-8", "utf16": "utf-16-be", "utf32": "utf-32-be"}[charset])
     assert told(charset, "log", stored) == [text]
-    assert not spells(text_column(charset))
+    assert not needs_hex(text_column(charset))
 
 
 def test_other_columns_have_question_marks_as_ever() -> None:
-    assert decode(text_column("gbk"), "log", b"\xaa\xa1", odd_keys="spell") == ["?"]
+    assert decode(text_column("gbk"), "log", b"\xaa\xa1", ambiguous_keys="spell") == ["?"]
 
 
 @pytest.mark.parametrize(
-    ("members", "spelled"), [(("a", ""), True), (("a",), False), (("", f"{SPELLED}0"), False), (("", "?"), True)]
+    ("members", "spelled"), [(("a", ""), True), (("a",), False), (("", f"{HEX_MARK}0"), False), (("", "?"), True)]
 )
 def test_which_enums_are_spelled(members: tuple[str, ...], spelled: bool) -> None:
-    assert spells(Column("c", "enum", charset="utf8mb4", members=members)) is spelled
+    assert needs_hex(Column("c", "enum", charset="utf8mb4", members=members)) is spelled

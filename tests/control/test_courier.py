@@ -122,7 +122,7 @@ def test_a_channel_that_refuses_is_tried_again_and_holds_nobody_up() -> None:
         assert box.epochs == []
         box.refusing.clear()
     assert box.epochs == [1, 2]
-    assert trouble == ["notifications to box wait: not now"]
+    assert trouble == ["notifications to box are delayed: not now"]
 
 
 def test_the_end_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +144,7 @@ def test_the_end_waits_no_longer_than_it_may(caplog: pytest.LogCaptureFixture) -
 def test_what_is_too_much_for_memory_comes_out_of_the_ledger() -> None:
     box, store, ledger = Box(), Store(), Ledger()
     box.refusing.set()
-    with courier(box, store, ledger, kept=3) as one:
+    with courier(box, store, ledger, memory_batches=3) as one:
         for epoch in range(1, 21):
             ledger.epochs.append(epoch)
             one.add(epoch, events(epoch))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.carrier import ReadingProgress
-from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
+from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 
 A, B = "shop.a", "shop.b"
 
@@ -29,8 +29,8 @@ class Story:
         readings = {table: ReadingProgress(**one) for table, one in facts.pop("readings", {}).items()}
         given = BatchFacts("p", self._epoch, 1000 * self._epoch, actions=actions, readings=readings, **facts)
         before = self.open
-        self.open, told = tell(before, given)
-        assert tell(before, given) == (self.open, told), "the same batch is told in the same way"
+        self.open, told = batch_notifications(before, given)
+        assert batch_notifications(before, given) == (self.open, told), "the same batch is told in the same way"
         self.open = OpenSnapshots.from_dict(json.loads(json.dumps(self.open.to_dict())))
         self.told += [Notification.from_dict(json.loads(json.dumps(one.to_dict()))) for one in told]
         ids = [one.event_id for one in self.told]
@@ -160,10 +160,10 @@ def test_a_table_that_is_read_anew_counts_its_rows_anew() -> None:
 def test_a_table_that_is_held_after_its_last_chunk() -> None:
     story = Story()
     last = {A: reading(1, "read")}
-    story.batch(asked("s", A), readings=last, held={A: ("stale", "altered")})
+    story.batch(asked("s", A), readings=last, suspended={A: ("stale", "altered")})
     assert len(story.open.snapshots) == 1, "it is read again"
     story = Story()
-    told = story.batch(asked("s", A), readings=last, held={A: ("stopped", "dropped")})
+    told = story.batch(asked("s", A), readings=last, suspended={A: ("stopped", "dropped")})
     assert told[-2].additional_data["status"] == "SKIPPED"
     assert told[-2].additional_data["reason"] == "dropped"
 
@@ -179,5 +179,5 @@ def test_long_lists_of_tables_are_cut() -> None:
 def test_ids_differ_between_batches_and_pipelines() -> None:
     facts = BatchFacts("p", 1, 0, actions=[asked("s", A)])
     others = [replace(facts, epoch=2), replace(facts, pipeline="q"), replace(facts, actions=[asked("t", A)])]
-    ids = {tell(OpenSnapshots(), one)[1][0].event_id for one in (facts, *others)}
+    ids = {batch_notifications(OpenSnapshots(), one)[1][0].event_id for one in (facts, *others)}
     assert len(ids) == 4

@@ -66,7 +66,7 @@ def test_data_as_text_and_without_id() -> None:
         ({"type": "log", "id": "x" * 200, "data": {"message": "x"}}, "too long"),
         ({"type": "log"}, 'no "message"'),
         ({"type": "log", "data": "["}, "the data of a signal is not JSON"),
-        ({"type": "log", "date": {}}, "no 'date'"),
+        ({"type": "log", "date": {}}, "unknown key 'date' in a signal"),
         ({"type": "execute-snapshot"}, 'no "data-collections"'),
         ({"type": "execute-snapshot", "data": {"data-collections": []}}, 'no "data-collections"'),
         ({"type": "execute-snapshot", "data": {"data-collections": "shop.a"}}, "expected a list"),
@@ -76,7 +76,7 @@ def test_data_as_text_and_without_id() -> None:
         ({"type": "execute-snapshot", "data": {**EXECUTE, "surrogate-key": 1}}, "surrogate-key is '1'"),
         ({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": "x"}}, "list of objects"),
         ({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": [{"filter": "x"}]}}, "expected"),
-        ({"type": "pause-snapshot", "data": {"message": "x"}}, "the data of pause-snapshot has no 'message'"),
+        ({"type": "pause-snapshot", "data": {"message": "x"}}, "unknown key 'message' in the data of pause-snapshot"),
     ],
 )
 def test_what_makes_no_sense_is_said(value: Any, said: str) -> None:
@@ -87,8 +87,8 @@ def test_what_makes_no_sense_is_said(value: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("", "no condition"),
-        ("a = 'x", "a quote does not end"),
+        ("", "not a condition"),
+        ("a = 'x", "a quote is not closed"),
         ("a = 1; DROP TABLE t", "semicolons"),
         ("a = 1 -- b", "comments"),
         ("a = 1 /* b */", "comments"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import OURS, TableLog, checkpointed_version, commit, write_checkpoint, write_files
+from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, commit, write_checkpoint, write_files
 from headgate.errors import CommitConflictError
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -76,7 +76,7 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(Path(path, "_delta_log").glob(".*"))
 
 
-@pytest.mark.parametrize("properties", [{}, OURS])
+@pytest.mark.parametrize("properties", [{}, RETENTION_PROPERTIES])
 def test_a_checkpoint_of_the_log(tmp_path: Path, properties: dict[str, str]) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, ROWS, configuration=dict(properties))

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import NewColumn, Snapshot, TableLog, addition, commit, creation, demands, needs_mapping
+from headgate.delta import (
+    NewColumn,
+    Snapshot,
+    TableLog,
+    addition,
+    commit,
+    creation,
+    needs_mapping,
+    unsupported_requirements,
+)
 
 
 def schema(**kinds: Any) -> str:
@@ -57,7 +66,7 @@ def test_a_table_has_the_features_that_its_columns_ask_for(
 ) -> None:
     table = made(tmp_path, schema(**kinds), **{"delta.enableDeletionVectors": vectors, "headgate.table": "t"})
     assert table.features == frozenset(features)
-    assert demands(table) == []
+    assert unsupported_requirements(table) == []
     assert table.properties["headgate.table"] == "t"
     assert json.loads(DeltaTable(tmp_path).schema().to_json())["fields"][0]["name"] == "a"
 
@@ -94,5 +103,5 @@ def test_columns_that_do_not_fit_are_left_to_spark(tmp_path: Path) -> None:
     assert add(table, [NewColumn("b", "long", after="c")]) is None, "nobody knows where"
     assert add(table, [NewColumn("b", "long", inside="a")]) is None, "no struct"
     mapped = Snapshot(0, table.protocol, {**table.metadata, "configuration": {"delta.columnMapping.mode": "id"}})
-    assert demands(mapped) == ["delta.columnMapping.mode"]
+    assert unsupported_requirements(mapped) == ["delta.columnMapping.mode"]
     assert add(mapped, [NewColumn("b", "long")]) is None

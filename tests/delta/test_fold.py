@@ -19,9 +19,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.delta import (
-    Found,
     IndexCache,
     KeyedTable,
+    KeyLookup,
     Sequences,
     Snapshot,
     TableLog,
@@ -81,15 +81,15 @@ class Written:
             else:
                 self.rows[key] = value
 
-    def finish(self, read: Any, found: Found, added: list[str]) -> None:
-        if found.removed or added:
+    def finish(self, read: Any, found: KeyLookup, added: list[str]) -> None:
+        if found.deleted_rows or added:
             actions: list[Any] = [*added, *self.table.actions(read, found)]
             commit(self.path, read, actions, "STREAMING UPDATE", {}, blind=False)
-            self.emptied |= {path for path, left in found.removed.items() if left is None}
+            self.emptied |= {path for path, left in found.deleted_rows.items() if left is None}
 
     def clear_before(self, epoch: int) -> None:
         read = self.log.refresh()
-        self.finish(read, self.table.older(read, (epoch, 0, 0, 0)), [])
+        self.finish(read, self.table.find_older(read, (epoch, 0, 0, 0)), [])
 
     def read(self) -> dict[str, int]:
         query = f'SELECT "{self.key}", "{self.value}" FROM t'
@@ -161,7 +161,7 @@ def test_files_that_another_program_took_out_make_a_fold_void(tmp_path: Path) ->
     read = table.log.refresh()
     fold = table.fold([*read.files.values()])
     theirs = table.fold([*read.files.values()][:2])
-    assert table.commit_fold(theirs), "stands for an OPTIMIZE of somebody else"
+    assert table.commit_fold(theirs), "stands for another writer's OPTIMIZE"
     assert not table.commit_fold(fold)
     fold.discard()
     assert table.read() == table.rows

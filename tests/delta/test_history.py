@@ -16,7 +16,15 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.delta import OURS, FileHistory, Snapshot, TableLog, commit, old_log_files, write_checkpoint
+from headgate.delta import (
+    RETENTION_PROPERTIES,
+    FileHistory,
+    Snapshot,
+    TableLog,
+    commit,
+    old_log_files,
+    write_checkpoint,
+)
 from headgate.delta import _log as log_module
 from headgate.delta import _vectors as vectors_module
 from headgate.delta._history import data_files_in
@@ -109,7 +117,9 @@ def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, 
         if ours:  # checkpoints are without tombstones then
             first = Path(table.path, commit_name(0))
             first.write_text(
-                first.read_text().replace('"configuration": {', f'"configuration": {json.dumps(OURS)[:-1]}, ')
+                first.read_text().replace(
+                    '"configuration": {', f'"configuration": {json.dumps(RETENTION_PROPERTIES)[:-1]}, '
+                )
             )
         running = FileHistory(table.path, 0)
         for _ in range(3):

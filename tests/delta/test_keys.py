@@ -189,4 +189,4 @@ def test_a_folder_that_cannot_be_written_keeps_the_index_in_memory(
     (tmp_path / "file").write_text("")
     found = IndexCache(tmp_path / "file", 1000).get("/t", "a", ["id"], refill(50))
     assert found.rows == 50
-    assert isinstance(found.places, np.ndarray)
+    assert isinstance(found.row_numbers, np.ndarray)

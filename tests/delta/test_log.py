@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headgate.delta import Snapshot, TableLog
-from headgate.delta._statistics import Statistics, loosened
+from headgate.delta._statistics import Statistics, with_loose_bounds
 from headgate.errors import TargetError
 
 
@@ -144,11 +144,11 @@ def test_bounds_are_those_of_the_values_or_wider(kind: pa.DataType, low: str, hi
 def test_statistics_that_nobody_can_read_are_none() -> None:
     for text in (None, "", "{", "{}"):
         assert Statistics.parse(text).rows is None
-        assert json.loads(loosened(text, 4)) == {"numRecords": 4, "tightBounds": False}
+        assert json.loads(with_loose_bounds(text, 4)) == {"numRecords": 4, "tightBounds": False}
 
 
 def test_loosened_statistics_keep_their_digits() -> None:
     text = '{"numRecords":3,"minValues":{"a":12345678901234567890.12},"tightBounds": true}'
-    assert loosened(text, 3) == text.replace('"tightBounds": true', '"tightBounds":false')
-    assert loosened('{"numRecords":3}', 3) == '{"tightBounds":false,"numRecords":3}'
-    assert loosened('{"numRecords":3,"tightBounds":false}', 3) == '{"numRecords":3,"tightBounds":false}'
+    assert with_loose_bounds(text, 3) == text.replace('"tightBounds": true', '"tightBounds":false')
+    assert with_loose_bounds('{"numRecords":3}', 3) == '{"tightBounds":false,"numRecords":3}'
+    assert with_loose_bounds('{"numRecords":3,"tightBounds":false}', 3) == '{"numRecords":3,"tightBounds":false}'

@@ -60,7 +60,7 @@ class Log:
         return plain(self.items(**options))
 
     def between(self, start: GtidSet, end: GtidSet) -> list[dict[str, Any]]:
-        """The images of a stretch of the log."""
+        """The images of a range of the log."""
         return plain(
             list(read_range(self.settings, end - start, executed=end, server_uuid=None, tables=self.tables, epoch=1))
         )

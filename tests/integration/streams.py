@@ -17,8 +17,8 @@ from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Cont
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
 from headgate.offsets import SourceOffset
-from headgate.sinks._actions import Action, AddColumns, Append, Create, Fill, Rows, Sweep, Truncate, Upsert
-from headgate.sinks._case import Arrival, Known, Policy
+from headgate.sinks._actions import Action, AddColumns, Append, Create, Fill, RowAction, Sweep, Truncate, Upsert
+from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._shape import Target
 from headgate.spark._carried import carrier_rows
@@ -33,7 +33,7 @@ ROWS = 12
 
 def brought(action: Action) -> set[str]:
     """Of which kind the images are that an action writes."""
-    return {part.kind for part in action.parts} if isinstance(action, Rows) else set()
+    return {part.kind for part in action.parts} if isinstance(action, RowAction) else set()
 
 
 class Copy:
@@ -126,7 +126,7 @@ class Stream:
         for name in batch.tables():
             self._table(name, batch, rows)
         self.inbox.write(
-            "finished.json", {"tables": [n for n, s in self.states.items() if s.state == "live" or s.held]}
+            "finished.json", {"tables": [n for n, s in self.states.items() if s.state == "live" or s.is_suspended]}
         )
         self.planner.finished(end)
         self.offset = end
@@ -148,7 +148,7 @@ class Stream:
 
     def _table(self, name: str, batch: Batch, rows: list[pa.RecordBatch]) -> None:
         copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
-        known = Known(self.states.get(name), copy.target)
+        known = TableBefore(self.states.get(name), copy.target)
         work = decide(Arrival(name, batch), known, Policy(changelog=False, strict=name in self.strict))
         kinds = {kind for action in work.actions for kind in brought(action)}
         blobs = [

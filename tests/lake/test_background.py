@@ -57,7 +57,7 @@ def test_a_round_that_fails_is_told_and_the_next_one_comes(caplog: pytest.LogCap
     background.repeat(fail, 0.0)
     assert again.wait(60)
     background.close()
-    assert "upkeep of the tables failed for now: disk" in caplog.text
+    assert "upkeep of the tables failed, will retry: disk" in caplog.text
 
 
 def test_the_end() -> None:

@@ -39,12 +39,12 @@ def test_buckets_differ_where_contents_do(source: list[int], target: list[int], 
     """However the rows are divided and ordered."""
     ours = bucket(source[:cut], source[cut:])
     theirs = bucket(sorted(target))
-    odd = ours.odd(theirs)
+    differing = ours.differing(theirs)
     assert int(ours.counts.sum()) == len(source)
-    differing = [value for value in range(13) if source.count(value) != target.count(value)]
-    where = {int(number) for number in ours.of(digests(differing))}
-    assert {*np.flatnonzero(odd).tolist()} == where
-    assert {*np.flatnonzero(bucket(source, target).odd(bucket(target, source))).tolist()} == set()
+    unequal = [value for value in range(13) if source.count(value) != target.count(value)]
+    where = {int(number) for number in ours.of(digests(unequal))}
+    assert {*np.flatnonzero(differing).tolist()} == where
+    assert {*np.flatnonzero(bucket(source, target).differing(bucket(target, source))).tolist()} == set()
 
 
 def test_sums_carry() -> None:
@@ -60,15 +60,15 @@ def test_sums_carry() -> None:
 
     nothing, one, two = (np.full(1, n, np.uint64) for n in range(3))
     carried = of((most, nothing), (one, nothing))
-    assert not carried.odd(of((nothing, one), (nothing, nothing))).any()
+    assert not carried.differing(of((nothing, one), (nothing, nothing))).any()
     merged = of((most, nothing))
     merged.merge(of((one, nothing)))
-    assert not merged.odd(carried).any()
-    assert of((most, nothing), (one, nothing)).odd(of((nothing, nothing), (nothing, nothing))).any()
-    assert not of((most, most), (two, nothing)).odd(of((one, nothing), (nothing, nothing))).any()
+    assert not merged.differing(carried).any()
+    assert of((most, nothing), (one, nothing)).differing(of((nothing, nothing), (nothing, nothing))).any()
+    assert not of((most, most), (two, nothing)).differing(of((one, nothing), (nothing, nothing))).any()
 
 
-def test_marked_buckets_are_odd() -> None:
+def test_marked_buckets_differ() -> None:
     rows = digests([1, 2, 3, 4])
     ours, theirs = Buckets(64), Buckets(64)
     ours.add(rows, rows, np.array([False, True, False, False]))
@@ -76,8 +76,8 @@ def test_marked_buckets_are_odd() -> None:
     marked = ours.of(take(rows, np.array([1])))
     merged = ours.empty()
     merged.merge(ours)
-    for odd in (ours.odd(theirs), theirs.odd(ours), merged.odd(theirs)):
-        assert np.flatnonzero(odd).tolist() == marked.tolist()
+    for differing in (ours.differing(theirs), theirs.differing(ours), merged.differing(theirs)):
+        assert np.flatnonzero(differing).tolist() == marked.tolist()
 
 
 @pytest.mark.parametrize(("rows", "number"), [(0, 64), (10_000, 128), (3_000_000, 1 << 15), (10**9, 1 << 18)])

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.delta import OURS, TableLog, commit, files_of, write_files
+from headgate.delta import RETENTION_PROPERTIES, TableLog, commit, files_of, write_files
 from headgate.delta import _history as history_module
 from headgate.lake import _keeper as keeper_module
 from headgate.lake._keeper import TableKeeper
@@ -26,7 +26,7 @@ class Kept:
 
     def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path, self.now, self.listings = path, 1e9, 0
-        make_table(path, [ROWS], ROWS.schema, OURS)
+        make_table(path, [ROWS], ROWS.schema, RETENTION_PROPERTIES)
         monkeypatch.setattr(keeper_module, "time", SimpleNamespace(time=lambda: self.now))
         listed = history_module.data_files_in
 

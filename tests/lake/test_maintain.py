@@ -11,7 +11,7 @@ import pytest
 
 from headgate.delta import Fold, TableLog, prepare_fold
 from headgate.errors import ConfigError
-from headgate.files import sole_owner
+from headgate.files import try_lock
 from headgate.lake import Amount, Lake, Maintained, Maintenance
 from headgate.lake import _maintain as maintain_module
 from tests.lake.test_upkeep import HOUR, NAME, STILL, Written, ended, whole_files
@@ -61,7 +61,7 @@ def test_what_goes_and_what_stays(tmp_path: Path) -> None:
 
 def test_while_a_run_goes_on_files_are_removed_only(tmp_path: Path) -> None:
     made = written(tmp_path)
-    with sole_owner(Path(made.lake.lock)):
+    with try_lock(Path(made.lake.lock)):
         work, done = maintain(made)
     assert (work.busy or "").startswith("process ")
     assert {one.folded for one in done.values()} == {0}

@@ -13,7 +13,7 @@ from headgate.lake import (
     FreshnessStatus,
     IndexStatus,
     LagStatus,
-    TableReading,
+    TableReadProgress,
     TableStatus,
     activity_text,
     counted,
@@ -108,7 +108,7 @@ def test_tables(table: dict[str, Any], text: str) -> None:
 
 
 def test_a_table_that_is_being_read() -> None:
-    part = TableReading(first=3, last=4, chunks_estimate=8, rows=20, rows_estimate=50, table_rows_estimate=100)
+    part = TableReadProgress(first=3, last=4, chunks_estimate=8, rows=20, rows_estimate=50, table_rows_estimate=100)
     known = TableStatus(state="snapshotting", rows_read=30, rows_estimate=90, chunks_done=2, chunks_estimate=8)
     assert table_text(known, part) == "50 of about 90 rows (55 %), 2 of 8 chunks"
     assert table_text(TableStatus(state="snapshotting"), part) == "20 of about 100 rows (20 %)"
@@ -119,8 +119,8 @@ def doing(phase: str, **more: Any) -> str:
     return activity_text(Activity.model_validate({"phase": phase, "since_us": 0, **more}), 12_000_000)
 
 
-def part(first: int, last: int, rows: int = 5) -> TableReading:
-    return TableReading(first=first, last=last, chunks_estimate=8, rows_estimate=rows)
+def part(first: int, last: int, rows: int = 5) -> TableReadProgress:
+    return TableReadProgress(first=first, last=last, chunks_estimate=8, rows_estimate=rows)
 
 
 @pytest.mark.parametrize(

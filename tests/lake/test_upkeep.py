@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.delta import (
-    OURS,
+    RETENTION_PROPERTIES,
     TableLog,
     commit,
     data_files_in,
@@ -88,7 +88,7 @@ class Written:
     :param path: a URI stands for a store, also one of a folder.
     """
 
-    def __init__(self, path: Path | str, properties: Mapping[str, str] = OURS) -> None:
+    def __init__(self, path: Path | str, properties: Mapping[str, str] = RETENTION_PROPERTIES) -> None:
         self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
         self.put = None if self.lake.is_local else put
         self.states: dict[str, TableState] = {}
@@ -122,7 +122,7 @@ class Written:
 
     def end(self, hours_ago: float = 0.0) -> LedgerRow:
         """The batch's ledger row."""
-        states = self.upkeep.settle(self.states, set())
+        states = self.upkeep.commit_pending(self.states, set())
         when = datetime.now(UTC) - timedelta(hours=hours_ago)
         row = LedgerRow(len(self.rows), len(self.rows) + 1, "", when, states)
         read = TableLog(self.lake.ledger).refresh()
@@ -291,7 +291,7 @@ def test_tables_of_an_earlier_headgate_get_properties(
     row = made.end()
     assert (row.tables[STILL].version, row.tables[NAME].version) == (2, 2)
     found = TableLog(made.lake.current(STILL)).refresh().properties
-    assert found == {"headgate.other": "stays", "headgate.key": "[]", **OURS}
+    assert found == {"headgate.other": "stays", "headgate.key": "[]", **RETENTION_PROPERTIES}
     made.check(made.rows)
     made.round()
     assert made.end().tables[STILL].version == 2
@@ -317,7 +317,7 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
             self.version = make()
 
     fenced: Any = Fenced()
-    made.upkeep.settle_own(fenced)
+    made.upkeep.commit_pending_internal(fenced)
     ledger = TableLog(made.lake.ledger).refresh()
     assert (fenced.version, ledger.version) == (22, 22)
     assert len(ledger.files) == 2 + 1, "one of 19 rows, the newest when it was prepared, and one since"
@@ -359,7 +359,7 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     assert look() == {made.lake.current(NAME), made.lake.current(STILL)}
     monkeypatch.undo()
     assert made.upkeep.folds.ready() == []
-    made.upkeep._looked = {folder: (1.0, oldest) for folder, (_, oldest) in made.upkeep._looked.items()}
+    made.upkeep._checked = {folder: (1.0, oldest) for folder, (_, oldest) in made.upkeep._checked.items()}
     monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 1e12)
     monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
     made.round()

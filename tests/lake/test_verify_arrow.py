@@ -151,7 +151,7 @@ def test_with_a_key(
     lake = copy(tmp_path_factory.mktemp("lake"), target, ["id"])
     result = compared(Source(source, absent=absent), lake)
     copies = Counter(row[0] for part in target for row in part)
-    if not any(copies[key] > 1 for key in unknown):  # which of two rows it is compared with is anybody's guess
+    if not any(copies[key] > 1 for key in unknown):  # which of two rows it is compared with is not known
         assert counts(result) == model([*known.values()], [row for part in target for row in part], absent)
     assert len(result.samples) == result.differences
     assert len(result.undecided_keys) == result.undecided
@@ -242,7 +242,7 @@ def test_a_large_table_with_one_row_that_differs(tmp_path: Path) -> None:
     lake = copy(
         tmp_path, [[*rows[30_000:], (31, "other", 31.0)], [row for row in rows[:30_000] if row[0] != 31]], ["id"]
     )
-    result = compared(Source(parts), lake, on_rows=on_rows, held_bytes=100_000)
+    result = compared(Source(parts), lake, on_rows=on_rows, memory_bytes=100_000)
     assert counts(result) == Counter(equal=59_999, different=1)
     assert result.samples == (Difference("different", {"id": 31}, {"v": ("row 31", "other")}),)
     assert told == {"s.t": 120_000}
@@ -271,7 +271,7 @@ def test_more_differences_than_fit_are_left_to_spark(tmp_path: Path) -> None:
     lake = copy(tmp_path, [rows], ["id"])
     other = Source([[(n, "b", None) for n in range(5_000)]])
     with Workers(2) as workers:
-        comparer = ArrowComparer(lake, other, workers, held_bytes=150_000)  # type: ignore[arg-type]
+        comparer = ArrowComparer(lake, other, workers, memory_bytes=150_000)  # type: ignore[arg-type]
         for _ in range(2):
             with pytest.raises(NeedsSparkError, match="held in memory"):
                 verify_table(comparer, ROW, "s.t")

@@ -1,4 +1,4 @@
-"""Rows that stand in new files before anybody knows whether they count."""
+"""Rows that stand in new files before it is known whether they count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headgate.delta import Snapshot
 from headgate.delta._vectors import read_vector, rows_of
-from headgate.lake._append import Begun
+from headgate.lake._append import CommitBase
 from headgate.lake._written import Changes, Written, _join, write_changes
 from headgate.sinks._images import fold
 from tests.fix_carrier import SEQ
@@ -40,12 +40,12 @@ def changes(here: pa.Table | None) -> Changes:
     return Changes("", ("id", "_seq"), ("id",), last, give, frame, iter)
 
 
-def begun() -> Begun:
-    return Begun(Snapshot(0), SCHEMA, "zstd")
+def base() -> CommitBase:
+    return CommitBase(Snapshot(0), SCHEMA, "zstd")
 
 
 def written(given: Changes, folder: Path) -> Written:
-    found = write_changes(given, begun(), str(folder))
+    found = write_changes(given, base(), str(folder))
     assert found is not None
     return found
 
@@ -99,7 +99,7 @@ def test_only_files_that_a_commit_names_stay(tmp_path: Path, all_count: bool) ->
 
 
 def test_no_images_are_no_changes(tmp_path: Path) -> None:
-    assert write_changes(changes(images([])), begun(), str(tmp_path)) is None
+    assert write_changes(changes(images([])), base(), str(tmp_path)) is None
     assert _join([], changes(None), SCHEMA, str(tmp_path)) is None
 
 
@@ -113,10 +113,10 @@ def test_deletions_alone_write_no_file(tmp_path: Path) -> None:
 @given(
     rows=st.lists(st.tuples(st.sampled_from("bcdur"), st.sampled_from("abcdef")), min_size=1, max_size=30),
     cuts=st.lists(st.integers(1, 29), max_size=4),
-    spared=st.frozensets(st.sampled_from("abcdef")),
+    skipped=st.frozensets(st.sampled_from("abcdef")),
 )
 def test_shares_give_what_the_whole_gives(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], cuts: list[int], spared: frozenset[str]
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], cuts: list[int], skipped: frozenset[str]
 ) -> None:
     """If a batch is divided in another way, the same rows count."""
     folder = tmp_path_factory.mktemp("shares")
@@ -127,6 +127,6 @@ def test_shares_give_what_the_whole_gives(
     assert found is not None
     last = {key: (op, pos) for op, key, pos in numbered}
     at = {pos: key for key, (_, pos) in last.items()}
-    left_out = np.array([at[int(pos)] in spared for pos in found.sequences.pos])
-    expected = sorted((key, pos) for key, (op, pos) in last.items() if op not in "bd" and key not in spared)
+    left_out = np.array([at[int(pos)] in skipped for pos in found.sequences.pos])
+    expected = sorted((key, pos) for key, (op, pos) in last.items() if op not in "bd" and key not in skipped)
     assert counted(folder, found.actions(left_out)) == expected

@@ -190,7 +190,7 @@ def test_retention(seconds: str, days: str | None, status: str, actual: str) -> 
     ],
 )
 def test_retention_on_amazon_rds(value: str | None, status: str, actual: str) -> None:
-    """MySQL's own setting has its default of 30 days there, and nobody heeds it."""
+    """MySQL's own setting has its default of 30 days there, which has no effect."""
     rows = report({}, {"SELECT value FROM mysql.rds_configuration": [(value,)]})
     row = rows["binlog retention hours"]
     assert (row.status, row.actual) == (status, actual)

@@ -66,7 +66,7 @@ def test_a_setting_that_the_server_does_not_know_is_missing() -> None:
 
 
 def test_a_good_server_is_asked_one_thing() -> None:
-    """Planning must stay cheap, and SHOW REPLICA STATUS waits while somebody stops a channel."""
+    """Planning must stay cheap, and SHOW REPLICA STATUS waits while a channel is being stopped."""
     for variables, count in (({}, 1), ({"replica_preserve_commit_order": "OFF"}, 2)):
         connection = fake(variables)
         assert refusal(connection) is None

@@ -70,14 +70,21 @@ class Pieces:
 class FakeConnection:
     """Answers a query with prepared bytes."""
 
-    def __init__(self, data: bytes, sizes: Sequence[int] = (1 << 30,), room: int = 1 << 16) -> None:
+    def __init__(
+        self, data: bytes, sizes: Sequence[int] = (1 << 30,), room: int = 1 << 16, canary: int | None = None
+    ) -> None:
+        """:param canary: what each byte of the buffer is before anything has arrived; None: what is there."""
         self.socket = Pieces(data, sizes)
         self.room = room
+        self.canary = canary
         self.is_finished = self.is_closed = False
 
     def command(self, code: int, payload: bytes) -> ByteStream:
         assert (code, payload) == (3, b"SELECT")
-        return ByteStream(cast("Any", self.socket), room=self.room)
+        stream = ByteStream(cast("Any", self.socket), room=self.room)
+        if self.canary is not None:
+            stream.buf.fill(self.canary)
+        return stream
 
     def finished(self) -> None:
         self.is_finished = True
@@ -194,7 +201,7 @@ def test_an_iteration_that_is_left_closes_the_connection() -> None:
 
 def test_a_statement_without_rows_is_refused() -> None:
     connection = FakeConnection(packets([b"\x00\x00\x00\x02\x00\x00\x00"]))
-    with pytest.raises(ProtocolError, match="gives no rows"):
+    with pytest.raises(ProtocolError, match="returns no rows"):
         list(blocks(connection))
     assert connection.is_closed
 
@@ -251,7 +258,14 @@ def test_damaged_answers_give_rows_in_bounds_or_a_headgate_error() -> None:
         data = bytearray(good)
         for _ in range(random_numbers.randint(1, 4)):
             data[random_numbers.randrange(len(data))] = random_numbers.choice([0, 1, 250, 251, 252, 253, 254, 255, 13])
-        try:
-            values(list(blocks(FakeConnection(bytes(data), room=500), rows=16)))
-        except HeadgateError:
-            continue
+        first, second = (outcome(FakeConnection(bytes(data), room=16_000, canary=byte)) for byte in (0xEE, 0x01))
+        assert first == second
+        outcome(FakeConnection(bytes(data), room=500))
+
+
+def outcome(connection: FakeConnection) -> list[list[bytes | None]] | str:
+    """The rows, or the error's message."""
+    try:
+        return values(list(blocks(connection, rows=16)))
+    except HeadgateError as error:
+        return str(error)

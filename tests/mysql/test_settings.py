@@ -46,7 +46,7 @@ def test_urls(url: str, expected: ConnectionSettings) -> None:
         ("mysql://", "not a MySQL URL"),
         ("mysql://h:99999", "not a MySQL URL"),
         ("mysql://[::1", "not a MySQL URL"),
-        ("mysql://h:0", "0 is no port"),
+        ("mysql://h:0", "0 is not a port"),
         ("mysql://h/shop", "names no database"),
         ("mysql://h/?tsl=required", "unknown option 'tsl' in the URL; known: tls,"),
         ("mysql://h/?tls=on", "unknown tls mode 'on'; use one of disabled, preferred"),

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.binlog_positions import positions_before
 from headgate.carrier import Commits, Header, Part
 from headgate.lake import HistoryStatus, TableStatus
 from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
-from headgate.places import places_before
 from headgate.sinks import Batch
 from headgate.spark import BatchPlan
 from headgate.spark._progress import PlannedTable
@@ -224,19 +224,19 @@ def test_the_reading_of_a_batch() -> None:
     batch, told = reading()
     first = batch.activity(0, {})
     assert (first.phase, first.rows, first.rows_estimate, first.seconds_left) == ("reading", None, None, None)
-    batch.look(101.0)
+    batch.update_progress(101.0)
     planned = batch.activity(0, {})
     assert (planned.rows, planned.rows_estimate, planned.transactions) == (None, 500, 4)
     assert batch.behind() == 6
     told.done = Counter({T: 100}), Counter({T: 3})
-    batch.look(105.0)
+    batch.update_progress(105.0)
     now = batch.activity(0, {})
     assert (now.rows, now.changes, now.rows_per_second, now.seconds_left) == (100, 3, 20.0, 20.0)
     assert now.tables[T].model_dump() == {
         "first": 1, "last": 3, "chunks_estimate": 7, "rows": 100, "rows_estimate": 500, "table_rows_estimate": 1500,
     }  # fmt: skip
     told.done = Counter({T: 600}), Counter()
-    batch.look(120.0)
+    batch.update_progress(120.0)
     over = batch.activity(0, {})
     assert (over.rows, over.seconds_left) == (600, None), "the estimate was too low: nobody knows what is left"
 
@@ -245,10 +245,10 @@ def test_the_rate_of_reading_is_that_of_the_last_seconds() -> None:
     batch, told = reading()
     for second in range(1, 60):
         told.done = Counter({T: 10 * second if second < 40 else 400 + (second - 40)}), Counter()
-        batch.look(100.0 + second)
+        batch.update_progress(100.0 + second)
     assert batch.activity(0, {}).rows_per_second == 1.0
     for second in range(60, 80):
-        batch.look(100.0 + second)
+        batch.update_progress(100.0 + second)
     assert batch.activity(0, {}).rows_per_second is None
     assert batch.activity(0, {}).seconds_left is None, "it stands still"
 
@@ -256,7 +256,7 @@ def test_the_rate_of_reading_is_that_of_the_last_seconds() -> None:
 def test_a_later_batch_reads_what_is_left() -> None:
     table = PlannedTable(4, 6, rows=750, chunks_estimate=6, rows_estimate=1500)
     batch, _ = reading(BatchPlan(9, {T: table}))
-    batch.look(101.0)
+    batch.update_progress(101.0)
     known = TableStatus(state="snapshotting", rows_read=1200, rows_estimate=1500)
     assert batch.activity(0, {T: known}).rows_estimate == 300
     more = known.model_copy(update={"rows_read": 1600})
@@ -265,7 +265,7 @@ def test_a_later_batch_reads_what_is_left() -> None:
 
 def test_where_nobody_says_anything() -> None:
     batch = BatchUnderWay(7, 100.0, None)
-    batch.look(101.0)
+    batch.update_progress(101.0)
     batch.counts_tasks(1, 4)
     found = batch.activity(0, {})
     assert (found.rows, found.changes, found.tasks_done, found.tasks) == (None, None, 1, 4)
@@ -293,7 +293,7 @@ def test_applying_a_batch() -> None:
 def test_transactions_are_counted_where_there_are_gtids() -> None:
     assert count_transactions(f"{UUID}:1-4", f"{UUID}:1-9") == 5
     assert count_transactions("", "") == 0
-    places = str(places_before(UUID, 3, 1000))
+    places = str(positions_before(UUID, 3, 1000))
     assert count_transactions(places, places) is None
 
 

@@ -30,9 +30,9 @@ from headgate.errors import (
     TargetError,
 )
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline, check_patterns, followed
+from headgate.pipeline import Pipeline, check_patterns, followed_tables
 from headgate.pipeline import _run as _pipeline
-from headgate.pipeline._run import _locked, _Patience, _Run
+from headgate.pipeline._run import _lake_lock, _Patience, _Run
 
 LOST = ConnectionLostError("the connection ended")
 
@@ -149,11 +149,11 @@ def test_tables_that_are_there_no_more() -> None:
 
 @pytest.mark.parametrize("damaged", ["{", '{"v": 2}', '{"tables": 1}'])
 def test_a_status_that_cannot_be_read_keeps_no_run_from_starting(tmp_path: Path, damaged: str) -> None:
-    """The run writes it anew; until then nothing was followed before."""
+    """The run writes it again; until then nothing was followed before."""
     lake = Lake.at(tmp_path)
     Path(lake.inbox).mkdir(parents=True)
     (Path(lake.inbox) / "status.json").write_text(damaged)
-    assert list(followed(lake)) == []
+    assert list(followed_tables(lake)) == []
 
 
 TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/nowhere/lake"\n'
@@ -169,7 +169,7 @@ class FakeRun:
         self.begun.append(pipeline.config.source.tables)
         self.pipeline, self.writer, self.batches, self.superseded = pipeline, self, 0, False
 
-    def tell_stopped(self) -> None:
+    def warn_of_stopped(self) -> None:
         self.told.append(len(self.begun))
 
     def check_targets(self, _spark: Any, tables: list[str]) -> None:
@@ -217,7 +217,7 @@ class Purged:
             def __init__(self, *given: Any) -> None:
                 super().__init__(*given)
                 self.ledger = SimpleNamespace(last=SimpleNamespace(epoch=1))
-                self.inbox = SimpleNamespace(ask=lambda _name, request: purged.asked.append(asdict(request)))
+                self.inbox = SimpleNamespace(send_request=lambda _name, request: purged.asked.append(asdict(request)))
 
             def until_end(self, once: bool, *_: Any) -> BinlogPurgedError | None:  # type: ignore[override]
                 purged.asked.append({"once": once})
@@ -273,7 +273,7 @@ def test_a_configuration_that_the_server_does_not_allow_is_refused(
     assert not pipeline.reloaded(), "until it changes again"
     pipeline.reload()
     assert not pipeline.reloaded()
-    assert caplog.text.count("is not followed") == 2, "or somebody asks"
+    assert caplog.text.count("is not followed") == 2, "or a signal asks"
 
 
 def test_hangup_has_the_file_read_again(file: ConfigFile) -> None:
@@ -327,18 +327,18 @@ def test_without_a_file_nothing_is_reloaded() -> None:
 def test_a_second_run_on_a_local_lake_is_refused(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path / "lake"))
     with (
-        _locked(lake),
+        _lake_lock(lake),
         pytest.raises(TargetError, match=f"is being written by process {os.getpid()}; stop it"),
-        _locked(lake),
+        _lake_lock(lake),
     ):
         pass
-    with _locked(lake):
+    with _lake_lock(lake):
         pass
 
 
 def test_a_lake_elsewhere_has_no_lock() -> None:
     lake = Lake.at("s3a://bucket/lake")
-    with _locked(lake), _locked(lake):
+    with _lake_lock(lake), _lake_lock(lake):
         assert not lake.is_local
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from headgate.carrier import Commits, ControlFolder, Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
-from headgate.lake import IndexStatus, LagStatus, Status, TableState, Way, read_status
-from headgate.pipeline._status import StatusWriter, tell_failure
+from headgate.lake import IndexStatus, LagStatus, Status, TableState, WriteMethod, read_status
+from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.sinks import Batch, BatchReport
 from tests.logged import logged_here
 
@@ -49,7 +49,7 @@ class Run:
 
     def beat(self, seconds: float) -> Status:
         self.clocks.now += seconds
-        self.writer._look()
+        self.writer._read_reports()
         self.writer._write()
         return self.read()
 
@@ -236,7 +236,7 @@ def test_freshness_is_from_the_commit_to_the_ledger(run: Run) -> None:
     found = run.read().freshness
     assert (found.p50, found.changes) == (None, 10)
     with Run(Path(run.inbox.path).parent).writer:
-        assert run.read().freshness.changes == 0, "totals begin anew with each run"
+        assert run.read().freshness.changes == 0, "totals begin at 0 with each run"
 
 
 def test_the_history_of_lag_and_rate(run: Run) -> None:
@@ -268,12 +268,12 @@ def test_how_tables_are_written(run: Run, caplog: pytest.LogCaptureFixture) -> N
     caplog.set_level("INFO", "headgate")
     orders, items = "shop.orders", "shop.items"
     tables = {name: TableState(name, "live", version=1) for name in (orders, items)}
-    upserted, merged = {Way.UPSERT: ""}, {Way.MERGE: "no vectors", Way.APPEND: ""}
+    upserted, merged = {WriteMethod.UPSERT: ""}, {WriteMethod.MERGE: "no vectors", WriteMethod.APPEND: ""}
 
-    def ends(number: int, **ways: dict[Way, str]) -> tuple[Status, list[str]]:
+    def ends(number: int, **ways: dict[WriteMethod, str]) -> tuple[Status, list[str]]:
         caplog.clear()
         named = {f"shop.{name}": way for name, way in ways.items()}
-        writer.ends(report(number, 2 * number, tables=tables, ways=named))
+        writer.ends(report(number, 2 * number, tables=tables, write_methods=named))
         return run.read(), [record.getMessage() for record in logged_here(caplog)]
 
     with run.writer as writer:
@@ -284,7 +284,7 @@ def test_how_tables_are_written(run: Run, caplog: pytest.LogCaptureFixture) -> N
         status, said = ends(2, orders=upserted)
         assert status.tables[items].merged == "no vectors", "it had no changes meanwhile"
         assert ends(3, items=merged)[1] == [], "it was said"
-        assert ends(4, items={Way.MERGE: "constraints"})[1] != []
+        assert ends(4, items={WriteMethod.MERGE: "constraints"})[1] != []
         status, said = ends(5, items=upserted)
         assert (status.tables[items].merged, said) == (None, [])
         assert status.writes == {"append": 2, "merge": 3, "upsert": 3}
@@ -391,7 +391,7 @@ def test_a_planner_that_cannot_reach_the_server(run: Run, caplog: pytest.LogCapt
         assert (status.state, status.error, status.lag.seconds) == ("idle", None, 0.0)
         assert [(one.levelname, one.getMessage()) for one in logged_here(caplog)] == [
             ("WARNING", "cannot connect to MySQL; trying again"),
-            ("INFO", "going on, 16 s after this began: still cannot"),
+            ("INFO", "resumed, 16 s after this began: still cannot"),
         ]
         run.inbox.write("trouble.json", {"error": "nonsense"})
         assert run.beat(5).error is None
@@ -463,13 +463,13 @@ def test_a_file_system_with_errors_of_its_own_stops_nothing(run: Run, caplog: py
 
 def test_a_failure_before_the_run_began(run: Run) -> None:
     error = TargetError("no grant")
-    tell_failure(run.inbox, "shop", error)
+    record_failure(run.inbox, "shop", error)
     assert read_status(run.inbox) is None, "nothing is left where nothing has run"
     with StatusWriter(run.inbox, "shop") as writer:
-        tell_failure(run.inbox, "shop", error)
+        record_failure(run.inbox, "shop", error)
         assert run.read().state == "running", "another run is alive"
         writer.ends(report(1, 10))
-    tell_failure(run.inbox, "shop", error)
+    record_failure(run.inbox, "shop", error)
     status = run.read()
     assert (status.state, status.error) == ("failed", "no grant")
     assert len(status.recent) == 1
@@ -504,7 +504,7 @@ def test_files_that_are_not_ours(run: Run) -> None:
     with pytest.raises(TargetError, match=r"damaged at pid"):
         read_status(run.inbox)
     with run.writer:
-        assert run.read().state == "running", "a run writes it anew"
+        assert run.read().state == "running", "a run overwrites it"
 
 
 def test_what_is_added_later_is_understood(run: Run) -> None:

@@ -36,7 +36,7 @@ _PAUSE_SECONDS: Final = 0.01
 
 
 class FailedError(Exception):
-    """The client ends its connection, and picks a server anew."""
+    """The client ends its connection, and picks a server again."""
 
 
 class SuspendedError(Exception):

@@ -47,7 +47,7 @@ class Served:
             number: Assembler(
                 relay.names.of(number), relay.registry, one.feeder._scn, partition=number,
                 version=relay.config.event_version, scn_column=relay.config.scn_column,
-                befores=relay.config.before_images,
+                before_images=relay.config.before_images,
             )
             for number, one in relay.partitions.items()
         }  # fmt: skip

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.errors import ScnOrderError, UnsupportedError
 from headgate.relay import LogicalSource
-from headgate.relay._http._news import News
+from headgate.relay._http._notifier import AppendNotifier
 from headgate.replication import ImageBatch
 from tests.relay.rows import PERSON, UUID, block, image, people
 from tests.relay.serving import PET, Answer, Served, physical, served
@@ -118,9 +118,9 @@ def test_stream_in_binary(with_events: Served) -> None:
 
 
 def info_place() -> Any:
-    from headgate.databus import Place
+    from headgate.databus import StreamPosition
 
-    return Place(-1)
+    return StreamPosition(-1)
 
 
 def lines(answer: Answer) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def test_filters_that_can_never_be_asked(relay: Served) -> None:
     for path in ("stream", "events"):
         answer = ask(path, _41=pets_by_range)
         refused(answer, INVALID, status=400)
-        assert "RANGE for source 41, whose keys are made of owner, name and no numbers" in answer.json["message"]
+        assert "RANGE needs integer keys, but the keys of source 41 are made of owner, name" in answer.json["message"]
         answer = ask(path, _40={"where": ["=", "other", 1]})
         refused(answer, INVALID, status=400)
         assert "there is no column other" in answer.json["message"]
@@ -253,7 +253,7 @@ def test_a_range_of_text_that_is_a_number_as_long_as_it_is() -> None:
         relay.put(block(named("rex", 3)))
         answer = relay.get("stream", **asked)
         refused(answer, INVALID, status=400)
-        assert "a key is no number" in answer.json["message"]
+        assert "RANGE needs integer keys" in answer.json["message"]
 
 
 def test_a_subscription_by_subs(with_events: Served) -> None:
@@ -474,7 +474,7 @@ def test_how_it_is(with_events: Served) -> None:
         refused(with_events.get(wrong), INVALID)
     assert with_events.get("admin").body == with_events.get("admin/status").body == b'{"status":"RUNNING","message":""}'
     feeder = with_events.relay.partitions[1].feeder
-    feeder._stumble("the server is away")
+    feeder._note_problem("the server is away")
     assert with_events.get("admin/status").json == {"status": "ERROR_RETRYING", "message": "person: the server is away"}
     feeder._fail("its log is gone")
     assert with_events.get("admin/status").json["status"] == "SUSPENDED_ON_ERROR"
@@ -488,13 +488,13 @@ def asked_before(
     """The answer to who waits already when something happens."""
     answers: list[Answer] = []
     listening = threading.Event()
-    really = News.wait
+    really = AppendNotifier.wait
 
     async def noticed(*given: Any) -> None:
         listening.set()
         await really(*given)
 
-    monkeypatch.setattr(News, "wait", noticed)
+    monkeypatch.setattr(AppendNotifier, "wait", noticed)
     reader = threading.Thread(target=lambda: answers.append(relay.get("stream", **asked, wait="60000")))
     reader.start()
     assert listening.wait(60)
@@ -545,6 +545,6 @@ def test_scns_of_a_column() -> None:
             relay.put(block(people([8], gtids=[f"{UUID}:2"], pos=[300])))
     with (
         served(scn="application", scn_column="first_name") as relay,
-        pytest.raises(UnsupportedError, match="no numbers"),
+        pytest.raises(UnsupportedError, match="integer or decimal column"),
     ):
         relay.put(block(people([1])))

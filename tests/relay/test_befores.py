@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.databus import sound
+from headgate.databus import is_intact
 from headgate.errors import ConfigError
 from headgate.relay_client import Consumer, Event, RelayClient, Result
 from tests.relay.rows import UUID, block, image, people
@@ -73,7 +73,7 @@ def updates(**more: Any) -> dict[str, Any]:
 
 def test_an_update_has_the_row_before_it(relay: Served) -> None:
     data = relay.put(block(people([1, 2, 2, 3, 4, 5], **updates(), columns={"first_name": list("abcdef")})))
-    assert sound(np.frombuffer(data, np.uint8))
+    assert is_intact(np.frombuffer(data, np.uint8))
     assert taken(relay, 5) == [
         ("UPSERT", 1, "a", None),
         ("UPSERT", 2, "c", "b"),

@@ -17,12 +17,12 @@ import pytest
 
 from headgate.catalog import TableStats
 from headgate.columns import TableCodec
-from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, sound
+from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
-from headgate.relay._bootstrap._sessions import DONE, Reading, Sessions, place_in
+from headgate.relay._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.web.serving import Serving
@@ -103,7 +103,7 @@ def taken(answer: Answer) -> tuple[list[tuple[int, int]], dict[str, Any] | None]
     """``(SCN, key)`` of the data events, and the checkpoint at the end."""
     assert answer.status == 200, answer
     data = np.frombuffer(answer.body, np.uint8)
-    assert sound(data)
+    assert is_intact(data)
     fields = event_fields(data)
     rows = zip(fields.scn.tolist(), fields.long_key.tolist(), fields.source.tolist(), strict=True)
     found = [(scn - GENERATION, key) for scn, key, source in rows if source > 0]
@@ -144,7 +144,7 @@ def test_rows_in_parts_as_databus_asks_for_them() -> None:
         assert found == [(2, 1), (2, 2), (2, 3)]
         assert "phasecompleted" not in answer.headers
         assert after is not None
-        assert place_in(after["snapshot_offset"])[1] == DONE
+        assert split_offset(after["snapshot_offset"])[1] == DONE
         assert {**after, "snapshot_offset": 0} == at  # what it does not know, it gives back
         put(relay, 3)
         found, after = taken(bootstrap(relay, after))
@@ -177,7 +177,7 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
         found, after = taken(bootstrap(relay, at, size=4_000))
         assert 0 < len(found) < 100
         assert after is not None
-        assert place_in(after["snapshot_offset"])[1] == len(found)
+        assert split_offset(after["snapshot_offset"])[1] == len(found)
         too_large = bootstrap(relay, after, size=1_000)
         assert taken(too_large) == ([], None)
         assert int(too_large.headers["x-dbus-pending-event-size"]) > 1_000
@@ -195,7 +195,7 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
 
 
 def test_a_row_larger_than_the_largest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes alone, to whoever asks for as many bytes as he is told to."""
+    """It comes alone, to a client that asks for as many bytes as the answer names."""
     monkeypatch.setattr("headgate.relay._http._bootstrap._LARGEST_BATCH", 50)
     with serving(Shelf([1, 2])) as relay:
         put(relay, 1)
@@ -257,7 +257,7 @@ def test_what_is_refused() -> None:
             assert answer.status == 500
             assert answer.headers["x-dbus-error"].endswith("InvalidRequestParamValueException")
         ahead = bootstrap(relay, point(bootstrap_start_scn=begin, windowScn=begin + 7))
-        assert "has not come as far" in ahead.json["message"]
+        assert "is behind its consumer" in ahead.json["message"]
         since = relay.get("startSCN", sources="40", checkPoint=point(bootstrap_since_scn=begin))
         assert int(since.json) == begin  # nothing since then is gone: rows are not needed
         bypassed = bootstrap(relay, point(bootstrap_since_scn=begin, bootstrap_start_scn=begin))
@@ -290,8 +290,8 @@ def test_a_part_that_is_disturbed_is_read_as_of_a_later_point(tmp_path: Path) ->
         found, after = taken(bootstrap(relay, ahead))
         assert found == [(2, 1)]
         assert after is not None
-        number, events = place_in(before["snapshot_offset"])
-        assert place_in(after["snapshot_offset"]) == (number + 1, events) == (number + 1, DONE)
+        number, events = split_offset(before["snapshot_offset"])
+        assert split_offset(after["snapshot_offset"]) == (number + 1, events) == (number + 1, DONE)
     with serving(shelf, state=tmp_path) as relay:  # what was kept cannot be read again as it was
         put(relay, 1, 2, 3)
         shelf.errors = [PartGoneError("DDL")]
@@ -441,8 +441,8 @@ def test_a_new_consumer_gets_rows_then_changes(tmp_path: Path) -> None:
 
 
 def test_a_relay_that_knows_no_scn_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody can tell rows from before such a start, nor that the relay has begun anew; with a state that does not come
-    to pass.
+    """Nobody can tell rows from before such a start, nor that the relay has begun again; with a state that does
+    not occur.
     """
     with serving(Shelf([7]), state=tmp_path) as relay:
         assert start(relay) == 0
@@ -716,7 +716,7 @@ def test_points_are_what_databus_makes_of_them() -> None:
     assert one.to_json() == point(snapshot_offset=2**62, other=[1])
     for version in (1, 2):
         event = checkpoint_event(one, version, 3)
-        assert sound(event)
+        assert is_intact(event)
         fields = event_fields(event)
         assert (fields.source[0], fields.physical[0], fields.scn[0]) == (CHECKPOINT_SOURCE, 3, 0)
         at = int(fields.value[0])
@@ -738,17 +738,17 @@ def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
     session = sessions.begin(5, GtidSet.parse(f"{UUID}:1-5"), {}, fixed=False)
     assert sessions.begin(5, GtidSet(), {}, fixed=False) is session
     for part in range(3):
-        session.add("a", Reading(part, {"n": part}, f"{UUID}:1-{part + 5}", part + 5))
+        session.add("a", PartRead(part, {"n": part}, f"{UUID}:1-{part + 5}", part + 5))
     file = tmp_path / "5.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-7])  # killed within the last line
     again = Sessions(tmp_path).find(5)
     assert again is not None
-    assert again.readings == {"a": session.readings["a"][:2]}
+    assert again.part_reads == {"a": session.part_reads["a"][:2]}
     assert again.newest("a", 1) == session.base + 1
-    assert again.reading("a", session.base + 2) is again.reading("a", session.base - 1) is None
+    assert again.part_read("a", session.base + 2) is again.part_read("a", session.base - 1) is None
     assert again.newest("a", 2) is None
-    again.add("a", session.readings["a"][2])
+    again.add("a", session.part_reads["a"][2])
     assert file.read_bytes() == whole
     Sessions(tmp_path).forget([5, 6])
     assert not file.exists()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.databus import FIRST, Place, scan_windows, skip
+from headgate.databus import FIRST, StreamPosition, scan_windows, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay import _segments
 from headgate.relay._buffer import Batch, EventBuffer
@@ -58,7 +58,7 @@ def put(buffer: EventBuffer, scns: Any, events: int = 2, size: int = 100) -> lis
     return parts
 
 
-def taken(buffer: EventBuffer, place: Place, size: int = 1 << 30, sources: list[int] | None = None) -> bytes:
+def taken(buffer: EventBuffer, place: StreamPosition, size: int = 1 << 30, sources: list[int] | None = None) -> bytes:
     chosen = None if sources is None else choice_of(sources)
     return b"".join(part.tobytes() for part in buffer.read(place, size, chosen).parts)
 
@@ -69,24 +69,39 @@ def flat(parts: list[list[bytes]]) -> bytes:
 
 def test_places() -> None:
     buffer = EventBuffer(MEMORY)
-    assert (buffer.read(Place(-1), 100).parts, buffer.info().max_scn, buffer.last_place()) == ([], -1, Place(-1))
+    assert (buffer.read(StreamPosition(-1), 100).parts, buffer.info().max_scn, buffer.newest_position()) == (
+        [],
+        -1,
+        StreamPosition(-1),
+    )
     parts = put(buffer, [10, 20, 30])
     info = buffer.info()
-    assert (info.min_scn, info.max_scn, info.prev_scn, info.first_stamp, info.last_stamp) == (10, 30, 9, 10, 30)
-    assert taken(buffer, Place(-1)) == flat(parts)
-    assert taken(buffer, Place(9)) == flat(parts)  # directly before the first
-    assert taken(buffer, Place(10)) == flat(parts[1:])
-    assert taken(buffer, Place(15)) == flat(parts[1:])  # in a gap: the next window
-    assert taken(buffer, Place(20, 0)) == flat(parts[1:])
-    assert taken(buffer, Place(20, 2)) == parts[1][2] + flat(parts[2:])
-    assert taken(buffer, Place(20, 3)) == taken(buffer, Place(20, 99)) == flat(parts[2:])
-    assert taken(buffer, Place(30)) == taken(buffer, Place(31)) == taken(buffer, Place(2**62)) == b""
-    assert taken(buffer, buffer.last_place()) == flat(parts[2:])
-    assert taken(buffer, Place(31, 2)) == b""  # it may come
-    assert taken(buffer, Place(15, 0)) == flat(parts[1:])
-    with pytest.raises(ScnNotFoundError, match="no SCN 15, in the middle of which"):
-        buffer.read(Place(15, 1), 100)
-    for place in (Place(8), Place(9, 0), Place(0), Place(5, 3)):
+    assert (info.min_scn, info.max_scn, info.oldest_resumable_scn, info.first_stamp, info.last_stamp) == (
+        10,
+        30,
+        9,
+        10,
+        30,
+    )
+    assert taken(buffer, StreamPosition(-1)) == flat(parts)
+    assert taken(buffer, StreamPosition(9)) == flat(parts)  # directly before the first
+    assert taken(buffer, StreamPosition(10)) == flat(parts[1:])
+    assert taken(buffer, StreamPosition(15)) == flat(parts[1:])  # in a gap: the next window
+    assert taken(buffer, StreamPosition(20, 0)) == flat(parts[1:])
+    assert taken(buffer, StreamPosition(20, 2)) == parts[1][2] + flat(parts[2:])
+    assert taken(buffer, StreamPosition(20, 3)) == taken(buffer, StreamPosition(20, 99)) == flat(parts[2:])
+    assert (
+        taken(buffer, StreamPosition(30))
+        == taken(buffer, StreamPosition(31))
+        == taken(buffer, StreamPosition(2**62))
+        == b""
+    )
+    assert taken(buffer, buffer.newest_position()) == flat(parts[2:])
+    assert taken(buffer, StreamPosition(31, 2)) == b""  # it may come
+    assert taken(buffer, StreamPosition(15, 0)) == flat(parts[1:])
+    with pytest.raises(ScnNotFoundError, match="inside SCN 15, which"):
+        buffer.read(StreamPosition(15, 1), 100)
+    for place in (StreamPosition(8), StreamPosition(9, 0), StreamPosition(0), StreamPosition(5, 3)):
         with pytest.raises(ScnNotFoundError) as found:
             buffer.read(place, 100)
         assert (found.value.scn, found.value.oldest) == (place.scn, 9)
@@ -96,19 +111,19 @@ def test_sizes_and_sources() -> None:
     buffer = EventBuffer(MEMORY)
     (events,) = put(buffer, [10], events=4)
     size = len(events[0])
-    assert taken(buffer, Place(-1), 2 * size) == flat([events[:2]])
-    assert taken(buffer, Place(-1), 3 * size - 1) == flat([events[:2]])
-    batch = buffer.read(Place(-1), size - 1)
+    assert taken(buffer, StreamPosition(-1), 2 * size) == flat([events[:2]])
+    assert taken(buffer, StreamPosition(-1), 3 * size - 1) == flat([events[:2]])
+    batch = buffer.read(StreamPosition(-1), size - 1)
     assert (batch.parts, batch.pending) == ([], size)
-    batch = buffer.read(Place(-1), 1 << 20)
+    batch = buffer.read(StreamPosition(-1), 1 << 20)
     assert (batch.events, batch.control, batch.pending, batch.size) == (4, 1, 0, 4 * size + 61)
     odd = [events[1], events[3], events[4]]
-    assert taken(buffer, Place(-1), sources=[41]) == flat([odd])
+    assert taken(buffer, StreamPosition(-1), sources=[41]) == flat([odd])
     # A place inside the window counts the events that the reader gets.
-    assert [taken(buffer, Place(10, n), sources=[41]) for n in range(4)] == [flat([odd[n:]]) for n in range(4)]
-    assert taken(buffer, Place(-1), size, sources=[41]) == odd[0]
-    assert buffer.read(Place(-1), size - 1, choice_of([41])).pending == size
-    assert taken(buffer, Place(-1), sources=[7]) == events[4]
+    assert [taken(buffer, StreamPosition(10, n), sources=[41]) for n in range(4)] == [flat([odd[n:]]) for n in range(4)]
+    assert taken(buffer, StreamPosition(-1), size, sources=[41]) == odd[0]
+    assert buffer.read(StreamPosition(-1), size - 1, choice_of([41])).pending == size
+    assert taken(buffer, StreamPosition(-1), sources=[7]) == events[4]
 
 
 def test_a_large_window_in_pieces_is_not_counted_from_its_beginning_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,26 +145,26 @@ def test_a_large_window_in_pieces_is_not_counted_from_its_beginning_each_time(mo
     monkeypatch.setattr("headgate.relay._buffer.skip", counting_skip)
     monkeypatch.setattr("headgate.relay._buffer.select", counting_select)
     choices = [None, choice_of([40]), choice_of([41]), choice_of([41], [(41, 1, 1, 0, 200)])]
-    whole = [buffer.read(Place(10, 0), 1 << 20, choice) for choice in choices]
-    later = [buffer.read(Place(10), 1 << 20, choice).size for choice in choices]
+    whole = [buffer.read(StreamPosition(10, 0), 1 << 20, choice) for choice in choices]
+    later = [buffer.read(StreamPosition(10), 1 << 20, choice).size for choice in choices]
     had, got = [0] * len(choices), [b""] * len(choices)
     for _ in range(400):
         for n, choice in enumerate(choices):
             if len(got[n]) < whole[n].size - later[n]:
-                part = buffer.read(Place(10, had[n]), 1_000, choice)
+                part = buffer.read(StreamPosition(10, had[n]), 1_000, choice)
                 got[n] += b"".join(one.tobytes() for one in part.parts)
                 had[n] += part.events + part.control
     for n, one in enumerate(whole):
         assert len(got[n]) >= one.size - later[n] > 1_000
         assert b"".join(part.tobytes() for part in one.parts).startswith(got[n])
     assert sum(passed) < 400  # else each read passes over all that was had, some 20,000 together
-    assert taken(buffer, Place(10, 123), 2 * len(events[0])) == flat([events[123:125]])
+    assert taken(buffer, StreamPosition(10, 123), 2 * len(events[0])) == flat([events[123:125]])
 
 
 def test_reading_that_is_quick() -> None:
     buffer = EventBuffer(1 << 20)
     put(buffer, range(1, 2000))
-    everything, end = buffer.bytes_in_memory(Place(-1)), buffer.bytes_in_memory(Place(1990))
+    everything, end = buffer.bytes_in_memory(StreamPosition(-1)), buffer.bytes_in_memory(StreamPosition(1990))
     assert everything is not None
     assert end is not None
     assert end < 100_000 < everything
@@ -162,7 +177,7 @@ def test_reading_that_is_not_quick_while_a_large_window_is_written(monkeypatch: 
     really, found = _segments.Segment.append, list[int | None]()
 
     def append(self: Any, *given: Any) -> None:
-        found.append(buffer.bytes_in_memory(Place(1)))
+        found.append(buffer.bytes_in_memory(StreamPosition(1)))
         really(self, *given)
 
     monkeypatch.setattr(_segments.Segment, "append", append)
@@ -180,17 +195,21 @@ def test_the_oldest_go_and_memory_stays_below_its_bound() -> None:
         assert buffer.info().used <= MEMORY
     info = buffer.info()
     assert info.max_scn == 2000
-    assert info.min_scn == info.prev_scn + 1 > 1
-    assert len(flat(parts[info.prev_scn :])) > MEMORY / 2
-    assert taken(buffer, Place(-1)) == taken(buffer, Place(info.prev_scn)) == flat(parts[info.prev_scn :])
+    assert info.min_scn == info.oldest_resumable_scn + 1 > 1
+    assert len(flat(parts[info.oldest_resumable_scn :])) > MEMORY / 2
+    assert (
+        taken(buffer, StreamPosition(-1))
+        == taken(buffer, StreamPosition(info.oldest_resumable_scn))
+        == flat(parts[info.oldest_resumable_scn :])
+    )
     with pytest.raises(ScnNotFoundError):
-        buffer.read(Place(info.prev_scn - 1), 100)
+        buffer.read(StreamPosition(info.oldest_resumable_scn - 1), 100)
 
 
 def test_a_reader_keeps_what_it_has() -> None:
     buffer = EventBuffer(MEMORY)
     parts = put(buffer, range(1, 11))
-    batch = buffer.read(Place(-1), 1 << 20)
+    batch = buffer.read(StreamPosition(-1), 1 << 20)
     put(buffer, range(11, 2000))
     assert buffer.info().min_scn > 10
     assert b"".join(part.tobytes() for part in batch.parts) == flat(parts)
@@ -202,15 +221,15 @@ def test_many_small_windows() -> None:
     for scn in range(1, 8000, 1000):  # the smallest there are
         parts += put(buffer, range(scn, scn + 1000), events=0)
         assert buffer.info().used <= MEMORY
-    assert taken(buffer, Place(-1)) == flat(parts[buffer.info().prev_scn :])
+    assert taken(buffer, StreamPosition(-1)) == flat(parts[buffer.info().oldest_resumable_scn :])
 
 
 def test_a_window_larger_than_a_segment() -> None:
     buffer = EventBuffer(MEMORY)
     small, large = put(buffer, [1]), put(buffer, [2], events=40, size=5000)
     after = put(buffer, [3])
-    assert taken(buffer, Place(-1)).endswith(flat([*large, *after]))
-    assert taken(buffer, Place(2)) == flat(after)
+    assert taken(buffer, StreamPosition(-1)).endswith(flat([*large, *after]))
+    assert taken(buffer, StreamPosition(2)) == flat(after)
     assert small
 
 
@@ -230,12 +249,12 @@ def test_reading_in_batches_gives_everything(appends: list[tuple[int, int, int]]
     for count, events, value in appends:
         everything += put(buffer, range(scn + 1, scn + 2 * count + 1, 2), events, value)
         scn += 2 * count
-    least = buffer.info().prev_scn
+    least = buffer.info().oldest_resumable_scn
     sources = choice_of([41]) if only_odd else None
     kept = [part for part in everything if int.from_bytes(part[0][11:19], "big") > least]
     expected = flat([[e for k, e in enumerate(part) if not only_odd or k % 2 or k == len(part) - 1] for part in kept])
     size = max(size, 61 + max(value for _, _, value in appends))
-    got, place = b"", Place(-1)
+    got, place = b"", StreamPosition(-1)
     while True:
         data = b"".join(part.tobytes() for part in buffer.read(place, size, sources).parts)
         if not data:
@@ -245,9 +264,11 @@ def test_reading_in_batches_gives_everything(appends: list[tuple[int, int, int]]
         while at < len(data):
             event_scn, source = int.from_bytes(data[at + 11 : at + 19], "big"), data[at + 31 : at + 33]
             if source == b"\xff\xfe":
-                place = Place(event_scn)
+                place = StreamPosition(event_scn)
             else:
-                place = Place(event_scn, place.offset + 1 if place.scn == event_scn and place.offset >= 0 else 1)
+                place = StreamPosition(
+                    event_scn, place.offset + 1 if place.scn == event_scn and place.offset >= 0 else 1
+                )
             at += int.from_bytes(data[at + 5 : at + 9], "big")
     assert got == expected
 
@@ -260,11 +281,11 @@ def test_slow_readers_find_the_rest_in_files(make: Make, tmp_path: Path) -> None
     buffer = make(folder=folder, disk_bytes=1 << 30)
     parts = put(buffer, range(1, 2001))
     assert buffer.info().used <= MEMORY
-    assert buffer.bytes_in_memory(Place(1)) is None
-    assert buffer.bytes_in_memory(Place(2000))
-    assert taken(buffer, Place(-1)) == flat(parts)
+    assert buffer.bytes_in_memory(StreamPosition(1)) is None
+    assert buffer.bytes_in_memory(StreamPosition(2000))
+    assert taken(buffer, StreamPosition(-1)) == flat(parts)
     for scn in (1, 777, 1500, 1999):
-        assert taken(buffer, Place(scn), 1000).startswith(parts[scn][0])
+        assert taken(buffer, StreamPosition(scn), 1000).startswith(parts[scn][0])
     assert sum(file.stat().st_size for file in folder.iterdir()) == len(flat(parts)) == buffer.info().stored
 
 
@@ -277,10 +298,10 @@ def test_files_have_a_bound_too(make: Make, tmp_path: Path) -> None:
         if scn % 50 == 0:
             assert sum(file.stat().st_size for file in folder.iterdir()) <= 2 * MEMORY
     info = buffer.info()
-    assert info.prev_scn > 0
-    assert taken(buffer, Place(-1)) == flat(parts[info.prev_scn :])
+    assert info.oldest_resumable_scn > 0
+    assert taken(buffer, StreamPosition(-1)) == flat(parts[info.oldest_resumable_scn :])
     with pytest.raises(ScnNotFoundError):
-        buffer.read(Place(info.prev_scn - 1), 100)
+        buffer.read(StreamPosition(info.oldest_resumable_scn - 1), 100)
 
 
 @pytest.mark.parametrize("state", [2000, 1990, 1])
@@ -288,9 +309,9 @@ def test_a_restart_keeps_what_the_state_counts_on(make: Make, tmp_path: Path, st
     first = make(folder=tmp_path / "events", disk_bytes=1 << 30)
     parts = put(first, range(1, 2001))  # not closed: as after a kill
     again = make(folder=tmp_path / "events", disk_bytes=1 << 30, until_scn=state)
-    assert taken(again, Place(-1)) == flat(parts[:state])
+    assert taken(again, StreamPosition(-1)) == flat(parts[:state])
     put(again, range(state + 1, 2001))
-    assert taken(again, Place(-1)) == flat(parts)
+    assert taken(again, StreamPosition(-1)) == flat(parts)
     first.close()
 
 
@@ -325,32 +346,32 @@ def test_what_was_cut_off_or_damaged_is_not_served(make: Make, tmp_path: Path) -
         file.write_bytes(whole[:cut])
         # The state was saved before the last window: what it counts on is there.
         again = make(folder=folder, disk_bytes=1 << 30, until_scn=29)
-        assert taken(again, Place(-1)) == flat(parts[:29])
+        assert taken(again, StreamPosition(-1)) == flat(parts[:29])
         file.write_bytes(whole[:-1])
     lost = make(folder=folder, disk_bytes=1 << 30, until_scn=30)
-    assert taken(lost, Place(30)) == taken(lost, Place(-1)) == b""
-    assert lost.info().prev_scn == 30
+    assert taken(lost, StreamPosition(30)) == taken(lost, StreamPosition(-1)) == b""
+    assert lost.info().oldest_resumable_scn == 30
     put(lost, [31])
     with pytest.raises(ScnNotFoundError):
-        lost.read(Place(15), 100)
-    assert taken(lost, Place(30)) == flat([window(31, 2)])
+        lost.read(StreamPosition(15), 100)
+    assert taken(lost, StreamPosition(30)) == flat([window(31, 2)])
 
 
 def test_without_a_state_files_are_nobodys(make: Make, tmp_path: Path) -> None:
     first = make(folder=tmp_path, disk_bytes=1 << 30)
     put(first, [1, 2])
     first.close()
-    assert make(folder=tmp_path, disk_bytes=1 << 30).read(Place(-1), 100).parts == []
+    assert make(folder=tmp_path, disk_bytes=1 << 30).read(StreamPosition(-1), 100).parts == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_memory_only_and_a_state() -> None:
     buffer = EventBuffer(MEMORY, until_scn=70)
-    assert taken(buffer, Place(70)) == b""
+    assert taken(buffer, StreamPosition(70)) == b""
     put(buffer, [80])
-    assert taken(buffer, Place(70)) == flat([window(80, 2)])
+    assert taken(buffer, StreamPosition(70)) == flat([window(80, 2)])
     with pytest.raises(ScnNotFoundError):
-        buffer.read(Place(69), 100)
+        buffer.read(StreamPosition(69), 100)
 
 
 def test_a_folder_that_cannot_be_used(make: Make, tmp_path: Path) -> None:
@@ -371,12 +392,12 @@ def test_a_full_buffer_that_blocks_waits_for_its_reader() -> None:
         target=lambda: done.set() if buffer.append(windows(parts), give_up=given_up.is_set) else given_up.wait()
     )
     writer.start()
-    got, place = b"", Place(-1)
+    got, place = b"", StreamPosition(-1)
     while len(got) < len(flat(parts)):
         batch = buffer.read(place, 20_000)
         got += b"".join(part.tobytes() for part in batch.parts)
         if got:
-            place = Place(int.from_bytes(got[-50:-42], "big"))
+            place = StreamPosition(int.from_bytes(got[-50:-42], "big"))
             assert got[-30:-28] == b"\xff\xfe"
             buffer.release(place.scn)
         assert buffer.info().used <= MEMORY
@@ -392,9 +413,9 @@ def test_a_blocked_writer_can_give_up() -> None:
 
 
 def test_bounds_that_are_too_small(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="at least 262144 bytes"):
+    with pytest.raises(ConfigError, match="memory_bytes must be at least 262144"):
         EventBuffer(MEMORY - 1)
-    with pytest.raises(ConfigError, match="less than its memory"):
+    with pytest.raises(ConfigError, match="less than memory_bytes"):
         EventBuffer(MEMORY, folder=tmp_path, disk_bytes=MEMORY - 1)
 
 
@@ -417,7 +438,7 @@ def test_readers_do_not_wait_while_a_window_is_written(
     (first,) = put(buffer, [10])
 
     def read() -> None:
-        found.append((buffer.info().max_scn, taken(buffer, Place(-1)), buffer.holds(10)))
+        found.append((buffer.info().max_scn, taken(buffer, StreamPosition(-1)), buffer.holds(10)))
 
     def slowly(file: Any, data: Any) -> None:
         reader = threading.Thread(target=read, daemon=True)
@@ -429,7 +450,7 @@ def test_readers_do_not_wait_while_a_window_is_written(
     monkeypatch.setattr(_segments, "_write_all", slowly)
     assert buffer.append(windows([window(20, 2)]))
     assert found == [(10, flat([first]), True)]
-    assert taken(buffer, Place(10)) == flat([window(20, 2)])
+    assert taken(buffer, StreamPosition(10)) == flat([window(20, 2)])
 
 
 def test_stored_windows_that_are_large_do_not_stay_in_memory(
@@ -440,9 +461,9 @@ def test_stored_windows_that_are_large_do_not_stay_in_memory(
     buffer = make(folder=tmp_path / "events", disk_bytes=1 << 30)
     parts = put(buffer, [10, 20], events=1_000) + put(buffer, [30, 40, 50], events=100) + put(buffer, range(60, 2000))
     for n, at_most in ((10, 1), (20, 1), (30, 2), (40, 2), (20, 1)):
-        buffer.read(Place(n, 0), 1_000)
+        buffer.read(StreamPosition(n, 0), 1_000)
         assert 0 < len(buffer._views) <= at_most
-    assert taken(buffer, Place(20, 0), len(flat(parts[1:2]))) == flat(parts[1:2])
+    assert taken(buffer, StreamPosition(20, 0), len(flat(parts[1:2]))) == flat(parts[1:2])
 
 
 DIGESTS = [bytes([n]) * 15 + bytes([n + k]) for n in (1, 2) for k in (0, 1)]
@@ -475,12 +496,12 @@ def test_what_comes_before_the_first_window_with_a_schema(
             break
         wanted += b"".join(parts[n - 1][done if n == begin else 0 :])
     found = b""
-    for stretch in buffer.stretches(Place(scn, offset), each=each):
-        known = stretch.before(sorted(unknown))
+    for window_range in buffer.ranges(StreamPosition(scn, offset), each=each):
+        known = window_range.cut_before(sorted(unknown))
         batch = Batch([])
         assert batch.add(known, 1 << 30)
         found += b"".join(part.tobytes() for part in batch.parts)
-        if known.end < stretch.end:
+        if known.end < window_range.end:
             break
     assert found == wanted
     buffer.close()

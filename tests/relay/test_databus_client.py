@@ -1,7 +1,7 @@
 """A consumer that is Databus's Java client, as far as a relay can tell (``databus_client``), without a server.
 
 What goes over the wire is written down in ``golden/databus-client-*.txt``: requests as they are, headers and bodies of
-the answers. ``HEADGATE_GOLDEN=write`` makes these files anew, for the next look at them.
+the answers. ``HEADGATE_GOLDEN=write`` writes these files again, for the next look at them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from headgate.databus import Place, event_fields
+from headgate.databus import StreamPosition, event_fields
 from headgate.relay import LogicalSource
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._decoded import window_offsets
@@ -175,7 +175,7 @@ def test_offsets_in_windows(sizes: list[int], had: int, cut: bool) -> None:
         scn = one
         expected.append(count if is_row else -1)
     fields = event_fields(bytes_of(with_ends))
-    assert window_offsets(fields, Place(0, had)).tolist() == expected
+    assert window_offsets(fields, StreamPosition(0, had)).tolist() == expected
 
 
 def bytes_of(events: list[tuple[int, bool]]) -> Any:

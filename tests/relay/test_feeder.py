@@ -84,7 +84,7 @@ def test_a_server_that_lacks_what_the_relay_has_is_told_with_what_helps(
     feeder._run()
     assert feeder.problem is not None
     assert feeder.problem.startswith("the server has not executed some:5, which the relay has: wait for it")
-    assert "if its log began anew, start the relay with --anew" in feeder.problem
+    assert "if its binlog was reset, start the relay with --anew" in feeder.problem
 
 
 def test_that_it_goes_on_is_told_once(
@@ -108,7 +108,7 @@ def test_that_it_goes_on_is_told_once(
         feeder._run()
     first, second, back = (record.getMessage() for record in caplog.records)
     assert (first, second) == ("person: nobody listens", "person: not yet")
-    assert re.fullmatch(r"person: going on, after \d+ s", back)
+    assert re.fullmatch(r"person: resumed after \d+ s", back)
 
 
 def test_what_a_purged_log_means_for_a_relay(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureF
         relay.put(block(people(range(4_000), gtids=[f"{UUID}:2"] * 4_000, pos=[200] * 4_000)))
         (told,) = (record.getMessage() for record in caplog.records)
     assert "the transaction with SCN 281474976710658 takes " in told
-    assert f"more than the buffer is to hold ({256 << 10})" in told
+    assert f"more than the buffer's limit ({256 << 10})" in told
 
 
 def test_a_buffer_that_waits_for_its_readers_loses_no_large_transaction(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,7 @@
 """Every answer as a whole, in both versions of events, against what is written down in ``golden/``.
 
 Those files were looked through by hand against Databus's sources when they were made; ``HEADGATE_GOLDEN=write`` makes
-them anew, for the next look. Events are in hex, one a line; what depends on the clock is ``…``. Their checksums are
+them again, for the next look. Events are in hex, one a line; what depends on the clock is ``…``. Their checksums are
 computed here in another way, too.
 """
 

@@ -1,4 +1,4 @@
-"""Groups of consumers: whoever joins, leaves, crashes or comes back, nothing of a partition is lost or overtaken."""
+"""Groups of consumers: if members join, leave, crash or come back, nothing of a partition is lost or overtaken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headgate.databus import Done
+from headgate.databus import PartitionReport
 from headgate.errors import ConfigError
 from headgate.relay._groups import Group, GroupFolder
 
@@ -33,9 +33,9 @@ def test_one_member_has_all_and_two_share() -> None:
     group = Group.begin([], 5)
     assert sorted(group.sync("a", LEASE, 0, {})) == [0, 1, 2, 3, 4]
     assert group.sync("b", LEASE, 0, {}) == {}
-    asked = {number for number, one in group.sync("a", LEASE, 0, {}).items() if one.back}
+    asked = {number for number, one in group.sync("a", LEASE, 0, {}).items() if one.release_requested}
     assert len(asked) == 2
-    done = {number: Done(1, at(number), release=True) for number in asked}
+    done = {number: PartitionReport(1, at(number), release=True) for number in asked}
     assert sorted(group.sync("a", LEASE, 0, done)) == sorted({0, 1, 2, 3, 4} - asked)
     got = group.sync("b", LEASE, 0, {})
     assert {number: (one.generation, scn_of(one.checkpoint)) for number, one in got.items()} == {
@@ -52,7 +52,7 @@ def test_a_group_that_bootstraps_begins_with_no_checkpoint(tmp_path: Path) -> No
     owned = folder.sync("g", "a", done={}, bootstrap=True, **begun)
     assert [(one.checkpoint, one.bootstrap) for one in owned.values()] == [(None, True)] * 2
     point = {"consumption_mode": "BOOTSTRAP_SNAPSHOT", "snapshot_offset": 7, "headgate_catchup": True}
-    folder.sync("g", "a", done={1: Done(1, point)}, leave=True, **begun)
+    folder.sync("g", "a", done={1: PartitionReport(1, point)}, leave=True, **begun)
     again = GroupFolder(tmp_path, clock=lambda: 0.0).sync("g", "b", done={}, **begun)  # it does not say so
     assert [(one.generation, one.checkpoint, one.bootstrap) for one in again.values()] == [
         (2, None, True), (2, point, True),
@@ -62,30 +62,30 @@ def test_a_group_that_bootstraps_begins_with_no_checkpoint(tmp_path: Path) -> No
 def test_a_zombie_cannot_commit() -> None:
     group = Group.begin([], 1)
     group.sync("a", LEASE, 0, {})
-    group.sync("a", LEASE, 5, {0: Done(1, at(7))})
+    group.sync("a", LEASE, 5, {0: PartitionReport(1, at(7))})
     assert group.sync("b", LEASE, 14, {}) == {}
     taken = group.sync("b", LEASE, 15.1, {})
     assert (taken[0].generation, scn_of(taken[0].checkpoint)) == (2, 7)
-    assert group.sync("a", LEASE, 16, {0: Done(1, at(99), release=True)}) == {}
+    assert group.sync("a", LEASE, 16, {0: PartitionReport(1, at(99), release=True)}) == {}
     assert scn_of(group.sync("b", LEASE, 16, {})[0].checkpoint) == 7
 
 
 def test_a_report_of_an_earlier_generation_of_ones_own() -> None:
     group = Group.begin([], 1)
     group.sync("a", LEASE, 0, {})
-    group.sync("a", LEASE, 0, {0: Done(1, at(1), release=True)}, leave=True)  # its answer is lost
+    group.sync("a", LEASE, 0, {0: PartitionReport(1, at(1), release=True)}, leave=True)  # its answer is lost
     group.sync("b", LEASE, 0, {})
-    group.sync("b", LEASE, 0, {0: Done(2, at(9), release=True)}, leave=True)
-    (owned,) = group.sync("a", LEASE, 0, {0: Done(1, at(1), release=True)}).values()
+    group.sync("b", LEASE, 0, {0: PartitionReport(2, at(9), release=True)}, leave=True)
+    (owned,) = group.sync("a", LEASE, 0, {0: PartitionReport(1, at(1), release=True)}).values()
     assert (owned.generation, scn_of(owned.checkpoint)) == (3, 9)
-    (owned,) = group.sync("a", LEASE, 0, {0: Done(1, at(1), release=True)}).values()
+    (owned,) = group.sync("a", LEASE, 0, {0: PartitionReport(1, at(1), release=True)}).values()
     assert (owned.generation, scn_of(owned.checkpoint)) == (3, 9)
 
 
 def test_an_owner_that_is_late_but_unreplaced_goes_on() -> None:
     group = Group.begin([], 1)
     group.sync("a", LEASE, 0, {})
-    kept = group.sync("a", LEASE, 1000, {0: Done(1, at(3))})
+    kept = group.sync("a", LEASE, 1000, {0: PartitionReport(1, at(3))})
     assert (kept[0].generation, scn_of(kept[0].checkpoint)) == (1, 3)
 
 
@@ -100,8 +100,8 @@ def test_more_members_than_partitions() -> None:
 def test_where_partitions_begin_is_fixed_once() -> None:
     group = Group.begin([], 2)
     group.start_at(at(5))
-    group.sync("a", LEASE, 0, {0: Done(1)})
-    group.sync("a", LEASE, 0, {1: Done(1, at(8))})
+    group.sync("a", LEASE, 0, {0: PartitionReport(1)})
+    group.sync("a", LEASE, 0, {1: PartitionReport(1, at(8))})
     group.start_at(at(100))
     assert [scn_of(one.checkpoint) for one in group.sync("a", LEASE, 0, {}).values()] == [5, 8]
 
@@ -136,7 +136,7 @@ class Rebalance(RuleBasedStateMachine):
 
     def sync(self, one: Member, *, answered: bool = True, leave: bool = False) -> None:
         done = {
-            number: Done(generation, at(scn), number in one.back or leave)
+            number: PartitionReport(generation, at(scn), number in one.back or leave)
             for number, (generation, scn) in one.owned.items()
         }
         before = [scn_of(each.checkpoint) for each in self.group.partitions]
@@ -155,7 +155,7 @@ class Rebalance(RuleBasedStateMachine):
             else (told.generation, scn_of(told.checkpoint))
             for number, told in owned.items()
         }
-        one.back = {number for number, told in owned.items() if told.back}
+        one.back = {number for number, told in owned.items() if told.release_requested}
 
     @rule()
     def join(self) -> None:
@@ -192,7 +192,7 @@ class Rebalance(RuleBasedStateMachine):
         if number not in one.owned or number in one.back or self.now >= one.until:
             return
         generation, scn = one.owned[number]
-        assert generation == self.generations[number], "somebody else delivers it, too"
+        assert generation == self.generations[number], "another member delivers it, too"
         log = self.delivered[number]
         for step in range(1, count + 1):
             assert scn + step <= max(log, default=0) + 1, "something was left out"
@@ -233,11 +233,14 @@ def test_no_more_moves_than_needed(partitions: int, members: int) -> None:
     names = [f"m{n}" for n in range(members)]
 
     def settle(some: Sequence[str]) -> list[int]:
-        back: dict[str, dict[int, Done]] = {name: {} for name in some}
+        back: dict[str, dict[int, PartitionReport]] = {name: {} for name in some}
         for _ in range(4):
             for name in some:
                 owned = group.sync(name, LEASE, 0, back[name])
-                back[name] = {number: Done(one.generation, None, one.back) for number, one in owned.items()}
+                back[name] = {
+                    number: PartitionReport(one.generation, None, one.release_requested)
+                    for number, one in owned.items()
+                }
         return [one.generation for one in group.partitions]
 
     before = settle(names)
@@ -272,7 +275,7 @@ def test_what_a_folder_refuses(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="reads s, not all"):
         folder.sync("g", "b", sources=[], partitions=2, **common)
     for name in ("", "../g", ".g", "a/b", "x" * 101):
-        with pytest.raises(ConfigError, match="no name of a group"):
+        with pytest.raises(ConfigError, match="not a group name"):
             folder.sync(name, "a", sources=[], partitions=1, **common)
     (tmp_path / "h.json").write_text("{}")
     with pytest.raises(ConfigError, match="is not a group"):
@@ -285,7 +288,9 @@ def test_members_at_once_in_one_folder(tmp_path: Path) -> None:
     def work(name: str) -> None:
         folder = GroupFolder(tmp_path)
         for n in range(20):
-            owned = folder.sync(name, name, sources=[], partitions=1, lease_seconds=LEASE, done={0: Done(1, at(n))})
+            owned = folder.sync(
+                name, name, sources=[], partitions=1, lease_seconds=LEASE, done={0: PartitionReport(1, at(n))}
+            )
             assert list(owned) == [0]
             folder.sync("all", name, sources=[], partitions=4, lease_seconds=3600, done={})
 

@@ -141,8 +141,8 @@ def test_changes_come_as_they_happen(relay: Served, monkeypatch: pytest.MonkeyPa
         assert b'"key":5' in listening.until(f"id: {GENERATION + 3}\n".encode())
         # What is gone before it could be sent is told, and the answer ends.
         buffer = relay.relay.partitions[1].buffer
-        with buffer._lock:  # whoever looks for news does so meanwhile
-            monkeypatch.setattr(buffer, "prev_scn", GENERATION + 50)
+        with buffer._lock:  # readers look for news meanwhile
+            monkeypatch.setattr(buffer, "oldest_resumable_scn", GENERATION + 50)
             buffer._live.clear()
         put(relay, 99, [6])
         listening.until(b"event: failure\n")
@@ -226,7 +226,7 @@ def test_a_page_of_the_relays_own_origin_needs_no_leave(browser: Browser, relay:
 
 
 def shows_changes(browser: Browser, pages: str, relay: Served) -> None:
-    """The relay's address stays; its port is another one when it is back, as somebody else may have the old one."""
+    """The relay's address stays; its port is another one when it is back, as another process may have the old one."""
     with contextlib.ExitStack() as stack:
         with Serving(relay.app, "127.0.0.1", 0) as serving:
             proxy = stack.enter_context(Proxy("127.0.0.1", serving.port))

@@ -133,7 +133,7 @@ def test_with_tokens_any_name_will_do() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_origin(origin: str) -> None:
-    with pytest.raises(ConfigError, match="is no origin as browsers send it"):
+    with pytest.raises(ConfigError, match="is not an origin as browsers send it"):
         RelayConfig((physical(1, "p", PERSON),), allow_origins=(origin,))
 
 

@@ -122,7 +122,7 @@ def test_it_ends_before_a_schema_that_it_was_not_told_of(more: dict[str, Any]) -
             assert first.is_open()
             alter(relay)
             assert first.stream(1, **asked) == OLD
-            assert not first.is_open()  # with this answer, and before anybody asks again
+            assert not first.is_open()  # with this answer, and before the next request
         with kept(relay) as second:
             second.register()
             assert second.stream(2, **asked) == NEW

@@ -149,13 +149,13 @@ def test_schemas_of_rows_before_updates_have_one_name(tmp_path: Path) -> None:
     wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "int")))
     first = Registry(tmp_path / "plain").schema_of(SOURCE, PERSON)
     assert [file.name for file in (tmp_path / "plain").iterdir()] == [f"{SOURCE}.1.avsc"]
-    registry = Registry(tmp_path / "plain", befores=True)  # there was a schema before anybody asked for this
+    registry = Registry(tmp_path / "plain", before_images=True)  # there was a schema before this was asked for
     assert registry.metadata_version(first) == 1
     other = registry.schema_of("a.Other", PERSON)
     second = registry.schema_of(SOURCE, wider)
     assert [registry.metadata_version(one) for one in (first, other, second)] == [1, 2, 3]
     assert [one.text for one in registry.versions(METADATA)] == [one.text for one in (first, other, second)]
-    again = Registry(tmp_path / "plain", befores=True)
+    again = Registry(tmp_path / "plain", before_images=True)
     assert [again.metadata_version(one) for one in (second, other, first)] == [3, 2, 1]
     assert again.metadata_version(again.schema_of("a.Other", wider)) == 4
     assert (tmp_path / "plain" / f"{METADATA}.4.avsc").is_file()

@@ -75,7 +75,7 @@ def test_binlog_offset_grows_with_the_log_over_restarts(places: list[tuple[int, 
 def test_binlog_offset_refuses_what_it_cannot_number(files: list[int], positions: list[int]) -> None:
     with pytest.raises(ScnOrderError, match="gtid-generation"):
         give(BinlogOffset(), *(f"{A}:{n}" for n in range(len(files))), files=files, positions=positions)
-    with pytest.raises(ScnOrderError, match="began anew"):
+    with pytest.raises(ScnOrderError, match="was reset"):
         give(BinlogOffset(2**40), f"{A}:1", positions=[4])
 
 
@@ -154,7 +154,7 @@ def test_gtid_generation_over_any_failovers_and_restarts(runs: list[tuple[str, i
         found += give(scn, gtid)
     assert found == sorted(set(found))
     assert all(0 < one < 2**63 for one in found)
-    # Whoever reads it again, from any place, gives the same numbers.
+    # A second reading, from any place, gives the same numbers.
     for begin in {0, len(log) // 2}:
         assert give(GtidGeneration(generations, found[begin - 1] if begin else -1), *log[begin:]) == found[begin:]
 
@@ -163,7 +163,7 @@ def test_the_applications_numbers() -> None:
     scn = Application()
     assert give(scn, f"{A}:1", f"{A}:2", values=[5, 2**63 - 2]) == [5, 2**63 - 2]
     assert give(Application(scn.last), f"{B}:1", values=[2**63 - 1]) == [2**63 - 1]
-    with pytest.raises(ScnOrderError, match="not in the order of the commits"):
+    with pytest.raises(ScnOrderError, match="not in commit order"):
         give(Application(), f"{A}:1", f"{A}:2", values=[7, 6])
     with pytest.raises(ScnOrderError, match=f"no row with a number.*gtid={A}:2"):
         give(Application(), f"{A}:1", f"{A}:2", values=[7, -1])

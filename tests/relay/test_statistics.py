@@ -176,7 +176,7 @@ def test_no_count_is_lost_or_half_reset() -> None:
     def count() -> None:
         ready.wait()
         for _ in range(rounds):
-            stats.came(1, 10, 5, 1, 61)
+            stats.count_in(1, 10, 5, 1, 61)
 
     thread = threading.Thread(target=count)
     thread.start()
@@ -323,7 +323,7 @@ def test_maxima_are_those_that_were_seen() -> None:
     for requests, threads in ((7, 1), (3, 4), (5, 0), (2, 2)):
         for _ in range(requests):
             stats.answered(good=True)
-        stats.look(threads, waiting=threads + 1)
+        stats.update(threads, waiting=threads + 1)
         found = stats.to_json()
         asked.append((found["workerTaskCount"], found["workerTaskMax"], found["workerThreadMax"]))
         assert (found["workerThreadRate"], found["workerTaskQueueSize"]) == (threads, threads + 1)
@@ -338,7 +338,7 @@ def test_threads_that_work(relay: Served, monkeypatch: pytest.MonkeyPatch) -> No
         assert release.wait(PATIENCE_SECONDS)
         return []
 
-    monkeypatch.setattr("headgate.relay._http._reading.decoded", decoded)
+    monkeypatch.setattr("headgate.relay._http._reading.decode_rows", decoded)
     asking = [threading.Thread(target=relay.get, args=["stream"], kwargs={**EVENTS, "output": "rows"}) for _ in "ab"]
     for one in asking:
         one.start()

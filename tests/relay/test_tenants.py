@@ -76,7 +76,7 @@ def test_a_tenant_reads_its_sources_only(relay: Served) -> None:
         forbidden(relay.get(path, token=PETS))
         assert relay.get(path, token=ALL).status == (500 if path.endswith("x") else 200)
     relay.relay.partitions[1].feeder.problem = "or_test.person is odd"
-    assert relay.get("admin/status", token=PETS).json["message"] == "its operator knows why"
+    assert relay.get("admin/status", token=PETS).json["message"] == "the relay's operator can see the reason"
 
 
 def test_what_each_client_asked_for_is_counted(relay: Served) -> None:
@@ -253,19 +253,19 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (second.token.equals(PETS), second.sources) == (True, ("a.*",))
     assert ALL not in repr(config)
     for wrong, said in (
-        (TENANT, "token_file or token_env, one of them"),
+        (TENANT, "either token_file or token_env"),
         (f'{TENANT}token_env = "NOT_SET"', "NOT_SET is not set"),
-        (f'{TENANT}token_env = "PETS_TOKEN"\ntoken_file = "token"', "one of them"),
+        (f'{TENANT}token_env = "PETS_TOKEN"\ntoken_file = "token"', "needs either token_file or token_env"),
         (f'{TENANT}token_file = "token"\nconcurrent = 0', "a limit of the tenant a is 0"),
         (f'{TENANT}token_file = "token"\nspeed = 0', "speed"),
-        (f'{TENANT}token_file = "token"\n' * 2, "tenant a is there twice"),
-        ('[[tenants]]\nname = ""\ntoken_file = "token"', "no name of a tenant"),
+        (f'{TENANT}token_file = "token"\n' * 2, "tenant a is used twice"),
+        ('[[tenants]]\nname = ""\ntoken_file = "token"', "not a tenant name"),
     ):
         file.write_text(TOML + wrong)
         with pytest.raises(ConfigError, match=said):
             load_relay([file])
     file.write_text(TOML.replace("tls_cert", "tls_key"))
-    with pytest.raises(ConfigError, match="tls_cert, which is missing"):
+    with pytest.raises(ConfigError, match="tls_key is set, but tls_cert is not"):
         load_relay([file])
 
 

@@ -1,4 +1,4 @@
-"""Who waits for whom: nobody for a compiler once the relay serves, nobody for the rows of somebody else."""
+"""Once the relay serves, no consumer waits for a compiler, nor for the rows of another consumer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.relay._http._decoded import decoded as decode
+from headgate.relay._http._decoded import decode_rows as decode
 from tests.relay.rows import block, people
 from tests.relay.serving import PATIENCE_SECONDS, served
 
@@ -97,7 +97,7 @@ def test_others_are_answered_while_rows_are_decoded(path: str, monkeypatch: pyte
         assert release.wait(PATIENCE_SECONDS)
         return decode(*given, **more)
 
-    monkeypatch.setattr("headgate.relay._http._reading.decoded", decoded)
+    monkeypatch.setattr("headgate.relay._http._reading.decode_rows", decoded)
     with served() as relay:
         relay.put(block(people([1, 2])))
         wanted = {"size": "100000", "output": "rows"} if path == "stream" else {"seconds": "0"}

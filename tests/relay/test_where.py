@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.databus import Schema, sound
+from headgate.databus import Schema, is_intact
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._events._rows import put_row, row_passes
-from headgate.relay._events._where import RowFilter, compile_rows
+from headgate.relay._events._where import RowFilter, compile_filters
 from headgate.relay._http._requests import KeyFilters, filters_of
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
@@ -136,8 +136,8 @@ def read(**asked: Any) -> KeyFilters:
 @given(ROWS, PREDICATES)
 @example(dict.fromkeys(FIELDS) | {"price": Decimal(LONG)}, ["=", "price", LONG])
 def test_predicates_are_those_of_sql(row: dict[str, Any], where: list[Any]) -> None:
-    assert filters_of({"1": read(where=where)}).rows == {1: RowFilter(where)}
-    found = compile_rows({1: RowFilter(where)}, lambda _: [SCHEMA])
+    assert filters_of({"1": read(where=where)}).row_filters == {1: RowFilter(where)}
+    found = compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
     data = written(row)
     assert bool(row_passes(data, 0, found.fields, found.program, found.text, found.floats)) == (
         truth(where, row) is True
@@ -146,7 +146,7 @@ def test_predicates_are_those_of_sql(row: dict[str, Any], where: list[Any]) -> N
 
 @given(ROWS, st.sets(st.sampled_from([*FIELDS])))
 def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[str]) -> None:
-    found = compile_rows({1: RowFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
+    found = compile_filters({1: RowFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
     data = written(row)
     out = np.full(len(data) + 3, 0xEE, np.uint8)
     end = int(put_row(data, 0, found.fields, found.kept, out, 3))
@@ -163,34 +163,34 @@ def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[
     ],
 )  # fmt: skip
 def test_what_is_no_predicate(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"no predicate|no column|at least 2|valid array"):
+    with pytest.raises(ValueError, match=r"not a predicate|a column name|at least 2|valid array"):
         read(where=wrong)
     deep: Any = ["null", "n"]
     for _ in range(40):
         deep = ["not", deep]
-    with pytest.raises(ValueError, match="no predicate"):
+    with pytest.raises(ValueError, match="not a predicate"):
         read(where=deep)
     with pytest.raises(ValueError, match="valid string"):
         read(columns=[1])
-    assert filters_of({"1": read()}).rows == {}
+    assert filters_of({"1": read()}).row_filters == {}
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
     [
         (["=", "other", 1], "no column other"),
-        (["=", "s", 1], "text is compared with text"),
-        (["=", "n", "x"], "no number"),
-        (["=", "day", "2020-13-01"], "no date"),
-        (["<", "at", "x"], "no time"),
+        (["=", "s", 1], "compare text columns with text"),
+        (["=", "n", "x"], "not a number"),
+        (["=", "day", "2020-13-01"], "not a date"),
+        (["<", "at", "x"], "not a time"),
         (["=", "v", 1], "cannot be compared"),
-        (["starts", "n", "1"], "holds no text"),
+        (["starts", "n", "1"], "is not a text column"),
         (["or", *(["=", "n", 1] for _ in range(150))], "too long"),
     ],
 )
 def test_what_the_columns_do_not_have(where: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        compile_rows({1: RowFilter(where)}, lambda _: [SCHEMA])
+        compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
 
 
 # --- through the relay
@@ -247,7 +247,7 @@ def test_fewer_columns(relay: Served) -> None:
     schema = json.loads(relay.get("register", sources="40").json[0]["schema"])
     asked = {"40": {"partitionType": "NONE", "columns": ["last_name"]}}
     answer = relay.get("stream", sources="40", size="1000000", output="binary", filters=asked)
-    assert sound(np.frombuffer(answer.body, np.uint8))
+    assert is_intact(np.frombuffer(answer.body, np.uint8))
     read = []
     at = 0
     for _ in range(3):
@@ -266,7 +266,7 @@ def test_a_row_that_leaves_is_told_where_the_event_knows_it() -> None:
         one = {"partitionType": "NONE", "where": where, "columns": ["first_name"]}
         assert keys(stream(relay, one)) == [1, 2, "EOP"]
         body = relay.get("stream", sources="40", size="1000", output="binary", maxev="2", filters={"40": one}).body
-        assert sound(np.frombuffer(body, np.uint8))
+        assert is_intact(np.frombuffer(body, np.uint8))
         assert b"last" not in body
         assert body.count(b"wanted") == 2
     with served() as relay:
@@ -312,7 +312,7 @@ def test_a_schema_of_another_source_is_not_asked(relay: Served) -> None:
     schemas = relay.relay.registry.versions(relay.relay.names.all()[0].name)
     counts = Counter[int]()
     for source in (40, 41):
-        rows = compile_rows({source: RowFilter(["=", "id", 3])}, lambda _: schemas)
+        rows = compile_filters({source: RowFilter(["=", "id", 3])}, lambda _: schemas)
         counts[source] = int(
             select(data, 0, len(data), 1 << 20, *choice_of([40], (), rows), 0, np.empty(9, np.int64))[2]
         )

@@ -118,8 +118,8 @@ def test_a_filter_that_cannot_be_asked_ends_the_client() -> None:
     with served() as relay:
         relay.put(block(people([1]), pets([7])))
         for filters, said in (
-            ({"com.example.Pet": ranges}, "whose keys are made of owner, name"),
-            ({"com.example.Pet": {"partitionType": "NONE", "where": ["=", "owner", "x"]}}, "'x' is no number"),
+            ({"com.example.Pet": ranges}, "are made of owner, name"),
+            ({"com.example.Pet": {"partitionType": "NONE", "where": ["=", "owner", "x"]}}, "'x' is not a number"),
             ({"com.example.Pet": {"partitionType": "HASH", "filters": [{}]}}, "Invalid value for parameter filters"),
         ):
             for bootstrap in (False, True):
@@ -223,7 +223,7 @@ def test_of_other_answers_it_says_nothing(server: Answering) -> None:
     transport = Transport([server.url])
     with pytest.raises(Exception, match="cannot answer"):
         transport.json("sources")
-    assert transport.seconds_until_asked() == 0
+    assert transport.requested_wait_seconds() == 0
 
 
 def test_another_relay_is_asked_at_once(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
 
     monkeypatch.setattr("headgate.archive._remote._sleep", sleep)
     log = LogOfRelay(server.url)
-    for what in (log.head, lambda: log.open(LogRequest(had=GtidSet())).__enter__()):
+    for what in (log.head, lambda: log.open(LogRequest(executed_before=GtidSet())).__enter__()):
         server.status, server.headers, server.asked = status, {"retry-after": "7"}, 0
         pauses.clear()
         with pytest.raises(ServerBehindError):  # what the third answer says; of its own it says no time
@@ -289,7 +289,7 @@ def test_a_member_of_a_group_waits_as_long_as_it_is_asked_to(
         if len(pauses) == 2:
             member.stop()
 
-    monkeypatch.setattr(member._news, "wait", wait)
+    monkeypatch.setattr(member._sync_now, "wait", wait)
     member.run()
     assert pauses[0] == 0.2
     assert 1 < pauses[1] <= 60  # what is left of the minute

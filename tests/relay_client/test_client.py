@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.databus import Place, Schema, checkpoint_json, place_of
+from headgate.databus import Schema, StreamPosition, checkpoint_json, parse_position
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from tests.relay.rows import UUID, block, people
@@ -75,10 +75,10 @@ def consume(relay: Served, recorder: Recorder, checkpoints: CheckpointFile | Non
     return recorder.calls
 
 
-def kept(checkpoints: CheckpointFile) -> Place:
+def kept(checkpoints: CheckpointFile) -> StreamPosition:
     found = checkpoints.load()
     assert found is not None
-    return place_of(found)
+    return parse_position(found)
 
 
 def put(relay: Served, *numbers: int) -> None:
@@ -111,7 +111,7 @@ def test_it_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         }  # fmt: skip
         put(relay, 3)
         assert consume(relay, Recorder(2), checkpoints)[1:-1] == [*calls_of(2), *calls_of(3)]
-        assert kept(checkpoints) == Place(GENERATION + 3)
+        assert kept(checkpoints) == StreamPosition(GENERATION + 3)
         assert json.loads((tmp_path / "people.oldcurrent").read_text())["windowScn"] == GENERATION + 2
 
 
@@ -146,14 +146,14 @@ def test_a_checkpoint_that_is_not_agreed_to_is_not_kept(tmp_path: Path) -> None:
         put(relay, 1, 2)
         consume(relay, recorder, checkpoints)
         assert recorder.calls[1:-1] == [*calls_of(1), *calls_of(2)]
-        assert kept(checkpoints) == Place(GENERATION + 2)
+        assert kept(checkpoints) == StreamPosition(GENERATION + 2)
         skipping = Recorder(1)
         skipping.answer = lambda name, _: Result.ERROR_FATAL if name == "end window" else None
         put(relay, 3)
         with pytest.raises(RelayConsumerError, match="ended the consumer"):
             consume(relay, skipping, checkpoints)
         assert skipping.calls[1:] == calls_of(3, checkpoint=False)
-        assert kept(checkpoints) == Place(GENERATION + 2)
+        assert kept(checkpoints) == StreamPosition(GENERATION + 2)
 
 
 def test_an_event_larger_than_what_was_asked_for() -> None:
@@ -196,7 +196,7 @@ def test_what_fails_in_the_middle_of_a_transaction_again_and_again_is_given_up()
     with served() as relay:
         many(relay, 1)
         many(relay, 100)
-        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
+        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback returned ERROR"):
             in_pieces(relay, recorder, tries=3).run()
     rollbacks = [value for name, value in recorder.calls if name == "rollback"]
     assert rollbacks == [-1, -1, -1, 1, 1, 1]  # the fourth of the second window's ended it
@@ -228,7 +228,7 @@ def test_another_transaction_in_the_middle_of_one() -> None:
         first, second = many(relay, 1), many(relay, 100)
         client = in_pieces(relay, recorder)
         reader, whole = client._reader, client._reader.stream
-        reader.stream = lambda place: second if place.offset > 0 else whole(place)  # type: ignore[method-assign]
+        reader.stream = lambda position: second if position.offset > 0 else whole(position)  # type: ignore[method-assign]
         with pytest.raises(RelayDivergedError, match="in the middle of"):
             client.run()
     assert len(first) > 200
@@ -253,7 +253,7 @@ def test_a_connection_that_the_relay_closed_is_made_again() -> None:
 
 def test_too_far_behind(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path, "people")
-    checkpoints.store(checkpoint_json(Place(5)))
+    checkpoints.store(checkpoint_json(StreamPosition(5)))
     with served() as relay:
         put(relay, 1)
         with pytest.raises(ScnNotFoundError, match="not what came after 5"):
@@ -264,10 +264,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with served() as relay, pytest.raises(ConfigError, match=r"has no source x; it has com\.example\.Pet, "):
         RelayClient(f"http://127.0.0.1:{relay.port}", ["x"], Consumer()).run()
     for url in ("127.0.0.1:1", "ftp://127.0.0.1", "http://", "http://user@host:1"):
-        with pytest.raises(ConfigError, match="is no relay"):
+        with pytest.raises(ConfigError, match="is not a relay"):
             RelayClient(url, [], Consumer())
     (tmp_path / "people.current").write_text('{"consumption_mode":"BOOTSTRAP_SNAPSHOT"}')
-    with pytest.raises(ConfigError, match="no checkpoint that can be followed"):
+    with pytest.raises(ConfigError, match="stored checkpoint is invalid"):
         RelayClient("http://127.0.0.1:1", [], Consumer(), CheckpointFile(tmp_path, "people")).run()
 
 
@@ -282,15 +282,15 @@ def test_nobody_there_is_tried_again_and_then_given_up() -> None:
 def test_checkpoint_files_one_of_which_is_always_whole(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path / "folder", "x")
     assert checkpoints.load() is None
-    checkpoints.store(checkpoint_json(Place(1)))
-    checkpoints.store(checkpoint_json(Place(2, 3)))
-    assert kept(checkpoints) == Place(2, 3)
+    checkpoints.store(checkpoint_json(StreamPosition(1)))
+    checkpoints.store(checkpoint_json(StreamPosition(2, 3)))
+    assert kept(checkpoints) == StreamPosition(2, 3)
     # Killed between the two renames.
     (tmp_path / "folder" / "x.current").unlink()
-    assert kept(checkpoints) == Place(1)
+    assert kept(checkpoints) == StreamPosition(1)
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        CheckpointFile(tmp_path / "file", "x").store(checkpoint_json(Place(1)))
+        CheckpointFile(tmp_path / "file", "x").store(checkpoint_json(StreamPosition(1)))
 
 
 def test_the_relay_s_room_has_the_names_that_it_had() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.databus import Place, checkpoint_json
+from headgate.databus import StreamPosition, checkpoint_json
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay import LogicalSource
 from headgate.relay._scn import KINDS, Kind
@@ -116,7 +116,7 @@ def test_one_that_will_not_checkpoint_keeps_it_for_all(tmp_path: Path) -> None:
     with served() as relay:
         put(relay, 1, 2)
         run(url(relay), [first, second], checkpoints)
-    assert checkpoints.load() == checkpoint_json(Place(NUMBER + 1))
+    assert checkpoints.load() == checkpoint_json(StreamPosition(NUMBER + 1))
 
 
 def test_an_error_at_a_checkpoint_does_not_keep_it_and_goes_on(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_an_error_at_a_checkpoint_does_not_keep_it_and_goes_on(tmp_path: Path) -
         run(url(relay), consumer, checkpoints, sources=[PERSON.name])
     assert consumer.keys == [1, 2, 3]
     assert "rollback" not in consumer.said
-    assert checkpoints.load() == checkpoint_json(Place(NUMBER + 1))
+    assert checkpoints.load() == checkpoint_json(StreamPosition(NUMBER + 1))
 
 
 def test_a_callback_that_takes_too_long_ends_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_a_callback_that_takes_too_long_ends_the_client(tmp_path: Path, monkeypa
         with pytest.raises(RelayConsumerError, match=r"on_data_event has taken longer than 2 s"):
             run(url(relay), slow, checkpoints, sources=[PERSON.name], callback_seconds=2)
         release.set()
-        assert checkpoints.load() == checkpoint_json(Place(NUMBER + 1))
+        assert checkpoints.load() == checkpoint_json(StreamPosition(NUMBER + 1))
         quick = Keys(1)
         run(url(relay), quick, checkpoints, sources=[PERSON.name], callback_seconds=60)
     assert quick.keys == [2]
@@ -163,7 +163,7 @@ def test_a_callback_may_end_while_its_time_is_looked_at() -> None:
     begun, looked = threading.Event(), threading.Event()
 
     class Ending(_Lane):
-        """One whose call ends just when somebody has looked when it began."""
+        """One whose call ends just after its beginning was looked up."""
 
         def __getattribute__(self, name: str) -> Any:
             found = super().__getattribute__(name)
@@ -263,7 +263,7 @@ def test_checkpoint_files_as_databus_writes_them(tmp_path: Path) -> None:
     """Names by ``calcStreamId``, one line of ``Checkpoint.toString()``; what Databus wrote is gone on from."""
     names = ["com.linkedin.events.example.or_test.Person", "a-b"]
     file = CheckpointFile.of_sources(tmp_path, names)
-    file.store(checkpoint_json(Place(5984508975840)))
+    file.store(checkpoint_json(StreamPosition(5984508975840)))
     assert (tmp_path / "cp_com_linkedin_events_example_or_test_Person-a_b.current").read_bytes() == (
         b'{"windowOffset":-1,"snapshot_offset":-1,"prevScn":-1,"windowScn":5984508975840,'
         b'"consumption_mode":"ONLINE_CONSUMPTION"}\n'
@@ -342,7 +342,7 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytes
 
 def test_too_far_behind_everywhere(tmp_path: Path) -> None:
     checkpoints = CheckpointFile(tmp_path, "c")
-    checkpoints.store(checkpoint_json(Place(NUMBER + 1)))
+    checkpoints.store(checkpoint_json(StreamPosition(NUMBER + 1)))
     with served() as one, served() as other:
         put(one, 5)
         put(other, 7)

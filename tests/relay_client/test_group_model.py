@@ -26,7 +26,7 @@ LEASE_SECONDS = 0.15
 def address() -> Iterator[Board]:
     with boards(1) as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr("headgate.relay_client._reading._WAIT_MS", 20)
-        patch.setattr("headgate.relay_client._client._HELD_SECONDS", 0.002)
+        patch.setattr("headgate.relay_client._client._RESUME_CHECK_SECONDS", 0.002)
         patch.setattr("headgate.relay_client._reading._STREAM_SIZE", 400)
         patch.setattr("headgate.relay_client._reading._ROWS_SIZE", 2000)
         patch.setattr("headgate.relay_client._member._SYNC_SECONDS", 0.02)

@@ -18,7 +18,7 @@ from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import Consumer, Event, GroupMember, Result
-from headgate.relay_client._member import MemberState, PartitionState, _Kept
+from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
 from headgate.testing import Proxy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -104,7 +104,7 @@ class InThread:
 
     def crash(self) -> None:
         """Nothing more is heard of it, as after a kill; nothing that it had not reported counts."""
-        self.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
+        self.member._post_reports = lambda *_a, **_k: {}  # type: ignore[method-assign]
         self.stop()
 
 
@@ -205,7 +205,7 @@ def test_a_zombie_delivers_nothing_more_and_counts_for_nothing(tmp_path: Path) -
 
     with served(state=tmp_path) as relay:
         first = Running(relay, log, "a", hook, partitions=1)
-        ask = first.member._ask
+        ask = first.member._post_reports
         with running(first):
             put(relay, 1)
             assert held.wait(PATIENCE_SECONDS)
@@ -215,7 +215,7 @@ def test_a_zombie_delivers_nothing_more_and_counts_for_nothing(tmp_path: Path) -
                 frozen.wait(PATIENCE_SECONDS)
                 return ask(*_, **__)
 
-            first.member._ask = silent  # type: ignore[method-assign]
+            first.member._post_reports = silent  # type: ignore[method-assign]
             second = Running(relay, log, "b", partitions=1, lease_seconds=PATIENCE_SECONDS)
             with running(second):
                 wait_until(lambda: len([one for one in log.events if one[0] == "b"]) == 8)
@@ -226,7 +226,7 @@ def test_a_zombie_delivers_nothing_more_and_counts_for_nothing(tmp_path: Path) -
                 wait_until(lambda: len(log.events) > len(before))
                 put(relay, 2)
                 wait_until(lambda: len([one for one in log.events if one[0] == "b"]) == 16)
-                worker.kept.value = {"windowScn": 1, "windowOffset": -1}  # what it would like to report
+                worker.checkpoint.value = {"windowScn": 1, "windowOffset": -1}  # what it would like to report
                 worker.client.stop()
                 wait_until(lambda: worker.ended)
                 worker.error = TargetError("a store refused it, because the partition is another's")
@@ -245,7 +245,7 @@ def test_a_new_owner_begins_where_the_group_began(tmp_path: Path) -> None:
     log = Log()
     with served(state=tmp_path, memory_bytes=1 << 18) as relay:
         put(relay, 1)
-        begin = relay.relay.partitions[1].buffer.prev_scn
+        begin = relay.relay.partitions[1].buffer.oldest_resumable_scn
         first = Running(relay, log, "a", lambda _: Result.ERROR_FATAL, partitions=1)
         first.join()
         assert isinstance(first.error, RelayConsumerError)
@@ -324,7 +324,7 @@ def test_an_older_relay_whose_groups_cannot_bootstrap(
     assert without.error is None
     assert log.keys == keys_of(1)
     assert isinstance(asking.error, ConfigError)
-    assert f"127.0.0.1:{relay.port} cannot bootstrap, it is an older one" in str(asking.error)
+    assert f"127.0.0.1:{relay.port} cannot bootstrap groups; use a newer relay" in str(asking.error)
 
 
 def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
@@ -350,7 +350,7 @@ def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
             assert held.wait(PATIENCE_SECONDS)  # in the middle of a bootstrap; its stream has had nothing yet
             wait_until(lambda: bootstraps(relay)[0].get("snapshot_offset", 0) > 0)
             before = [one for one in log.events if one[1] == 0]
-            first.member._ask = lambda *_a, **_k: {}  # type: ignore[method-assign]
+            first.member._post_reports = lambda *_a, **_k: {}  # type: ignore[method-assign]
             wait_until(lambda: all(one.state is PartitionState.LOST for one in list(first.member._workers.values())))
             release.set()  # callbacks that have begun end, and their rows are old: before anything newer comes
             first.stop()
@@ -381,7 +381,7 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
     deleted in between nobody hears.
     """
     monkeypatch.setattr("headgate.relay_client._member._SYNC_SECONDS", 1000.0)  # but for what has to be reported
-    log, known, given, really = Log(), list[Any](), threading.Event(), GroupMember._ask
+    log, known, given, really = Log(), list[Any](), threading.Event(), GroupMember._post_reports
     with bootstrapping(Shelf([1000, 1001], [1002]), state=tmp_path) as relay:
         put(relay, 1)
 
@@ -394,7 +394,7 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
                 given.wait(1)  # reports are slow: a row would overtake the first one
             return really(self, done, **more)
 
-        monkeypatch.setattr(GroupMember, "_ask", ask)
+        monkeypatch.setattr(GroupMember, "_post_reports", ask)
         member = Running(relay, log, "a", look, bootstrap=True, partitions=1, lease_seconds=600.0)
         with running(member):
             wait_until(lambda: len(log.events) == 3 or member.error is not None)
@@ -423,7 +423,7 @@ def test_reports_that_make_no_sense(tmp_path: Path) -> None:
             (b"{", "application/json", "g", "body"),
             (json.dumps({**good, "partitions": 0}).encode(), "application/json", "g", "partitions"),
             (json.dumps({**good, "sources": ["none"]}).encode(), "application/json", "g", "has no source none"),
-            (json.dumps(good).encode(), "application/json", ".g", "no name of a group"),
+            (json.dumps(good).encode(), "application/json", ".g", "not a group name"),
         ):
             status, text = post(body, kind, name)
             assert status == 500
@@ -433,7 +433,7 @@ def test_reports_that_make_no_sense(tmp_path: Path) -> None:
 
 def test_a_checkpoint_between_client_and_report() -> None:
     tell = threading.Event()
-    kept = _Kept(None, tell)
+    kept = PartitionCheckpoint(None, tell)
 
     def begun() -> bool:
         return kept.is_begun
@@ -447,9 +447,9 @@ def test_a_checkpoint_between_client_and_report() -> None:
     kept.store(start)
     assert not begun()
     assert tell.wait(0)
-    kept.heard({"windowScn": 1})  # what was reported before
+    kept.acknowledge({"windowScn": 1})  # what was reported before
     assert not begun()
-    kept.heard(start)
+    kept.acknowledge(start)
     assert begun()
     kept.store({**start, "snapshot_offset": 8})
     assert begun()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.databus import FIRST, Place, checkpoint_json
+from headgate.databus import FIRST, StreamPosition, checkpoint_json
 from headgate.errors import RelayConsumerError, ScnNotFoundError
 from headgate.relay_client import Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
@@ -185,7 +185,7 @@ def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monk
         first = relay.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
         put(relay, 2)
         monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", len(first))
-        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback said ERROR"):
+        with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback returned ERROR"):
             run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3))
     assert consumer.keys == [1, 2] * 4
 
@@ -244,7 +244,7 @@ def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.Mo
     with served() as first, served() as second:
         put(first, 60, 61)
         put(second, *range(1, 40))
-        run([first, second], consumer, store=Memory(checkpoint_json(Place(GENERATION + 39))))
+        run([first, second], consumer, store=Memory(checkpoint_json(StreamPosition(GENERATION + 39))))
     assert consumer.keys == [40]
     assert consumer.calls.count("on_error") == 1
 
@@ -295,7 +295,7 @@ def test_a_transaction_that_was_begun_by_another_client_and_a_lost_connection() 
     consumer = Calls(answer)
     with served() as relay:
         relay.put(block(people([1, 2], gtids=[f"{UUID}:1"] * 2, pos=[100] * 2)))
-        run(relay, consumer, store=Memory(checkpoint_json(Place(GENERATION + 1, 1))))
+        run(relay, consumer, store=Memory(checkpoint_json(StreamPosition(GENERATION + 1, 1))))
     assert consumer.keys == [2, 3]
 
 
@@ -341,11 +341,11 @@ def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: p
     with serving(Shelf([7], [8]), memory_bytes=2000) as first, serving(Shelf([7], [8])) as second:
         put(first, *range(1, 40))
         put(second, *range(1, 40))
-        store = Memory(checkpoint_json(Place(GENERATION + 1)))
+        store = Memory(checkpoint_json(StreamPosition(GENERATION + 1)))
         run([first, second], consumer, store=store, bootstrap=True, retry=Retry(0.001, 1.0, 0.001, tries=30))
     assert consumer.calls.count("on_start_bootstrap") == 2
     assert {7, 8} <= set(consumer.keys)
-    assert store.value == checkpoint_json(Place(GENERATION + 39))
+    assert store.value == checkpoint_json(StreamPosition(GENERATION + 39))
 
 
 def test_the_target_of_a_consumer_that_needs_no_rows() -> None:

@@ -23,7 +23,7 @@ from tests.relay_client.told import Killed, Story
 def addresses() -> Iterator[list[Board]]:
     with boards(2) as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr("headgate.relay_client._reading._WAIT_MS", 1)
-        patch.setattr("headgate.relay_client._client._HELD_SECONDS", 0.0002)
+        patch.setattr("headgate.relay_client._client._RESUME_CHECK_SECONDS", 0.0002)
         patch.setattr("headgate.relay_client._client._STALLED_SECONDS", 0.005)
         patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
         patch.setattr("headgate.relay._position._MARK_SECONDS", 0.0)
@@ -90,7 +90,7 @@ def live(story: Story, urls: list[str], **more: Any) -> None:
             pass
         except RelayConsumerError:
             assert story.wrong or story.fatal
-        except ScnNotFoundError:  # it is told so; whoever consumes decides what now
+        except ScnNotFoundError:  # it is told so; the consumer decides what now
             assert not bootstrap
             bootstrap = True
         else:

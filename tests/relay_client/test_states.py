@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.databus import Place, checkpoint_json
+from headgate.databus import StreamPosition, checkpoint_json
 from headgate.relay_client import RelayClient
 from headgate.relay_client._client import _TRANSITIONS, ClientState, _Signal
 from tests.relay.serving import served
@@ -83,7 +83,7 @@ def test_too_far_behind(states: list[ClientState]) -> None:
     with served() as first, serving(Shelf([7])) as second:
         put(first, 5)
         put(second, 5)
-        run([first, second], consumer, store=Memory(checkpoint_json(Place(GENERATION + 1))), bootstrap=True)
+        run([first, second], consumer, store=Memory(checkpoint_json(StreamPosition(GENERATION + 1))), bootstrap=True)
     assert 7 in consumer.keys
     assert states == [
         ClientState.LOOKING_UP,

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.binlog import codes
+from headgate.binlog_positions import file_number, positions_before
 from headgate.catalog import TablePatterns
 from headgate.errors import ConnectError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
-from headgate.places import file_number, places_before
 from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import following_items, range_items
@@ -154,7 +154,7 @@ class PretendedServer:
         if not self.anonymous:
             return self.executed
         file, pos = self.status
-        return places_before(self.uuid, file_number(file), pos)
+        return positions_before(self.uuid, file_number(file), pos)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         mode = "OFF" if self.anonymous else "ON"

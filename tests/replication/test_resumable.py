@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.binlog_positions import positions_before
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -26,8 +27,7 @@ from headgate.errors import (
     TransientServerError,
 )
 from headgate.gtid import GtidSet
-from headgate.mysql import ByteStream, KeptLog, LogRequest
-from headgate.places import places_before
+from headgate.mysql import ArchivedLog, ByteStream, LogRequest
 from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
@@ -78,7 +78,7 @@ def tiny(*, anonymous: bool = False) -> PretendedServer:
 
 
 def beginning(server: PretendedServer) -> GtidSet:
-    return places_before(server.uuid, 1, 4) if server.anonymous else GtidSet()
+    return positions_before(server.uuid, 1, 4) if server.anonymous else GtidSet()
 
 
 def whole(server: PretendedServer, reader: str = "range") -> list[Any]:
@@ -206,7 +206,7 @@ def test_a_log_that_stays_short_is_an_error(reader: str) -> None:
     """After as many tries as there may be without progress; each pause is longer than the one before."""
     server = small()
     network = Network(server, [Ends(after_packets=4, tail=EOF_PACKET)] * 20)
-    with pytest.raises(IncompleteReadError, match="the log ended before") as caught:
+    with pytest.raises(IncompleteReadError, match="the dump ended before") as caught:
         list(READERS[reader](network, GtidSet()))
     assert len(network.dumps) == 8
     assert len(network.pauses) == 7
@@ -356,13 +356,13 @@ def test_a_server_that_has_purged_what_is_needed(reader: str) -> None:
 def test_a_log_without_gtids_stays_with_its_server(reader: str) -> None:
     server, other = small(anonymous=True), small(anonymous=True, uuid=OTHER)
     had = beginning(server)
-    with pytest.raises(ServerBehindError, match=r"cannot go on at another server|planned on"):
+    with pytest.raises(ServerBehindError, match=r"cannot continue on another server|planned on"):
         list(READERS[reader](Network(server, route=[other] * 8), had))
     with pytest.raises(ServerSettingError, match="gtid_mode"):
         list(READERS[reader](Network(server, route=[small()] * 8), had))
     begun_anew = PretendedServer(anonymous=True)
     with pytest.raises(ServerBehindError, match="ends before the position"):
-        list(READERS[reader](Network(server, route=[begun_anew] * 8), places_before(UUID, 2, 200)))
+        list(READERS[reader](Network(server, route=[begun_anew] * 8), positions_before(UUID, 2, 200)))
     short = small(anonymous=True)
     del short.files[0]
     with pytest.raises(BinlogPurgedError, match="read again"):
@@ -397,7 +397,7 @@ def test_a_hint_serves_at_its_own_server_alone() -> None:
     file = server.files[2]
     had = gtids(1, 3)
     for uuid, packets in ((UUID, 15), (OTHER, 27)):
-        read = LogRead(SETTINGS, had=had, hint=LogHint(uuid, file.name, 4))
+        read = LogRead(SETTINGS, executed_before=had, hint=LogHint(uuid, file.name, 4))
         network = Network(server)
         with open_dump(read, network.transport()) as dump:
             assert {item.file for item in dump.items()} == {
@@ -482,30 +482,32 @@ def test_a_window_ends_with_a_whole_transaction() -> None:
     assert (len(network.dumps), window.gtid) == (2, server.executed)
 
 
-class Keeper:
+class Archive:
     """Has a copy of a server's log from one transaction on; its answers end where a script says."""
 
     def __init__(self, network: Network, begin: int, *, falls_back: bool) -> None:
         self.network, self.begin, self.falls_back = network, begin, falls_back
-        self.asked: list[LogRequest] = []
+        self.requests: list[LogRequest] = []
 
     @contextmanager
-    def open(self, asked: LogRequest) -> Iterator[KeptLog]:
-        self.asked.append(asked)
-        had = self.network.server.executed - asked.wanted if asked.wanted is not None else asked.had
-        if gtids(1, self.begin) - (had or GtidSet()):
+    def open(self, request: LogRequest) -> Iterator[ArchivedLog]:
+        self.requests.append(request)
+        executed_before = (
+            self.network.server.executed - request.wanted if request.wanted is not None else request.executed_before
+        )
+        if gtids(1, self.begin) - (executed_before or GtidSet()):
             raise BinlogPurgedError("the relay does not keep it any more")
-        request = gtid_request(had or GtidSet(), 0, None)
-        yield KeptLog(ByteStream(self.network.answer(self.network.server, *request)), UUID)
+        dump_request = gtid_request(executed_before or GtidSet(), 0, None)
+        yield ArchivedLog(ByteStream(self.network.answer(self.network.server, *dump_request)), UUID)
 
 
 @pytest.mark.parametrize("reader", ["range", "window"])
 @pytest.mark.parametrize("falls_back", [False, True])
 def test_a_copy_of_the_log_is_read_like_the_log(reader: str, falls_back: bool) -> None:
     server = small()
-    kept = Network(server, [Ends(after_packets=9), Ends(after_packets=4, tail=EOF_PACKET)], step=60)
-    keeper = Keeper(kept, 1, falls_back=falls_back)
-    settings, network = replace(SETTINGS, log=keeper), Network(server)
+    archived = Network(server, [Ends(after_packets=9), Ends(after_packets=4, tail=EOF_PACKET)], step=60)
+    archive = Archive(archived, 1, falls_back=falls_back)
+    settings, network = replace(SETTINGS, log=archive), Network(server)
     had = gtids(1, 1)
 
     def read(had: GtidSet) -> list[int]:
@@ -516,8 +518,8 @@ def test_a_copy_of_the_log_is_read_like_the_log(reader: str, falls_back: bool) -
         return [row[-1] for row in rows_of(range_items(wanted, OPTIONS, network.transport()))]
 
     assert read(had) == list(range(2, 13))
-    assert (len(keeper.asked), network.dumps) == (3, []), "the server was not asked"
-    assert all(one.until == (server.status if reader == "window" else None) for one in keeper.asked)
+    assert (len(archive.requests), network.dumps) == (3, []), "the server was not asked"
+    assert all(one.until == (server.status if reader == "window" else None) for one in archive.requests)
     if falls_back:
         assert read(GtidSet()) == list(range(1, 13))
         assert len(network.dumps) == 1
@@ -543,8 +545,8 @@ class Observed(ResumableDump[Any]):
         super().__init__(*args)
         self.seen = [self.state]
 
-    def _go(self, event: DumpEvent) -> None:
-        super()._go(event)
+    def _apply(self, event: DumpEvent) -> None:
+        super()._apply(event)
         self.seen.append(self.state)
 
 
@@ -555,7 +557,7 @@ class Numbers(Scan):
         self.count = 0
         return self
 
-    def look(self, segment: Any) -> None:
+    def inspect(self, segment: Any) -> None:
         self.count += len(segment.start)
 
 
@@ -591,17 +593,17 @@ def test_who_leaves_closes() -> None:
 def test_what_cannot_happen_is_an_error() -> None:
     dump = observed(Network(small()), ("", 0))
     with pytest.raises(RuntimeError, match="event BEGINS came to a dump in state idle"):
-        dump._go(DumpEvent.BEGINS)
+        dump._apply(DumpEvent.BEGINS)
 
 
 def test_the_table_of_transitions() -> None:
-    """Each state can be reached, an end is one, and whoever leaves may."""
+    """Each state can be reached, an end is one, and a run may leave only along the table."""
     assert set(TRANSITIONS) == set(DumpEvent)
     reached = {after for table in TRANSITIONS.values() for after in table.values()} | {DumpState.IDLE}
     assert reached == set(DumpState)
     ends = {DumpState.COMPLETE, DumpState.FAILED, DumpState.CLOSED}
     for event, table in TRANSITIONS.items():
-        if event is DumpEvent.IS_LEFT:
+        if event is DumpEvent.CLOSED_BY_CALLER:
             assert set(table) == set(DumpState)
         else:
             assert not ends & set(table)

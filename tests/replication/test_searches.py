@@ -10,7 +10,7 @@ import pytest
 from headgate.binlog import codes
 from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteReadError, ServerBehindError
 from headgate.replication import LogBlock
-from headgate.replication._changes import Changes, Place
+from headgate.replication._changes import Changes, EventPosition
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import range_items
 from headgate.testing._binlog import EOF_PACKET
@@ -122,18 +122,18 @@ def test_a_search_that_always_ends_at_another_server() -> None:
 # --- the definitions' proof ---------------------------------------------------------------------------------------
 
 
-def altered() -> tuple[PretendedServer, Place, Place]:
+def altered() -> tuple[PretendedServer, EventPosition, EventPosition]:
     server = PretendedServer()
-    first = Place.of("binlog.000001", server.files[0].events[-1].end)
+    first = EventPosition.of("binlog.000001", server.files[0].events[-1].end)
     for number in range(3):
         server.commit([number])
         server.statement(f"ALTER TABLE d.t ADD COLUMN c{number} INT")
         server.rotate()
     server.commit([9])
-    return server, first, Place.of(*server.status)
+    return server, first, EventPosition.of(*server.status)
 
 
-def changes(network: Network, first: Place, until: Place, **pacing: Any) -> list[str]:
+def changes(network: Network, first: EventPosition, until: EventPosition, **pacing: Any) -> list[str]:
     known = Changes(SETTINGS, UUID, network.transport(**pacing))
     known.cover(first, until)
     assert known.covers(first, until)
@@ -152,7 +152,7 @@ def test_a_proof_reads_to_its_end_or_fails() -> None:
         assert changes(network, first, until) == ["c0", "c1", "c2"]
         assert len(network.pauses) == 1
     network = Network(server, [Ends(after_packets=8, tail=EOF_PACKET)] * 6)
-    with pytest.raises(IncompleteReadError, match="ended before a position that it has") as caught:
+    with pytest.raises(IncompleteReadError, match="ended before a position that the server has") as caught:
         changes(network, first, until)
     assert (caught.value.file, caught.value.pos) == (until.file, until.pos)
     assert len(network.dumps) == 6

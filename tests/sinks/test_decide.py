@@ -9,9 +9,9 @@ from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.lake import TableState
-from headgate.sinks._actions import AddColumns, Count, Create, DropStrays, Fill, Holds, Sweep, Truncate, Upsert
-from headgate.sinks._case import Arrival, Known, Policy
-from headgate.sinks._decide import Decision, decide, hold
+from headgate.sinks._actions import AddColumns, Count, Create, DropStrays, Fill, Sweep, TableContent, Truncate, Upsert
+from headgate.sinks._case import Arrival, Policy, TableBefore
+from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
 from tests.fix_carrier import FakeBatch, FakeTable
@@ -39,10 +39,10 @@ def decided(
     unseen: Unseen | None = None,
     **options: Any,
 ) -> Decision:
-    """The decision on the table; ``options`` are fields of ``Known`` and ``Policy``."""
+    """The decision on the table; ``options`` are fields of ``TableBefore`` and ``Policy``."""
     batch = fake.described() if isinstance(fake, FakeBatch) else fake
     policy = {field.name: options.pop(field.name) for field in fields(Policy) if field.name in options}
-    return decide(Arrival("shop.orders", batch, unseen), Known(before, target, **options), Policy(**policy))
+    return decide(Arrival("shop.orders", batch, unseen), TableBefore(before, target, **options), Policy(**policy))
 
 
 def kinds(decision: Decision) -> list[str]:
@@ -145,7 +145,7 @@ def test_images_that_no_statement_explains_have_the_table_read_again(changed: Fa
     work = decided(fake)
     assert (work.actions, work.state.state, work.state.held_epoch) == ((), "stale", 9)
     assert work.reread is not None
-    assert decided(fake, reread_asked=True).reread is None
+    assert decided(fake, reread_requested=True).reread is None
     stopped = decided(fake, strict=True)
     assert (stopped.actions, stopped.state.state, stopped.reread) == ((), "stopped", None)
     assert "--resnapshot 'shop.orders'" in str(stopped.state.reason)
@@ -153,7 +153,7 @@ def test_images_that_no_statement_explains_have_the_table_read_again(changed: Fa
 
 def test_a_reread_asked_for_holds_the_table_until_it_begins() -> None:
     images = FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)])
-    held = decided(images, reread_asked=True)
+    held = decided(images, reread_requested=True)
     assert (held.actions, held.state.state, held.state.held_epoch) == ((), "stale", 9)
     still = decided(FakeBatch(10).images(RETYPED, [("c", 1, 1, 2)]), held.state)
     assert (still.actions, still.state.state, still.state.held_epoch) == ((), "stale", 9)
@@ -307,10 +307,10 @@ def test_a_table_that_comes_and_goes_within_a_batch_leaves_nothing() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "CREATE TABLE orders ...", "create", 1).images(ORDERS, [("c", 2, 1, "x")])
     fake.ddl("shop.orders", "RENAME TABLE orders TO other", "rename", 5, new_name="shop.other")
     work = decided(fake, None, None, changelog=False)
-    assert (work.passing, work.actions, work.reread) == (True, (), None)
+    assert (work.unrecorded, work.actions, work.reread) == (True, (), None)
     logged = decided(fake, None, None)
-    assert (logged.passing, len(logged.log_actions)) == (False, 1)
-    assert not decided(fake, LIVE, TARGET, changelog=False).passing
+    assert (logged.unrecorded, len(logged.log_actions)) == (False, 1)
+    assert not decided(fake, LIVE, TARGET, changelog=False).unrecorded
 
 
 def test_a_name_given_to_another_table_is_read_again() -> None:
@@ -393,7 +393,7 @@ def test_a_table_without_a_key_takes_images() -> None:
 def is_exact(decision: Decision) -> bool:
     count = find(decision, Count)
     assert count is not None
-    return count.holds is Holds.ALL
+    return count.content is TableContent.ALL
 
 
 def test_what_is_read_again_is_not_exact() -> None:
@@ -402,7 +402,7 @@ def test_what_is_read_again_is_not_exact() -> None:
     assert not is_exact(decided(waits.images(keyless, images), LIVE, target))
     unread = TableState("shop.orders", "snapshotting")
     assert not is_exact(decided(FakeBatch(9).images(keyless, images), unread, target))
-    assert not is_exact(decided(FakeBatch(9).images(keyless, images), LIVE, target, reread_asked=True))
+    assert not is_exact(decided(FakeBatch(9).images(keyless, images), LIVE, target, reread_requested=True))
     altered = FakeBatch(9).images(keyless, images).ddl("shop.orders", "ALTER …", "alter", 5)
     assert decided(altered, LIVE, target).actions == ()
 
@@ -410,7 +410,7 @@ def test_what_is_read_again_is_not_exact() -> None:
 @pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
 def test_a_table_that_turned_out_wrong_while_it_was_written(strict: bool, state: str) -> None:
     work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]))
-    found = hold(work, "rows are missing", 9, strict=strict)
+    found = suspend(work, "rows are missing", 9, strict=strict)
     assert (found.state.state, found.state.held_epoch, found.reread is None) == (state, 9, strict)
     assert "rows are missing" in (found.state.reason or "")
     assert found.warnings
@@ -485,7 +485,7 @@ def test_unreadable_images_in_the_middle_of_a_reading_stop_it() -> None:
     assert decided(again, stopped).state.state == "live"
 
 
-ODD = "a value is not text of character set ujis that MySQL converts there and back, as a key must be: 0xa1c0"
+ODD = "a value is not text of character set ujis that MySQL maps to UTF-8 and back, as a key must be: 0xa1c0"
 
 
 def test_rows_of_chunks_that_nobody_can_read_stop_the_table_also_beside_others() -> None:
@@ -522,7 +522,7 @@ def test_the_last_chunk_of_a_reading_that_could_not_be_read_does_not_end_the_hol
 
 
 KEY = Unseen("foreign keys of shop.orders: c: ON DELETE CASCADE: use RESTRICT")
-OVER = Unseen("a foreign key changed rows unseen, or may have: ALTER", over=True)
+OVER = Unseen("a foreign key may have changed rows unseen: ALTER", over=True)
 REFERENCES = "ALTER TABLE orders ADD FOREIGN KEY (item) REFERENCES u (id) ON DELETE CASCADE"
 
 
@@ -559,7 +559,7 @@ def test_a_reading_does_not_free_a_table_whose_rows_still_change_unseen() -> Non
     begins = FakeBatch(12).snapshot("shop.orders", 12, append=False, first=True).chunk(ORDERS, [(1, "x")])
     work = decided(begins, stopped, unseen=KEY)
     assert (work.actions, work.state.state, work.state.held_epoch, work.state.version) == ((), "stopped", 12, 4)
-    assert work.warnings, "somebody has asked for that reading"
+    assert work.warnings, "that reading was asked for"
     ends = FakeBatch(13).snapshot("shop.orders", 12, append=False, last=True).chunk(ORDERS, [(2, "y")])
     assert decided(ends, work.state).state.state == "stopped"
     again = FakeBatch(14).snapshot("shop.orders", 14, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn
 from headgate.lake import TableState
-from headgate.sinks._case import Arrival, Known, Policy
+from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
@@ -145,7 +145,7 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
 def decided(brings: str, before: str) -> str:
     found, known_row = BRINGS[brings](), BEFORE[before]
     shape = Target(dict(found.shape.columns), found.shape.key, found.appended_since)
-    known = Known(known_row, None if known_row is None else shape)
+    known = TableBefore(known_row, None if known_row is None else shape)
     decision = decide(Arrival(TABLE, found.batch.described(), found.unseen), known, Policy(strict=found.strict))
     return " ".join([decision.state.state, *(type(action).__name__ for action in decision.actions)])
 
@@ -217,19 +217,21 @@ def is_sound(before: TableState | None, decision: Decision) -> None:
     state, kinds = decision.state, [type(action).__name__ for action in decision.actions]
     assert state.state in set(State) - {State.NEW}
     assert kinds == sorted(kinds, key=ORDER.index)
-    assert not (state.held and kinds), "a held table stays as it is"
-    assert (state.held_epoch is not None) == state.held
-    assert (state.reason is not None) == (state.held or state.state in ("settling", "inexact"))
+    assert not (state.is_suspended and kinds), "a held table stays as it is"
+    assert (state.held_epoch is not None) == state.is_suspended
+    assert (state.reason is not None) == (state.is_suspended or state.state in ("settling", "inexact"))
     assert decision.reread is None or state.state == "stale"
     assert "Sweep" not in kinds or state.is_read, "rows are swept after the last chunk only"
-    if before is not None and before.held and not state.held:
+    if before is not None and before.is_suspended and not state.is_suspended:
         assert state.is_read or state.since_epoch is not None, "only a reading frees a table"
 
 
 @settings(max_examples=300, deadline=None)
 @given(fake=batches(), before=st.sampled_from([*BEFORE]), policy=st.builds(Policy), asked=st.booleans())
 def test_any_batch(fake: FakeBatch, before: str, policy: Policy, *, asked: bool) -> None:
-    known = Known(BEFORE[before], None if before == "new" else Target(dict(ORDERS.columns), ORDERS.key), None, asked)
+    known = TableBefore(
+        BEFORE[before], None if before == "new" else Target(dict(ORDERS.columns), ORDERS.key), None, asked
+    )
     decision = decide(Arrival(TABLE, fake.described()), known, policy)
     is_sound(BEFORE[before], decision)
     assert decide(Arrival(TABLE, fake.described()), known, policy) == decision, "a replay decides the same"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
-from headgate.sinks._case import Arrival, Known, Policy
+from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
@@ -115,7 +115,7 @@ def rows_of(history: History, chunk: Chunk, end: int, rule: str) -> Rows:
 
 def decided(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> Decision:
     target = None if before is None else Target(dict(TABLE.columns), TABLE.key)
-    return decide(Arrival("shop.orders", fake.described(), unseen), Known(before, target), Policy())
+    return decide(Arrival("shop.orders", fake.described(), unseen), TableBefore(before, target), Policy())
 
 
 class Model:
@@ -231,7 +231,7 @@ def test_a_table_whose_unseen_changes_are_accepted_is_inexact_until_it_is_read_w
     state = state_after(last_chunk(9), None, CASCADE)
     assert (state.state, state.reason, state.unlogged) == ("inexact", CASCADE.reason, CASCADE.reason)
     assert state.is_read
-    assert not state.held
+    assert not state.is_suspended
     state = state_after(FakeBatch(10).images(TABLE, [("u", 1, 1, "y")]), state)
     assert (state.state, state.reason) == ("inexact", CASCADE.reason)
     first = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(TABLE, [(1, "x")])

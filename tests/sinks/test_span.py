@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.carrier import Part
-from headgate.sinks._span import KeySpan, apart
+from headgate.sinks._span import KeySpan, are_disjoint
 
 
 def chunk(low: str, high: str) -> Part:
@@ -69,7 +69,7 @@ def ranged(*bounds: tuple[str, str], unbounded: int = 0) -> Part:
     ],
 )
 def test_record_batches_whose_ranges_do_not_meet(chunks: list[Part]) -> None:
-    assert apart(chunks)
+    assert are_disjoint(chunks)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_record_batches_whose_ranges_do_not_meet(chunks: list[Part]) -> None:
     ],
 )
 def test_record_batches_that_may_hold_a_key_twice(chunks: list[Part]) -> None:
-    assert not apart(chunks)
+    assert not are_disjoint(chunks)

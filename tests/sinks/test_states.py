@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from headgate.lake import TABLE_STATES, TableState
-from headgate.sinks._states import HELD, TRANSITIONS, Event, State, follow
+from headgate.sinks._states import SUSPENDED, TRANSITIONS, Event, State, follow
 
 LOG = (None, Event.STOPS, Event.CHANGES)
 
@@ -16,10 +16,12 @@ LOG = (None, Event.STOPS, Event.CHANGES)
 def courses(start: State) -> Iterator[list[Event]]:
     """Every sequence of events that a batch can bring to a table in this state, up to the header's word and after."""
     for frees, log, begins, gaps in product((False, True), LOG, (False, True), LOG):
-        is_free = start not in HELD or frees
-        if (frees and start not in HELD) or (begins and not is_free):
+        is_free = start not in SUSPENDED or frees
+        if (frees and start not in SUSPENDED) or (begins and not is_free):
             continue
-        events = [Event.FREES] * frees + [event for event in (log, Event.BEGINS if begins else None, gaps) if event]
+        events = [Event.ENDS_SUSPENSION] * frees + [
+            event for event in (log, Event.BEGINS if begins else None, gaps) if event
+        ]
         if not frees and not begins:
             yield [*events, Event.FOLLOWS]
             yield [*events, Event.READS_SOME]
@@ -37,25 +39,25 @@ def test_every_course_leads_somewhere_and_every_transition_is_on_one() -> None:
                 taken.add((event, state))
                 state = follow(state, event)
             assert state is not State.NEW
-            if state not in HELD:
+            if state not in SUSPENDED:
                 for event in (Event.IS_EXACT, Event.IS_EXACT_LATER, Event.IS_UNLOGGED):
                     taken.add((event, state))
-                    assert follow(state, event) not in (*HELD, State.NEW)
+                    assert follow(state, event) not in (*SUSPENDED, State.NEW)
     assert taken == {(event, state) for event, found in TRANSITIONS.items() for state in found}
 
 
 def test_nothing_but_a_reading_that_began_later_ends_a_hold() -> None:
-    for state, event in product(HELD, set(Event) - {Event.FREES, Event.BEGINS}):
+    for state, event in product(SUSPENDED, set(Event) - {Event.ENDS_SUSPENSION, Event.BEGINS}):
         after = TRANSITIONS[event].get(state, state)
-        assert after in HELD
+        assert after in SUSPENDED
         assert after is state or event in (Event.STOPS, Event.CHANGES)
 
 
 def test_states_are_those_of_the_ledger() -> None:
     assert {state.value for state in State} == {*TABLE_STATES, State.NEW.value}
-    assert {state for state in TABLE_STATES if TableState("a.b", state).held} == HELD
+    assert {state for state in TABLE_STATES if TableState("a.b", state).is_suspended} == SUSPENDED
 
 
 def test_an_event_that_cannot_come() -> None:
-    with pytest.raises(RuntimeError, match="FREES came to a table in state live"):
-        follow(State.LIVE, Event.FREES)
+    with pytest.raises(RuntimeError, match="ENDS_SUSPENSION came to a table in state live"):
+        follow(State.LIVE, Event.ENDS_SUSPENSION)

@@ -56,6 +56,6 @@ def test_an_error_after_which_the_connection_is_closed_is_given_as_it_is(monkeyp
 
     monkeypatch.setattr(_Task, "_load", closed)
     task = object.__new__(_Task)
-    task._explain(ChunkSpec("d.t", 0, None, None), TABLE, ProtocolError("a row is not what its columns say"))
+    task._explain(ChunkSpec("d.t", 0, None, None), TABLE, ProtocolError("a row does not match its columns"))
     with pytest.raises(ConnectionLostError):
         task._explain(ChunkSpec("d.t", 0, None, None), TABLE, DefiniteServerError("no", code=1, sqlstate="HY000"))

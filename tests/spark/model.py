@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.binlog_positions import positions_before
 from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
-from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, tell
+from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, batch_notifications
 from headgate.errors import DefiniteServerError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
-from headgate.places import places_before
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema, seq_array
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
@@ -41,7 +41,7 @@ def gtids(last: int, first: int = 1) -> GtidSet:
 
 @dataclass
 class Clock:
-    """Time that passes only when somebody sleeps."""
+    """Time that passes only in calls of sleep."""
 
     now: float = 1000.0
 
@@ -121,10 +121,10 @@ class FakeServer:
 
     def executed(self) -> GtidSet:
         self._ask()
-        return places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
+        return positions_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
 
     def state(self, *, whole: bool = False) -> ServerState:
-        executed = places_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
+        executed = positions_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
         return ServerState(self.identity(), executed, gtids(self.purged_to))
 
     def identity(self) -> str:
@@ -235,7 +235,7 @@ class FakeControl:
     def remove_signal(self, name: str) -> None:
         self.files.pop(f"signals/{name}", None)
 
-    def tell(self, what: Trouble | Waiting) -> None:
+    def record_state(self, what: Trouble | Waiting) -> None:
         if isinstance(what, Trouble):
             self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
         else:
@@ -346,7 +346,7 @@ class FakeSink:
         facts = BatchFacts(
             "p", header["epoch"], 0, header["actions"], readings_of(header), rows, {chunk.table for chunk in asked}
         )
-        self.open, told = tell(self.open, facts)
+        self.open, told = batch_notifications(self.open, facts)
         self.told += told
         self.last_epoch = header["epoch"]
         self.control.files["finished"] = {

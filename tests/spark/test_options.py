@@ -78,7 +78,7 @@ def test_one_table_is_meant_exactly() -> None:
         ({"relay": "relay1:11115"}, "not the address of a relay"),
         ({"relay": "http://u:p@relay1:11115"}, "not the address of a relay"),
         ({"relay": "http://r:1", "watermark": "signal-table", "signal_table": "a.b"}, "do not go together"),
-        ({"relay_source": "shop"}, 'option "relay" says where one is'),
+        ({"relay_source": "shop"}, 'needs option "relay"'),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:

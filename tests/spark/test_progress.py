@@ -60,7 +60,7 @@ def test_several_tasks_make_one_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert progress.read(9) == ({T: 201, "shop.items": 102}, {T: 3})
     with TaskProgress.of(str(tmp_path / "inbox"), 9, 0) as task:
         task.rows(T, 7)
-    assert progress.read(9) == ({T: 108, "shop.items": 102}, {T: 2}), "a task that is tried again begins anew"
+    assert progress.read(9) == ({T: 108, "shop.items": 102}, {T: 2}), "a task that is tried again begins at 0"
     progress.clear()
     assert progress.read(9) is None
     assert names(tmp_path) == []
@@ -149,8 +149,8 @@ def test_the_plan_of_a_batch_is_in_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_gtids_transactions_are_not_counted() -> None:
-    from headgate.places import places_before
+    from headgate.binlog_positions import positions_before
 
-    start, end = (offset(str(places_before(UUID, 3, pos)), pos) for pos in (4, 900))
+    start, end = (offset(str(positions_before(UUID, 3, pos)), pos) for pos in (4, 900))
     plan = BatchPlan.of(start, end)
     assert (plan.transactions, plan.behind) == (None, None)

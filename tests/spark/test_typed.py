@@ -46,7 +46,7 @@ def test_typed_rows_have_exactly_the_schema() -> None:
 
 def test_column_that_the_query_does_not_know_stops_it() -> None:
     image = batch_of("d.t", [("c", 1, 0, 1)])
-    with pytest.raises(SchemaChangedError, match=r"column v,.*start the query again") as caught:
+    with pytest.raises(SchemaChangedError, match=r"column v,.*restart the query") as caught:
         typed_batch(image.batch, "d.t", schema_of({"id": pa.int32()}), "keys")
     assert caught.value.column == "v"
     with pytest.raises(SchemaChangedError, match="has become int32"):

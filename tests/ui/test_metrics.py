@@ -27,7 +27,7 @@ def samples(*views: View) -> dict[tuple[str, ...], float]:
 def test_values(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     status = put(watched.inbox)
-    found = samples(watched.look())
+    found = samples(watched.state())
     assert status.batch is not None
     expected = {
         ("headgate_up", "shop"): 1, ("headgate_failed", "shop"): 0, ("headgate_trying_again", "shop"): 0,
@@ -54,7 +54,7 @@ def test_values(tmp_path: Path) -> None:
     assert {key: found.get(key) for key in expected} == expected
     assert ("headgate_table_chunks_done", "shop", "shop.orders") not in found
     put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000})
-    now = samples(watched.look())
+    now = samples(watched.state())
     doing = {
         ("headgate_phase", "reading", "shop"): 1, ("headgate_phase", "waiting", "shop"): 0,
         ("headgate_key_index_bytes", "shop"): 240_000_000, ("headgate_key_index_tables_building", "shop"): 1,
@@ -71,7 +71,7 @@ def test_values(tmp_path: Path) -> None:
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, lag={}, freshness={})
-    found = samples(watched.look())
+    found = samples(watched.state())
     unknown = {
         "headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds",
         "headgate_freshness_seconds_count", "headgate_freshness_recent_seconds", "headgate_key_index_bytes",
@@ -82,14 +82,14 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
 def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, state="failed", error="no grant")
-    found = samples(watched.look(), Watched("new", ControlFolder(str(tmp_path / "new"))).look())
+    found = samples(watched.state(), Watched("new", ControlFolder(str(tmp_path / "new"))).state())
     assert (found["headgate_up", "shop"], found["headgate_failed", "shop"]) == (0, 1)
     assert (found["headgate_up", "new"], found["headgate_failed", "new"]) == (0, 0)
     assert ("headgate_lag_seconds", "shop") not in found
     assert ("headgate_freshness_recent_seconds", "shop", "0.5") not in found
     assert found["headgate_freshness_seconds_count", "shop"] == 4321, "a total stays"
     put(watched.inbox, error="the connection ended")
-    assert samples(watched.look())["headgate_trying_again", "shop"] == 1
+    assert samples(watched.state())["headgate_trying_again", "shop"] == 1
 
 
 def test_all_are_documented() -> None:

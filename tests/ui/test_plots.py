@@ -27,7 +27,7 @@ def seen(tmp_path: Path, lag: dict[int, float | None], **more: Any) -> list[Plot
         "changes_per_second": [0.0] * len(lag),
     }
     put(inbox, history=history, **more)
-    return plots(View("shop", NOW_US, Watched("shop", inbox).look().status))
+    return plots(View("shop", NOW_US, Watched("shop", inbox).state().status))
 
 
 def test_a_line_from_left_to_right(tmp_path: Path) -> None:

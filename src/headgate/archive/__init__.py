@@ -1,11 +1,11 @@
-"""The binlog kept in files, for streams that read it in the server's place: in this process, or over HTTP.
+"""The binlog archive: a copy of the binlog in files, read instead of the server in this process or over HTTP.
 
 ===========  ======================================================
-``_spool``   the copy: what is guaranteed and why it survives kills
+``_spool``   the archive: its guarantees and why it survives kills
 ``_files``   its files; ``_reader``: reading them
-``_feeder``  the thread that copies a server's log there
-``_remote``  reading a copy that a relay keeps
-``_wire``    what a copy says of itself
+``_feeder``  the thread that copies a server's log to the archive
+``_remote``  reading the archive of a relay over HTTP
+``_wire``    the description of an archive's content
 ===========  ======================================================
 """
 

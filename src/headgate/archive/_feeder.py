@@ -1,11 +1,11 @@
-"""From a server's log into its copy: one thread for each physical source whose log is kept.
+"""Copies a server's binlog to the archive: one thread for each physical source with an archive.
 
-Everybody who reads this log, the relay's own reader of rows included, reads the copy: the server has one dump for all.
+All readers of this log read the archive, including the relay's row reader: the server has one dump for all.
 
-A dump begins at exactly the set that the copy has. Before that the copy's newest transaction is looked up in both: if
-its commit time differs, the server's GTIDs name other transactions than they did, and the feeder stands still, because
-nothing could be told from what would be written. The same holds for a log that the server has purged before it was
-copied. All else is tried again for ever.
+A dump begins at exactly the GTID set of the archive. First the archive's newest transaction is looked up in both. If
+its commit time differs, the server's GTIDs name other transactions than before. The feeder then fails, because readers
+could not distinguish them. It also fails if the server has purged log before it was copied. All other errors are
+retried for ever.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class LogFeeder(Retrying):
-    """Reads the log of a server into ``spool``.
+    """Copies the log of a server to ``spool``.
 
-    :param tables: those whose changes the log must have.
+    :param tables: the tables whose changes the log must contain.
     """
 
     def __init__(self, name: str, settings: ConnectionSettings, spool: LogSpool, tables: TablePatterns) -> None:
-        super().__init__(f"headgate-log-{name}", f"{name}: the log is not kept", _RETRY_SECONDS)
+        super().__init__(f"headgate-log-{name}", f"{name}: binlog archive", _RETRY_SECONDS)
         self._settings, self._spool, self._tables = settings, spool, tables
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start copying."""
         self._begin()
 
     def stop(self) -> None:
-        """End reading; whoever waits for more gets an end."""
+        """Stop copying; readers that wait for more stop, too."""
         self._end()
         self._spool.close()
 
     def _work(self) -> None:
         self._check_history()
         try:
-            begun = copy_log(self._settings, self._spool.gtid, tables=self._tables, hint=self._spool.hint())
-            with closing(begun) as items:  # type: ignore[type-var]
+            dump = copy_log(self._settings, self._spool.gtid, tables=self._tables, hint=self._spool.hint())
+            with closing(dump) as items:  # type: ignore[type-var]
                 for item in items:
-                    self._spool.take(item)
-                    self._goes_on()
+                    self._spool.store(item)
+                    self._resume()
                     if self._stop.is_set():
                         return
         finally:
             self._spool.interrupted()
 
     def _check_history(self) -> None:
-        """:raises HistoryRewrittenError: the server's history is another one than the copy's."""
+        """:raises HistoryRewrittenError: the server's history differs from the archive's."""
         newest = self._spool.newest()
         if not newest:
             return
-        kept = commit_time(replace(self._settings, log=self._spool), newest)
+        archived_time = commit_time(replace(self._settings, log=self._spool), newest)
         try:
-            there = commit_time(self._settings, newest)
+            server_time = commit_time(self._settings, newest)
         except BinlogPurgedError:
             return
-        if kept != there:
+        if archived_time != server_time:
             raise HistoryRewrittenError(
                 "the server's history was rewritten (RESET BINARY LOGS AND GTIDS, or a restored image): start the relay"
                 " with --anew; streams that read its log need a new checkpoint and target",

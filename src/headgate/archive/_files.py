@@ -1,8 +1,8 @@
-"""The files of a kept log: stretches of the packets of one file of one server, each with a header beside it.
+"""The files of a binlog archive. A segment holds a range of the packets of one binlog file of one server.
 
-``<number>.json`` says whose log it is, from which place on, and which transactions lie before it; ``<number>.packets``
-has the packets, appended by one thread. The header is there, whole, before the first packet. What a killed process left
-behind the last whole transaction is cut off when the files are opened again: where that is, the packets tell.
+``<number>.json``, its header, has the server, the start position, and the transactions before it. ``<number>.packets``
+has the packets, appended by one thread. The header is on disk, whole, before the first packet. When the files are
+opened again, the packets are parsed, and bytes that a killed process left after the last whole transaction are cut off.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ __all__ = ["LogSegment", "Mark", "stored_log"]
 
 _SUFFIX: Final = ".packets"
 _MARK_BYTES: Final = 256 << 10
-"""At most so much is read in vain by who begins somewhere in a segment."""
+"""Most bytes that are read in vain by a reader that begins inside a segment."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class Mark(NamedTuple):
-    """A place between two transactions."""
+    """A position between two transactions."""
 
     offset: int
     """Bytes before it in the segment."""
     pos: int
-    """Its place in the server's file."""
+    """Position in the server's file."""
     gtid: GtidSet
     """All transactions before it."""
 
 
 @dataclass
 class LogSegment:
-    """A stretch of one file."""
+    """A range of one binlog file."""
 
     number: int
     folder: Path
@@ -53,10 +53,10 @@ class LogSegment:
     before: GtidSet
     """All transactions before it."""
     whole: tuple[int, int] = (0, 0)
-    """Bytes of whole transactions, and the place behind them in the server's file; replaced as one value while it
-    grows, so that who reads meanwhile sees two numbers that belong together."""
+    """Bytes of whole transactions, and the position after them in the server's file. While it grows it is replaced as
+    one value, so that concurrent readers see two numbers that belong together."""
     marks: list[Mark] | None = field(default=None, repr=False)
-    """Places where a reader may begin, in order; None: they have to be found (:meth:`find_marks`)."""
+    """Positions where a reader may begin, in order; None: not known yet (:meth:`find_marks`)."""
     _file: Any = field(default=None, repr=False)
     _written: int = 0
 
@@ -67,7 +67,7 @@ class LogSegment:
 
     @property
     def path(self) -> Path:
-        """Where the packets are."""
+        """The file with the packets."""
         return self.folder / f"{self.number:012d}{_SUFFIX}"
 
     @property
@@ -77,9 +77,9 @@ class LogSegment:
     # --- writing
 
     def create(self) -> None:
-        """Make the files.
+        """Create the files.
 
-        :raises HeadgateError: they cannot be made.
+        :raises HeadgateError: they cannot be created.
         """
         begin = self.begin
         self.marks, self.whole = [Mark(0, begin.pos, self.before)], (0, begin.pos)
@@ -98,7 +98,7 @@ class LogSegment:
         )
 
     def append(self, data: Bytes) -> None:
-        """Packets behind those that were written. They count when :meth:`commit` says so.
+        """Append packets. They become visible with :meth:`commit`.
 
         :raises TargetError: the file cannot be written.
         """
@@ -109,21 +109,21 @@ class LogSegment:
         self._written += len(data)
 
     def commit(self, pos: int) -> None:
-        """All that was written is whole transactions, up to a place."""
+        """Make everything appended visible: whole transactions up to a position."""
         self.whole = self._written, pos
 
     def mark(self, gtid: GtidSet) -> None:
-        """Everything committed so far is ``gtid``."""
+        """Record ``gtid`` as the transactions up to the last commit."""
         if self.marks is not None:
             self.marks.append(Mark(*self.whole, gtid))
 
     @property
     def wants_mark(self) -> bool:
-        """Whether the last mark is far behind."""
+        """Whether the last mark is at least 256 KiB behind."""
         return self.marks is not None and self.size - self.marks[-1].offset >= _MARK_BYTES
 
     def drop_open(self) -> None:
-        """Cut off what is not committed."""
+        """Cut off uncommitted bytes."""
         if self._written != self.size:
             with _target(self.path):
                 self._file.truncate(self.size)
@@ -131,7 +131,7 @@ class LogSegment:
             self._written = self.size
 
     def reopen(self) -> None:
-        """Go on writing a stored one."""
+        """Resume writing a stored segment."""
         with _target(self.path):
             self._file = self.path.open("r+b", buffering=0)
             self._file.truncate(self.size)
@@ -139,13 +139,13 @@ class LogSegment:
         self._written = self.size
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; the segment is complete."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def remove(self) -> None:
-        """Delete the files; who reads them keeps what he has open."""
+        """Delete the files; readers that have them open can continue to read."""
         self.close()
         with _target(self.path):
             self.path.unlink(missing_ok=True)
@@ -154,16 +154,16 @@ class LogSegment:
     # --- reading
 
     def open(self) -> int:
-        """A file descriptor to read from, the caller's to close.
+        """Return a file descriptor for reading; the caller closes it.
 
         :raises FileNotFoundError: it was removed.
         """
         return os.open(self.path, os.O_RDONLY)
 
     def find_marks(self) -> tuple[list[Mark], GtidSet]:
-        """Read it through: places where a reader may begin, and all transactions before its end.
+        """Parse the segment; return positions where a reader may begin, and all transactions before its end.
 
-        ``whole`` is set to the end of the last whole transaction, as far as the packets are sound.
+        ``whole`` is set to the end of the last whole transaction before any damage.
         """
         with _target(self.path):
             data = np.fromfile(self.path, np.uint8)
@@ -175,7 +175,7 @@ class LogSegment:
             _, at = copy.next(first, at, len(first))
         marks, at, size, end = [Mark(0, begin.pos, self.before)], 0, 0, begin.pos
         stop = 0
-        with contextlib.suppress(HeadgateError):  # what is damaged counts as not written
+        with contextlib.suppress(HeadgateError):  # damaged bytes count as not written
             while stop < len(data) or at < stop:
                 stop = min(len(data), max(stop, at + _MARK_BYTES))
                 item, used = copy.next(data, at, stop)
@@ -193,21 +193,21 @@ class LogSegment:
 
 
 def stored_log(folder: Path) -> tuple[list[LogSegment], GtidSet]:
-    """What an earlier process kept, oldest first, and all transactions up to its end. The last one can be gone on with.
+    """Return the stored segments, oldest first, and all transactions up to their end. The last is open for writing.
 
     :raises HeadgateError: a file cannot be read.
     """
-    found = [_stored(header) for header in sorted(folder.glob("*.json")) if header.stem.isdigit()]
-    known = {one.path for one in found}
+    segments = [_stored(header) for header in sorted(folder.glob("*.json")) if header.stem.isdigit()]
+    known = {one.path for one in segments}
     for path in folder.glob(f"*{_SUFFIX}"):
-        if path not in known:  # its header was not there yet
+        if path not in known:  # the header was not written yet
             with _target(path):
                 path.unlink()
-    if not found:
+    if not segments:
         return [], GtidSet()
-    gtid = found[-1].find_marks()[1]
-    found[-1].reopen()
-    return found, gtid
+    gtid = segments[-1].find_marks()[1]
+    segments[-1].reopen()
+    return segments, gtid
 
 
 def _stored(header: Path) -> LogSegment:
@@ -216,13 +216,13 @@ def _stored(header: Path) -> LogSegment:
         begin = CopiedFile(
             str(value["server_uuid"]), str(value["file"]), int(value["pos"]), base64.b64decode(value["description"])
         )
-        found = LogSegment(int(header.stem), header.parent, begin, GtidSet.parse(value["before"]))
-        found.whole = found.path.stat().st_size, begin.pos
+        segment = LogSegment(int(header.stem), header.parent, begin, GtidSet.parse(value["before"]))
+        segment.whole = segment.path.stat().st_size, begin.pos
     except (KeyError, TypeError, ValueError, HeadgateError, OSError):
         raise ConfigError(
-            f"{header} and the file beside it are not a kept log: remove the folder, and the log is kept anew"
+            f"{header} and its .packets file are not a binlog archive: remove the folder to start a new one"
         ) from None
-    return found
+    return segment
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Reading a kept log: a stretch of it, as the server itself would have sent it.
+"""Reads a range of the binlog archive, as the server would have sent it.
 
-Before the packets of each segment stands what a sender makes up: a ROTATE event with file and position, and the file's
-FORMAT_DESCRIPTION. A bounded answer ends with the place up to which the log has been read, and an EOF packet, so an
-answer that was cut off is told from one that is complete. Where another server's log begins every answer ends, bounded
-or not: its reader has to begin anew, as it would after a failover of its own.
+The packets of each segment are preceded by those that a sender generates: a ROTATE event with file and position, and
+the file's FORMAT_DESCRIPTION. A bounded answer ends with the position up to which the log was read, and an EOF packet,
+so a truncated answer is distinguished from a complete one. Every answer, bounded or not, ends where another server's
+log begins: the reader has to reconnect there, as after a failover.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LogReader", "Reached"]
 
 
 class Reached(NamedTuple):
-    """Everything that the server has logged before this place is kept, or has been given."""
+    """A position of a server; everything logged before it is in the archive, or in the answer."""
 
     server_uuid: str
     file: str
@@ -28,12 +28,12 @@ class Reached(NamedTuple):
 
 
 class LogReader:
-    """Not for several threads at once.
+    """Reads an archive; not thread-safe.
 
-    :param following: the segment after the one with this number, if there is one; 0: the first of all.
-    :param begin: where to begin; None: with the first segment that is written.
-    :param limit: number of a segment, and bytes of it, to which to go; None: on and on.
-    :param reached: what a bounded answer says at its end.
+    :param following: returns the segment after the one with this number, or None; 0: the first of all.
+    :param begin: where to begin; None: at the first segment that will be written.
+    :param limit: number of the last segment, and bytes of it to read; None: endless.
+    :param reached: position that a bounded answer sends at its end.
     """
 
     def __init__(
@@ -50,48 +50,48 @@ class LogReader:
         self._pending = b""
         self._file = -1
         self.server_uuid = reached.server_uuid if reached is not None else ""
-        """Whose log it begins with."""
+        """The server whose log is read."""
         self.ended = False
-        """Whether everything was given, but for what :meth:`read` still has."""
+        """Whether nothing follows, except what :meth:`read` still has buffered."""
         if begin is not None:
             self._begin(begin[0], begin[1].offset, begin[1].pos)
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Number of the segment and bytes of it that were given."""
+    def position(self) -> tuple[int, int]:
+        """Number of the current segment, and how many bytes of it were read."""
         return (self._segment.number if self._segment is not None else 0), self._offset
 
     def read(self, most: int) -> bytes:
-        """The next bytes, at most so many; none: there are no more now.
+        """Return the next bytes, at most ``most``; empty: nothing more now.
 
-        :raises BinlogPurgedError: what comes next is not kept any more.
+        :raises BinlogPurgedError: what comes next is no longer archived.
         """
         if not self._pending and not self.ended:
-            self._more(most)
-        found, self._pending = self._pending[:most], self._pending[most:]
-        return found
+            self._fill(most)
+        data, self._pending = self._pending[:most], self._pending[most:]
+        return data
 
     def heartbeat(self) -> bytes:
-        """What a sender says while there is nothing new: the place where it is. After :meth:`read` gave nothing."""
+        """Return what a sender sends while there is nothing new: its position. To call when :meth:`read` is empty."""
         segment = self._segment
         if segment is None:
             return b""
         size, pos = segment.whole
-        if size != self._offset:  # there is something new by now, and the place is behind it
+        if size != self._offset:  # new packets were appended since, so the position is after them
             return b""
         return rotate_packet(segment.begin.file, pos, checksum=self._checksums)
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the file; reading has ended."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def _more(self, most: int) -> None:
+    def _fill(self, most: int) -> None:
         while not self._pending:
-            number, offset = self.place
+            number, offset = self.position
             at_limit = self._limit is not None and number >= self._limit[0]
-            following = None if at_limit else self._following(number)  # is there one, this segment's size is its last
+            following = None if at_limit else self._following(number)  # if it exists, this segment's size is final
             segment = self._segment
             size = 0 if segment is None else segment.size
             if at_limit and self._limit is not None:
@@ -100,7 +100,7 @@ class LogReader:
                 self._pending = os.pread(self._file, min(most, size - offset), offset)
                 self._offset += len(self._pending)
                 if not self._pending:
-                    raise BinlogPurgedError("a part of the relay's log is not there any more")
+                    raise BinlogPurgedError("a part of the relay's log is missing")
             elif at_limit:
                 self._end()
             elif following is not None and segment and following.begin.server_uuid != self.server_uuid:
@@ -116,7 +116,7 @@ class LogReader:
         try:
             self._file = segment.open()
         except FileNotFoundError:
-            raise BinlogPurgedError("the relay has let go of a part of its log while it was read") from None
+            raise BinlogPurgedError("the relay deleted a part of its log while it was read") from None
         self._segment, self._offset = segment, offset
         self.server_uuid = segment.begin.server_uuid
         self._pending = segment.begin.prologue(pos, checksum=self._checksums)

@@ -1,8 +1,8 @@
-"""A server's log out of a relay that keeps it (``headgate relay`` with ``[log]``), over HTTP.
+"""Client of a relay's binlog archive (``headgate relay`` with ``[log]``), over HTTP.
 
-``POST /log`` asks for a stretch and answers with what the server itself would have sent, ending in an EOF packet; see
-docs/relay.md, "The log itself". What goes wrong is told as the relay's other errors are, by the header
-``x-dbus-error-cause``, which has the name of an error of ours.
+``POST /log`` requests a range and answers with the bytes that the server would have sent, ending in an EOF packet; see
+docs/relay.md, "The log itself". Errors have the form of the relay's other errors; the header ``x-dbus-error-cause`` has
+the name of a headgate error.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ from headgate.errors import (
     ServerBehindError,
 )
 from headgate.gtid import GtidSet
-from headgate.mysql import ByteStream, Connection, KeptLog, LogRequest, Prerequisite
-from headgate.web import LONGEST_SECONDS, WebServer, may_pass, seconds_to_wait
+from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
+from headgate.web import LONGEST_SECONDS, WebServer, is_retryable, seconds_to_wait
 
 __all__ = ["LogOfRelay", "relay_prerequisite"]
 
 _LONGEST_PAUSES_SECONDS: Final = LONGEST_SECONDS
-"""After so much waiting in all for one request, a relay that is still busy is an error. A pause is at most as long, and
-a tenth more, so a request waits for some two minutes at most.
+"""Total waiting time of one request after which a busy relay is an error. A single pause is at most as long plus a
+tenth, so a request waits for about two minutes at most.
 """
 _sleep: Final = time.sleep
 _CAUSES: Final[Mapping[str, type[HeadgateError]]] = {
     one.__name__: one for one in (BinlogPurgedError, ConfigError, ServerBehindError)
 }
-"""What a relay may tell; anything else is worth another try."""
+"""Errors that a relay may send; anything else may be retried."""
 
-_ENDS: Final[Mapping[str, type[HeadgateError]]] = {
+_FEEDER_ERRORS: Final[Mapping[str, type[HeadgateError]]] = {
     name: one
     for name, one in vars(errors).items()
     if isinstance(one, type) and issubclass(one, HeadgateError) and issubclass(one, errors.Definite)
 }
-"""What a relay's reader may have ended with."""
+"""Errors with which a relay's log feeder may have failed."""
 
 
 @dataclass(frozen=True)
 class LogOfRelay:
-    """The log of one physical source of a relay.
+    """The binlog archive of one physical source of a relay.
 
-    :raises ConfigError: the URL is none of a relay.
+    :raises ConfigError: the URL is not a relay's.
     """
 
     url: str
     source: str | None = None
-    """The physical source's name; None: the relay has but one."""
+    """The physical source's name; None: the relay has only one."""
     token_file: str | None = None
-    """Holds the token that the relay asks for."""
+    """File with the token for the relay."""
     ca_file: str | None = None
     """PEM file with the certificates to trust; None: the system's."""
     falls_back: bool = False
-    """Whether the server itself is read where the relay's log does not reach back."""
+    """Whether to read at the server what the relay's log no longer has."""
 
     def __post_init__(self) -> None:
         try:
@@ -79,33 +79,33 @@ class LogOfRelay:
         except ValueError:
             good = False
         if not good:
-            raise ConfigError("that is no relay; it should look like http://host:11115")
+            raise ConfigError("not the URL of a relay; use the form http://host:11115")
 
     def _server(self) -> WebServer:
         return WebServer.of(self.url, f"the relay at {self.url}", self.ca_file, "relay_ca_file")
 
     @contextmanager
-    def open(self, asked: LogRequest) -> Iterator[KeptLog]:
-        """The stretch that was asked for.
+    def open(self, request: LogRequest) -> Iterator[ArchivedLog]:
+        """Request a range of the log.
 
-        :raises HeadgateError: as :class:`headgate.mysql.LogKeeper` says.
+        :raises HeadgateError: as :class:`headgate.mysql.BinlogArchive` says.
         """
-        if asked.endless:
-            raise ConfigError("a relay's log is read up to its end, again and again")
+        if request.endless:
+            raise ConfigError("an endless read of a relay's log is not possible: read up to its end repeatedly")
         body: dict[str, Any] = {
             "source": self.source,
-            "server_uuid": asked.server_uuid,
-            "until": asked.until,
-            **{name: None if one is None else str(one) for name, one in _sets(asked).items()},
+            "server_uuid": request.server_uuid,
+            "until": request.until,
+            **{name: None if one is None else str(one) for name, one in _sets(request).items()},
         }
-        with self._asked("POST", "/log", body) as answer:
+        with self._response("POST", "/log", body) as answer:
             uuid = answer.getheader("x-headgate-server-uuid") or ""
-            yield KeptLog(ByteStream(_Body(answer, self)), uuid)
+            yield ArchivedLog(ByteStream(_Body(answer, self)), uuid)
 
     def head(self) -> LogHead:
-        """What is kept now.
+        """Return what is archived now.
 
-        :raises HeadgateError: the relay cannot be asked, or cannot go on reading the log.
+        :raises HeadgateError: the relay cannot be reached, or its log feeder has failed.
         """
         value = self._json("/log/head")
         if value["failed"]:
@@ -113,7 +113,7 @@ class LogOfRelay:
         return LogHead.from_json(value)
 
     def files(self) -> list[LogFile]:
-        """The servers' files that are kept, oldest first.
+        """Return the servers' files in the archive, oldest first.
 
         :raises HeadgateError: as :meth:`head`.
         """
@@ -121,29 +121,29 @@ class LogOfRelay:
 
     def _json(self, path: str) -> Any:
         query = "" if self.source is None else f"?source={quote(self.source, safe='')}"
-        with self._asked("GET", path + query) as answer:
+        with self._response("GET", path + query) as answer:
             try:
                 return json.loads(answer.read())
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise self._lost(error) from None
 
     @contextmanager
-    def _asked(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
-        """A good answer. Where a relay says when to come again, that is when, for some time."""
+    def _response(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
+        """Yield a successful response; while the relay requests to wait, retry for up to about two minutes."""
         server, waited = self._server(), 0.0
         content = None if body is None else json.dumps(body).encode()
         while True:
             with contextlib.closing(server.connect()) as connection:
-                with server.answering():
-                    answer = server.ask(connection, method, target, content, self._token())
+                with server.convert_errors():
+                    answer = server.request(connection, method, target, content, self._token())
                     problem = None if answer.status == http.HTTPStatus.OK else self._problem(answer)
                 if problem is None:
                     yield answer
                     return
-            asked = seconds_to_wait(answer.status, answer.headers)
-            if not asked or waited > _LONGEST_PAUSES_SECONDS:
+            delay = seconds_to_wait(answer.status, answer.headers)
+            if not delay or waited > _LONGEST_PAUSES_SECONDS:
                 raise problem
-            pause = asked * random.uniform(1.0, 1.1)  # tasks that were refused together do not come together again
+            pause = delay * random.uniform(1.0, 1.1)  # tasks that were refused together do not retry together
             _sleep(pause)
             waited += pause
 
@@ -163,7 +163,7 @@ class LogOfRelay:
             return AccessError(f"{text}: relay_token_file names a file with the token")
         if error.endswith("UnknownCommandException"):
             return ConfigError(f"the relay at {self.url} cannot give the log: it is of an older version")
-        if not may_pass(status):
+        if not is_retryable(status):
             return ConfigError(text)
         kind = _CAUSES.get(answer.getheader("x-dbus-error-cause") or "", ConnectError)
         return kind(text, **_fields(answer.getheader("x-headgate-fields")))
@@ -173,19 +173,19 @@ class LogOfRelay:
 
 
 def _stopped(head: Mapping[str, Any]) -> HeadgateError:
-    """Why a relay does not read its server's log any more: the error that it ended with, if it is one of ours."""
-    told = head.get("error") or {}
-    kind = _ENDS.get(str(told.get("name")), ConfigError)
-    about = told.get("message") or head["problem"]
-    return kind(f"the relay does not read the log any more: {about}", **told.get("fields", {}))
+    """Return why a relay stopped reading its server's log: the error of its feeder, if this version knows it."""
+    error = head.get("error") or {}
+    kind = _FEEDER_ERRORS.get(str(error.get("name")), ConfigError)
+    about = error.get("message") or head["problem"]
+    return kind(f"the relay does not read the log any more: {about}", **error.get("fields", {}))
 
 
 def _fields(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        fields = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _text(error: Exception) -> str:
@@ -193,28 +193,28 @@ def _text(error: Exception) -> str:
 
 
 def relay_prerequisite(connection: Connection, relay: LogOfRelay) -> Prerequisite:
-    """Whether a relay keeps the log of the server that is connected, as a row of the report on it."""
+    """Return whether a relay archives the log of the connected server, as a row of the prerequisites report."""
     (uuid,) = connection.query("SELECT @@global.server_uuid")[0]
     expected = f"keeps the log of server {uuid}"
     try:
         head = relay.head()
     except HeadgateError as error:
-        remedy = "start it with [log] disk_bytes, and give its address and, if it asks for one, its token"
+        remedy = "start it with [log] disk_bytes, and configure its address and, if required, its token"
         return Prerequisite("relay", expected, error.message, "fail", remedy)
     if not head.server_uuid:
         return Prerequisite("relay", expected, "has read nothing yet", "warn", "wait until it has")
     if head.server_uuid != uuid:
         actual = f"reads the log of server {head.server_uuid}"
-        return Prerequisite("relay", expected, actual, "fail", "let both addresses lead to one server")
+        return Prerequisite("relay", expected, actual, "fail", "configure both with addresses of the same server")
     return Prerequisite("relay", expected, expected, "ok")
 
 
-def _sets(asked: LogRequest) -> dict[str, GtidSet | None]:
-    return {"had": asked.had, "wanted": asked.wanted, "executed": asked.executed}
+def _sets(request: LogRequest) -> dict[str, GtidSet | None]:
+    return {"had": request.executed_before, "wanted": request.wanted, "executed": request.executed}
 
 
 class _Body:
-    """An answer's body as a socket."""
+    """A response body with a socket's interface."""
 
     def __init__(self, answer: http.client.HTTPResponse, relay: LogOfRelay) -> None:
         self._answer, self._relay = answer, relay
@@ -222,12 +222,12 @@ class _Body:
     def recv_into(self, view: memoryview) -> int:
         """As ``socket.recv_into``.
 
-        :raises ConnectionLostError: the answer ended before its end.
+        :raises ConnectionLostError: the answer ended before its EOF packet.
         """
         try:
             count = self._answer.readinto(view)
         except (OSError, http.client.HTTPException) as error:
             raise self._relay._lost(error) from None
         if not count:
-            raise self._relay._lost(EOFError("it has no end"))
+            raise self._relay._lost(EOFError("no EOF packet"))
         return count

@@ -1,30 +1,31 @@
-"""The log itself, kept by a relay: for readers that need all of it, and not only what Databus's events tell.
+"""The binlog archive of a relay: for readers that need the whole log, and not only Databus's events.
 
 What it is
 ==========
 
-A copy of the packets that the server sent, in files (``_files``), bounded in bytes: the oldest
-stretches go first. Readers get from it what a dump of the server would give them, byte for byte, with the places that
-events have in the server's own files. So rows, their order ``_seq``, windows of chunks and hints are those that the
-server itself would have given, and any number of readers costs the server one dump.
+A copy of the packets that the server sent, in files (``_files``), bounded in bytes: the oldest segments are deleted
+first. Readers get from it what a dump of the server would send, byte for byte, with the events' positions in the
+server's files. So rows, their order ``_seq``, windows of chunks and hints are the same as from the server, and any
+number of readers costs the server one dump.
 
 What it guarantees
 ==================
 
-- **Whole and without gaps.** What can be read are whole transactions: all that follow the set at which the copy begins,
-  in the order of the log, up to :attr:`LogSpool.gtid`. Every dump begins at exactly that set, so nothing comes twice.
-- **On restart** what was written behind the last whole transaction is cut off, and the next dump begins there. A
-  machine that failed may have lost the newest bytes; what is left is sound, and is gone on from.
-- **One server at a time.** A copy that went over to another server (a failover) has *series*: stretches of one server's
-  log. A series begins with exactly the transactions with which the one before it ended, and each transaction is in one.
-  Places in different series cannot be compared, so who needs places (a window up to a position, the rows of a batch)
-  asks for one server's log, and gets an error where its stretch is not in one series.
-- **The same history.** Before a dump goes on, the newest transaction of the copy must have the commit time that the
-  server has for it: after RESET BINARY LOGS AND GTIDS the same numbers name others (``_feeder``).
+- **Whole and without gaps.** The readable content is whole transactions: all that follow the set at which the archive
+  begins, in the order of the log, up to :attr:`LogSpool.gtid`. Every dump begins at exactly that set, so nothing is
+  stored twice.
+- **On restart** the bytes after the last whole transaction are cut off, and the next dump begins there. A machine
+  failure may lose the newest bytes; the rest is sound, and the archive continues from it.
+- **One server at a time.** After a failover the archive has several *series*: ranges of one server's log each. A
+  series begins with exactly the transactions with which the previous one ended; each transaction is in one series.
+  Positions in different series cannot be compared. So a reader that needs positions (a window up to a position, the
+  rows of a batch) requests one server's log, and gets an error if its range is not in one series.
+- **The same history.** Before a dump resumes, the newest transaction of the archive must have the same commit time on
+  the server: after RESET BINARY LOGS AND GTIDS the same numbers name other transactions (``_feeder``).
 
-A relay is a little behind its server. Whoever plans with it takes the smaller of two sets, what the server has executed
-and what is kept: both are prefixes of one log, so that is one, too. And whoever reads a window up to a place that the
-server named waits until the copy has come to that place.
+A relay is slightly behind its server. A planner that uses it takes the smaller of two sets, the executed GTIDs and the
+archived ones: both are prefixes of one log, so the smaller is one, too. A reader of a window up to a position that the
+server reported waits until the archive has reached that position.
 """
 
 from __future__ import annotations
@@ -42,40 +43,40 @@ from headgate.archive._wire import LogFile, LogHead, Series
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
 from headgate.files import read_json, write_json
 from headgate.gtid import GtidSet
-from headgate.mysql import ByteStream, KeptLog, LogRequest
-from headgate.replication import CopiedEvents, CopiedFile, CopiedPlace, LogHint, file_number
+from headgate.mysql import ArchivedLog, ByteStream, LogRequest
+from headgate.replication import CopiedEvents, CopiedFile, CopiedPosition, LogHint, file_number
 
 __all__ = ["LogSpool"]
 
 _PARTS: Final = 16
-"""Segments that the space is divided into: so much goes at a time when it is full."""
+"""Segments that the space is divided into: a full archive deletes one at a time."""
 _NEWEST: Final = 2
-"""Segments that are kept whatever their size: the one that begins, and the last with a transaction. That may be larger
-than all of the space, and its readers have to come to it first.
+"""Segments that are never deleted: the newest one, and the last one with a transaction. That one may exceed
+``disk_bytes``, and readers have to reach it first.
 """
 _LARGEST: Final = 64 << 20
 _SMALLEST: Final = 64 << 10
 _WAIT_SECONDS: Final = 20.0
-"""How long a request waits for what the copy does not have yet."""
+"""How long a request waits for content that the archive does not have yet."""
 _HEARTBEAT_SECONDS: Final = 1.0
 
 
 class LogSpool:
-    """The copy. One thread writes (:meth:`take`, :meth:`interrupted`), any number read.
+    """The archive. One thread writes (:meth:`store`, :meth:`interrupted`), any number of threads read.
 
-    :param disk_bytes: of files; the newest stretch is kept whatever its size.
-    :param begin: asked for the set at which a copy begins that is not there yet.
-    :param anew: throw away what is there.
+    :param disk_bytes: limit of the files' size, except the newest segments.
+    :param begin: returns the GTID set at which a new archive begins.
+    :param reset: delete the existing archive.
     :raises HeadgateError: the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, disk_bytes: int, begin: Callable[[], GtidSet], *, anew: bool = False) -> None:
+    def __init__(self, folder: Path, disk_bytes: int, begin: Callable[[], GtidSet], *, reset: bool = False) -> None:
         self._folder, self._disk_bytes = folder, disk_bytes
         self._segment_bytes = min(_LARGEST, max(_SMALLEST, disk_bytes // _PARTS))
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._segments, self._gtid = stored_log(folder)
         stored = read_json(folder / "begin.json")
-        if anew:
+        if reset:
             for one in self._segments:
                 one.remove()
             self._segments, stored = [], None
@@ -84,34 +85,34 @@ class LogSpool:
             write_json(folder / "begin.json", {"v": 1, "gtid": str(self._gtid)})
         elif not self._segments:
             self._gtid = GtidSet.parse(str(stored["gtid"]))
-        self._here: CopiedFile | None = None
+        self._current_file: CopiedFile | None = None
         self._closed = False
         last = self._segments[-1] if self._segments else None
         self._reached = None if last is None else Reached(last.begin.server_uuid, last.begin.file, last.whole[1])
 
     # --- writing
 
-    def take(self, item: CopiedFile | CopiedEvents | CopiedPlace) -> None:
-        """What a dump gave, in order.
+    def store(self, item: CopiedFile | CopiedEvents | CopiedPosition) -> None:
+        """Store an item of a dump, in order.
 
         :raises HeadgateError: a file cannot be written.
         """
-        with self._news:
+        with self._changed:
             if isinstance(item, CopiedFile):
-                self._file(item)
+                self._begin_file(item)
             elif isinstance(item, CopiedEvents):
-                self._events(item)
-            elif self._here is not None:
-                self._reached = Reached(self._here.server_uuid, item.file, item.pos)
-            self._news.notify_all()
+                self._store_events(item)
+            elif self._current_file is not None:
+                self._reached = Reached(self._current_file.server_uuid, item.file, item.pos)
+            self._changed.notify_all()
 
-    def _file(self, here: CopiedFile) -> None:
+    def _begin_file(self, file: CopiedFile) -> None:
         last = self._segments[-1].begin if self._segments else None
-        if last is None or (last.server_uuid, last.file) != (here.server_uuid, here.file):
-            self._new(here, here.pos)
-        self._here = here
+        if last is None or (last.server_uuid, last.file) != (file.server_uuid, file.file):
+            self._new_segment(file, file.pos)
+        self._current_file = file
 
-    def _events(self, item: CopiedEvents) -> None:
+    def _store_events(self, item: CopiedEvents) -> None:
         segment = self._segments[-1]
         segment.append(item.data[: item.whole] if item.whole else item.data)
         if not item.whole:
@@ -120,21 +121,21 @@ class LogSpool:
         self._gtid = item.gtid
         self._reached = Reached(segment.begin.server_uuid, segment.begin.file, item.pos)
         if segment.size >= self._segment_bytes:
-            segment = self._new(segment.begin, item.pos)
+            segment = self._new_segment(segment.begin, item.pos)
         elif segment.wants_mark:
             segment.mark(item.gtid)
         if item.whole < len(item.data):
             segment.append(item.data[item.whole :])
 
-    def _new(self, here: CopiedFile, pos: int) -> LogSegment:
-        """The next segment, which begins with what comes after the last whole transaction."""
+    def _new_segment(self, file: CopiedFile, pos: int) -> LogSegment:
+        """Create the next segment, which begins after the last whole transaction."""
         number = 1
         if self._segments:
             last = self._segments[-1]
             last.drop_open()
             last.close()
             number = last.number + 1
-        segment = LogSegment(number, self._folder, replace(here, pos=pos), self._gtid)
+        segment = LogSegment(number, self._folder, replace(file, pos=pos), self._gtid)
         segment.create()
         self._segments.append(segment)
         while len(self._segments) > _NEWEST and sum(one.size for one in self._segments) > self._disk_bytes:
@@ -142,139 +143,139 @@ class LogSpool:
         return segment
 
     def interrupted(self) -> None:
-        """The dump ended; what it gave of a transaction that was open comes again."""
-        with self._news:
+        """End a dump; drop its incomplete transaction, which the next dump sends again."""
+        with self._changed:
             if self._segments:
                 self._segments[-1].drop_open()
-            self._here = None
+            self._current_file = None
 
     def hint(self) -> LogHint | None:
-        """Where the next dump may begin."""
-        with self._news:
+        """Return the position where the next dump may begin."""
+        with self._changed:
             last = self._segments[-1] if self._segments else None
             return None if last is None else LogHint(last.begin.server_uuid, last.begin.file, last.whole[1])
 
     def newest(self) -> GtidSet:
-        """The newest transaction that is kept, as far as the sets tell; empty: none is."""
-        with self._news:
+        """Return the newest archived transaction, as far as the GTID sets show; empty: none is archived."""
+        with self._changed:
             for segment in reversed(self._segments):
                 for uuid, tag, _, last in (self._gtid - segment.before).intervals():
                     return GtidSet({(uuid, tag): [(last, last)]})
         return GtidSet()
 
     def close(self) -> None:
-        """Nothing more is written; whoever waits gets an end."""
-        with self._news:
+        """Close the archive for writing; waiting readers stop."""
+        with self._changed:
             self._closed = True
             if self._segments:
                 self._segments[-1].drop_open()
                 self._segments[-1].close()
-            self._news.notify_all()
+            self._changed.notify_all()
 
-    # --- what there is
+    # --- state
 
     @property
     def gtid(self) -> GtidSet:
-        """Everything that is kept, and what came before."""
+        """All archived transactions, and those before them."""
         return self._gtid
 
     @property
     def begin(self) -> GtidSet:
-        """What came before the oldest transaction that is kept."""
-        with self._news:
+        """All transactions before the oldest archived one."""
+        with self._changed:
             return self._begin()
 
     def _begin(self) -> GtidSet:
         return self._segments[0].before if self._segments else self._gtid
 
     def head(self) -> LogHead:
-        """What there is now."""
-        with self._news:
+        """Return what is archived now."""
+        with self._changed:
             at = self._reached or Reached("", "", 0)
             return LogHead(at.server_uuid, self._gtid, self._begin(), at.file, at.pos, tuple(self._series()))
 
     def _series(self) -> list[Series]:
-        found: list[Series] = []
+        series: list[Series] = []
         for segment in self._segments:
             uuid = segment.begin.server_uuid
-            if found and found[-1].server_uuid == uuid:
+            if series and series[-1].server_uuid == uuid:
                 continue
-            if found:
-                found[-1] = found[-1]._replace(end=segment.before)
-            found.append(Series(uuid, segment.before, self._gtid))
-        return found
+            if series:
+                series[-1] = series[-1]._replace(end=segment.before)
+            series.append(Series(uuid, segment.before, self._gtid))
+        return series
 
     def files(self) -> list[LogFile]:
-        """The servers' files, oldest first."""
-        with self._news:
-            found: list[LogFile] = []
+        """Return the servers' binlog files, oldest first."""
+        with self._changed:
+            files: list[LogFile] = []
             for segment in self._segments:
                 one = LogFile(segment.begin.server_uuid, segment.begin.file, segment.size, segment.before)
-                if found and found[-1][:2] == one[:2]:
-                    first = found.pop()
+                if files and files[-1][:2] == one[:2]:
+                    first = files.pop()
                     one = first._replace(bytes=first.bytes + one.bytes)
-                found.append(one)
-            return found
+                files.append(one)
+            return files
 
     # --- reading
 
     @property
     def falls_back(self) -> bool:
-        """Who reads in this process reads at the server what is not kept any more."""
+        """Always true: readers in this process read at the server what is no longer archived."""
         return True
 
     @contextmanager
-    def open(self, asked: LogRequest) -> Iterator[KeptLog]:
-        """For readers in this process: ``ConnectionSettings.log``.
+    def open(self, request: LogRequest) -> Iterator[ArchivedLog]:
+        """Open a range for a reader in this process: ``ConnectionSettings.log``.
 
         :raises BinlogPurgedError: as :meth:`reader`; ServerBehindError likewise.
         """
-        with closing(self.reader(asked)) as reader:
-            yield KeptLog(ByteStream(_Feed(self, reader)), reader.server_uuid)
+        with closing(self.reader(request)) as reader:
+            yield ArchivedLog(ByteStream(_Feed(self, reader)), reader.server_uuid)
 
-    def reader(self, asked: LogRequest) -> LogReader:
-        """What was asked for; waits a while for what is not there yet.
+    def reader(self, request: LogRequest) -> LogReader:
+        """Return a reader of the requested range; wait up to 20 s for what is not archived yet.
 
-        :raises BinlogPurgedError: it is not kept, or not in one series where one server's log was asked for.
-        :raises ServerBehindError: it is not there yet.
+        :raises BinlogPurgedError: it is not archived, or not in one series of the requested server's log.
+        :raises ServerBehindError: it is not archived yet, or the relay reads another server's log.
         """
-        needed = (asked.executed or GtidSet()) | (asked.wanted or GtidSet())
-        with self._news:
-            self._news.wait_for(
-                lambda: self._closed or (needed <= self._gtid and self._has_reached(asked)), _WAIT_SECONDS
+        needed = (request.executed or GtidSet()) | (request.wanted or GtidSet())
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or (needed <= self._gtid and self._reaches_until(request)), _WAIT_SECONDS
             )
             if not needed <= self._gtid:
                 missing = str(needed - self._gtid)
                 raise ServerBehindError("the relay's log does not have transactions yet", missing=missing)
-            if not self._has_reached(asked):
-                raise ServerBehindError(self._why_not_reached(asked))
-            self._check_kept(asked)
-            segment = self._first_segment(asked)
+            if not self._reaches_until(request):
+                raise ServerBehindError(self._describe_unreached(request))
+            self._check_archived(request)
+            segment = self._first_segment(request)
             limit = None
-            if not asked.endless:
+            if not request.endless:
                 last = self._segments[-1] if self._segments else None
                 limit = (0, 0) if last is None else (last.number, last.size)
-            reached = None if asked.endless else self._reached
-        begin = None if segment is None else (segment, self._first_mark(segment, asked))
+            reached = None if request.endless else self._reached
+        begin = None if segment is None else (segment, self._first_mark(segment, request))
         return LogReader(self._following, begin, limit, reached)
 
-    def _has_reached(self, asked: LogRequest) -> bool:
-        if asked.until is None or asked.server_uuid is None:
+    def _reaches_until(self, request: LogRequest) -> bool:
+        if request.until is None or request.server_uuid is None:
             return True
-        at, (file, pos) = self._reached, asked.until
-        if at is None or at.server_uuid != asked.server_uuid:
+        at, (file, pos) = self._reached, request.until
+        if at is None or at.server_uuid != request.server_uuid:
             return False
         return (file_number(at.file), at.pos) >= (file_number(file), pos)
 
-    def _why_not_reached(self, asked: LogRequest) -> str:
+    def _describe_unreached(self, request: LogRequest) -> str:
         at = self._reached
-        if at is not None and at.server_uuid != asked.server_uuid:
-            return f"the relay reads the log of server {at.server_uuid}, not of {asked.server_uuid}"
-        return f"the relay has not come to the log's place {asked.until} yet"
+        if at is not None and at.server_uuid != request.server_uuid:
+            return f"the relay reads the log of server {at.server_uuid}, not of {request.server_uuid}"
+        return f"the relay has not reached position {request.until} of the log yet"
 
-    def _check_kept(self, asked: LogRequest) -> None:
-        begin, had = self._begin(), asked.had or GtidSet()
-        lost = begin - had if asked.wanted is None else begin & asked.wanted
+    def _check_archived(self, request: LogRequest) -> None:
+        begin, executed_before = self._begin(), request.executed_before or GtidSet()
+        lost = begin - executed_before if request.wanted is None else begin & request.wanted
         if lost:
             raise BinlogPurgedError(
                 "the relay's log does not reach back so far: give it more disk_bytes, or allow that the server is read"
@@ -282,76 +283,76 @@ class LogSpool:
                 needed=str(lost),
                 purged=str(begin),
             )
-        if asked.server_uuid is not None and not any(_holds(one, asked, self._gtid) for one in self._series()):
-            needed = self._gtid - had if asked.wanted is None else asked.wanted
+        if request.server_uuid is not None and not any(_holds(one, request, self._gtid) for one in self._series()):
+            needed = self._gtid - executed_before if request.wanted is None else request.wanted
             raise BinlogPurgedError(
-                f"the relay does not have this part of the log as server {asked.server_uuid} wrote it: allow"
+                f"the relay does not have this part of the log as server {request.server_uuid} wrote it: allow"
                 " that the server is read (relay_fallback)",
                 needed=str(needed),
             )
 
-    def _first_segment(self, asked: LogRequest) -> LogSegment | None:
-        """The last one before which there is nothing that was asked for."""
-        found = None
+    def _first_segment(self, request: LogRequest) -> LogSegment | None:
+        """Return the last segment with no requested transactions before it."""
+        candidate = None
         for segment in self._segments:
-            if found is not None and not _nothing_of(asked, segment.before):
+            if candidate is not None and not _none_requested(request, segment.before):
                 break
-            found = segment
-        return found
+            candidate = segment
+        return candidate
 
-    def _first_mark(self, segment: LogSegment, asked: LogRequest) -> Mark:
+    def _first_mark(self, segment: LogSegment, request: LogRequest) -> Mark:
         marks = segment.marks
         if marks is None:
             size = segment.size
             marks, gtid = segment.find_marks()
             following = self._following(segment.number)
             if following is not None and (gtid != following.before or segment.size != size):
-                raise TargetError(f"the relay's log {segment.path} is damaged: remove the folder, and it is kept anew")
-        found = marks[0]
+                raise TargetError(f"the relay's log {segment.path} is damaged: remove the folder to start a new one")
+        candidate = marks[0]
         for mark in marks[1:]:
-            if not _nothing_of(asked, mark.gtid):
+            if not _none_requested(request, mark.gtid):
                 break
-            found = mark
-        return found
+            candidate = mark
+        return candidate
 
     def _following(self, number: int) -> LogSegment | None:
-        with self._news:
+        with self._changed:
             if not self._segments or number >= self._segments[-1].number:
                 return None
             at = number + 1 - self._segments[0].number if number else 0
             if at < 0:
-                raise BinlogPurgedError("the relay has let go of a part of its log before it was read")
+                raise BinlogPurgedError("the relay deleted a part of its log before it was read")
             return self._segments[at]
 
-    def wait(self, place: tuple[int, int]) -> bool:
-        """Wait until there is something behind a reader's place, or for the time of a heartbeat; False: closed."""
+    def wait(self, position: tuple[int, int]) -> bool:
+        """Wait until there is content after a reader's position, at most for a heartbeat (1 s); False: closed."""
 
-        def news() -> bool:
+        def has_more() -> bool:
             last = self._segments[-1] if self._segments else None
-            return self._closed or (last is not None and (last.number, last.size) > place)
+            return self._closed or (last is not None and (last.number, last.size) > position)
 
-        with self._news:
-            self._news.wait_for(news, _HEARTBEAT_SECONDS)
+        with self._changed:
+            self._changed.wait_for(has_more, _HEARTBEAT_SECONDS)
             return not self._closed
 
 
-def _nothing_of(asked: LogRequest, gtid: GtidSet) -> bool:
-    """Whether nothing that was asked for is among these transactions."""
-    return gtid <= (asked.had or GtidSet()) if asked.wanted is None else not gtid & asked.wanted
+def _none_requested(request: LogRequest, gtid: GtidSet) -> bool:
+    """Return whether none of the requested transactions is among these."""
+    return gtid <= (request.executed_before or GtidSet()) if request.wanted is None else not gtid & request.wanted
 
 
-def _holds(series: Series, asked: LogRequest, gtid: GtidSet) -> bool:
-    """Whether all that was asked for, of one server's log, is in this series; ``gtid``: everything that is kept."""
-    if series.server_uuid != asked.server_uuid:
+def _holds(series: Series, request: LogRequest, gtid: GtidSet) -> bool:
+    """Return whether a series has the whole requested range of one server's log; ``gtid``: everything archived."""
+    if series.server_uuid != request.server_uuid:
         return False
-    if asked.wanted is None:
-        return series.begin <= (asked.had or GtidSet()) and series.end == gtid
-    return asked.wanted <= series.end and not asked.wanted & series.begin
+    if request.wanted is None:
+        return series.begin <= (request.executed_before or GtidSet()) and series.end == gtid
+    return request.wanted <= series.end and not request.wanted & series.begin
 
 
 class _Feed:
-    """A reader as a socket: gives bytes as they come. When the copy has let go of what it was to read next, that is a
-    connection that is lost: who asks again for what he needs hears that it is not kept, and may read it at the server.
+    """A reader with a socket's interface: returns bytes as they arrive. If the archive deleted what comes next, the
+    connection is lost. A new request raises BinlogPurgedError, and its caller may read at the server.
     """
 
     def __init__(self, spool: LogSpool, reader: LogReader) -> None:
@@ -360,7 +361,7 @@ class _Feed:
     def recv_into(self, view: memoryview) -> int:
         """As ``socket.recv_into``.
 
-        :raises ConnectionLostError: the copy was closed, or was quicker than this reader.
+        :raises ConnectionLostError: the archive was closed, or has deleted what this reader needs next.
         """
         try:
             return self._read_into(view)
@@ -369,12 +370,12 @@ class _Feed:
 
     def _read_into(self, view: memoryview) -> int:
         while True:
-            found = self._reader.read(len(view))
-            if not found and not self._reader.ended:
-                place = self._reader.place
-                if not self._spool.wait(place):
+            data = self._reader.read(len(view))
+            if not data and not self._reader.ended:
+                position = self._reader.position
+                if not self._spool.wait(position):
                     raise ConnectionLostError("the relay's log was closed")
-                found = self._reader.read(len(view)) or self._reader.heartbeat()
-            if found or self._reader.ended:
-                view[: len(found)] = found
-                return len(found)
+                data = self._reader.read(len(view)) or self._reader.heartbeat()
+            if data or self._reader.ended:
+                view[: len(data)] = data
+                return len(data)

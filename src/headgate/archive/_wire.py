@@ -1,4 +1,4 @@
-"""What a copy of a log says of itself, here or over HTTP (``/log/head``, ``/log/files``)."""
+"""The description of a binlog archive's content, local or over HTTP (``/log/head``, ``/log/files``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LogFile", "LogHead", "Series"]
 
 
 class Series(NamedTuple):
-    """A stretch of one server's log."""
+    """A range of one server's log."""
 
     server_uuid: str
     begin: GtidSet
@@ -22,53 +22,53 @@ class Series(NamedTuple):
 
 
 class LogFile(NamedTuple):
-    """A file of a server that is kept, or a part of it."""
+    """A binlog file of a server in the archive, or a part of it."""
 
     server_uuid: str
     name: str
     bytes: int
-    """That are kept."""
+    """Archived bytes."""
     before: GtidSet
     """All transactions before it."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the JSON form."""
         return self._asdict() | {"before": str(self.before)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LogFile:
-        """As it is received."""
+        """Parse the JSON form."""
         return cls(str(value["server_uuid"]), str(value["name"]), int(value["bytes"]), GtidSet.parse(value["before"]))
 
 
 @dataclass(frozen=True)
 class LogHead:
-    """What is kept of a server's log."""
+    """The content of a binlog archive."""
 
     server_uuid: str
-    """Of the server whose log is read now; empty: nothing was read yet."""
+    """The server whose log is read now; empty: nothing was read yet."""
     gtid: GtidSet
-    """Everything that is kept, and what came before."""
+    """All archived transactions, and those before them."""
     begin: GtidSet
-    """What came before the oldest transaction that is kept."""
+    """All transactions before the oldest archived one."""
     file: str
     pos: int
-    """Everything before this place of that server's log is kept."""
+    """Everything before this position of that server's log is archived."""
     series: tuple[Series, ...]
-    """Stretches of one server's log each, oldest first."""
+    """Ranges of one server's log each, oldest first."""
 
     def series_of(self, wanted: GtidSet) -> Series | None:
-        """The stretch that holds all of these transactions."""
+        """Return the series that has all of these transactions, if any."""
         return next((one for one in self.series if wanted <= one.end and not wanted & one.begin), None)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the JSON form."""
         series = [{"server_uuid": one.server_uuid, "begin": str(one.begin), "end": str(one.end)} for one in self.series]
         return vars(self) | {"gtid": str(self.gtid), "begin": str(self.begin), "series": series}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LogHead:
-        """As it is received."""
+        """Parse the JSON form."""
         series = tuple(
             Series(str(one["server_uuid"]), GtidSet.parse(one["begin"]), GtidSet.parse(one["end"]))
             for one in value["series"]

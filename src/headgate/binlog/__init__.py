@@ -36,8 +36,8 @@ from headgate.binlog._walk import (
     RowWalker,
     WalkedRows,
     assign_ordinals,
+    locate_rows,
     note_counts,
-    place_rows,
 )
 from headgate.binlog.codes import EVENT_NAMES
 
@@ -78,6 +78,7 @@ __all__ = [
     "codes",
     "crc_update",
     "decimal_size",
+    "locate_rows",
     "log_layout",
     "note_counts",
     "other_statements",
@@ -85,6 +86,5 @@ __all__ = [
     "parse_query",
     "parse_table_map",
     "parse_tagged_gtid",
-    "place_rows",
     "real_type",
 ]

@@ -1,8 +1,8 @@
 """CRC32 of binlog events (polynomial 0xEDB88320, initial value and final XOR all ones: zlib's), eight bytes a step.
 
 Source of the rule: MySQL source ``libs/mysql/binlog/event/binlog_event.h`` (the checksum covers header and body and
-stands in the event's last four bytes, little-endian). The method is "slicing by 8" (Kounavis and Berry, "A Systematic
-Approach to Building High Performance Software-based CRC Generators", 2005).
+is the event's last four bytes, little-endian). The method is "slicing by 8" (Kounavis and Berry, "A Systematic Approach
+to Building High Performance Software-based CRC Generators", 2005).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CRC_TABLES = _build_tables()
 
 @njit(cache=True, nogil=True)
 def crc_update(crc: Any, buf: Any, start: int, end: int, t: Any) -> Any:
-    """The register (``uint32``) after ``buf[start:end]``; ``t`` is CRC_TABLES. The caller has checked the bounds."""
+    """Return the register (``uint32``) after ``buf[start:end]``; ``t`` is CRC_TABLES. The caller checks the bounds."""
     low = np.uint64(255)
     p = start
     while p + 8 <= end:
@@ -60,5 +60,5 @@ def crc_update(crc: Any, buf: Any, start: int, end: int, t: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def crc32(buf: Any, start: int, end: int, t: Any) -> Any:
-    """CRC32 (``uint32``) of ``buf[start:end]``; ``t`` is CRC_TABLES. The caller has checked the bounds."""
+    """Return the CRC32 (``uint32``) of ``buf[start:end]``; ``t`` is CRC_TABLES. The caller checks the bounds."""
     return crc_update(np.uint32(0xFFFFFFFF), buf, start, end, t) ^ np.uint32(0xFFFFFFFF)

@@ -8,9 +8,9 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """Reads little-endian numbers and strings from ``data``, never past its end.
+    """Reader of little-endian numbers and strings from ``data``, never past its end.
 
-    :raises DecodeError: from every method, when fewer bytes are left than asked for.
+    :raises DecodeError: from every method, if fewer bytes are left than requested.
     """
 
     __slots__ = ("data", "pos")
@@ -21,11 +21,10 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Number of unread bytes."""
         return len(self.data) - self.pos
 
     def take(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
         if count < 0 or count > self.left:
             raise DecodeError(f"an event ends early: {count} bytes wanted, {self.left} left")
         start = self.pos
@@ -33,15 +32,14 @@ class Cursor:
         return self.data[start : self.pos]
 
     def rest(self) -> bytes:
-        """All bytes that are left."""
         return self.take(self.left)
 
     def uint(self, size: int) -> int:
-        """An unsigned little-endian number of ``size`` bytes."""
+        """Read an unsigned little-endian number of ``size`` bytes."""
         return int.from_bytes(self.take(size), "little")
 
     def packed(self) -> int:
-        """A length-encoded integer ("Length-Encoded Integer Type" of the client/server protocol)."""
+        """Read a length-encoded integer ("Length-Encoded Integer Type" of the client/server protocol)."""
         first = self.uint(1)
         if first < 251:
             return first
@@ -51,9 +49,9 @@ class Cursor:
         return self.uint(size)
 
     def varint(self) -> int:
-        """An unsigned variable-length integer of the server's serialization library.
+        """Read an unsigned variable-length integer of the server's serialization library.
 
-        The number of trailing 1-bits of the first byte is the number of bytes that follow it; the remaining bits of
+        The number of trailing 1-bits of the first byte is the number of bytes that follow it. The remaining bits of
         the first byte are the number's lowest. Source: MySQL source
         ``libs/mysql/serialization/variable_length_integers.h``.
         """
@@ -66,6 +64,6 @@ class Cursor:
         return first >> (extra + 1) | self.uint(extra) << (7 - extra)
 
     def signed_varint(self) -> int:
-        """A signed variable-length integer: zigzag over :meth:`varint`."""
+        """Read a signed variable-length integer: zigzag over :meth:`varint`."""
         value = self.varint()
         return value >> 1 ^ -(value & 1)

@@ -1,10 +1,10 @@
-"""The events that are parsed in Python: those that come once per file, table or statement, not once per row.
+"""Parsers in Python for events that come once per file, table or statement, not once per row.
 
 Each parser takes the event's body (after the 19-byte header, without the checksum) and returns a small value.
 Sources: MySQL source ``libs/mysql/binlog/event/{binlog_event,control_events,statement_events,rows_event}.h``; MySQL
 internals documentation, "Binlog Event".
 
-Every parser raises :class:`DecodeError` for bytes that do not fit, and nothing else.
+The only error of every parser is :class:`DecodeError`, for bytes that do not fit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class FormatDescription(NamedTuple):
-    """What a binlog file says of itself."""
+    """Server version and checksum setting of a binlog file."""
 
     server_version: str
     checksums: bool
@@ -41,7 +41,7 @@ class FormatDescription(NamedTuple):
 
 
 class Rotate(NamedTuple):
-    """Where the log goes on."""
+    """Position at which the log continues."""
 
     file: str
     pos: int
@@ -56,17 +56,17 @@ class Query(NamedTuple):
     sql_mode: int
     """Bits of the statement's sql_mode (ANSI_QUOTES is 4)."""
     collation: int
-    """The number of a collation of the client's character set; 0 if the event does not say."""
+    """Number of a collation of the client's character set; 0 if the event has none."""
     databases: tuple[str, ...] | None
-    """Of a change: the databases of all tables that the statement opened, to read or to write, by itself, its triggers,
-    its stored functions and its views. None: the event does not say, or there are more than 16, or a foreign key refers
+    """For a change: the databases of all tables that the statement opened, to read or to write, directly or in its
+    triggers, stored functions and views. None: the event names none, or there are more than 16, or a foreign key refers
     to one of the tables."""
     connection_id: int
-    """Of the session that wrote it (``CONNECTION_ID()``)."""
+    """Id of the session that wrote it (``CONNECTION_ID()``)."""
 
 
 class TaggedGtid(NamedTuple):
-    """The GTID event of a transaction with a tag (MySQL 8.3 and later)."""
+    """GTID event of a transaction with a tag (MySQL 8.3 and later)."""
 
     sid: bytes
     tag: str
@@ -134,8 +134,8 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
 
 
 _LOAD_DATA_HEADER = 13
-"""Bytes of an EXECUTE_LOAD_QUERY event before its status variables that a QUERY event lacks: the file's id, where its
-name is in the statement, and what to do with duplicates."""
+"""Bytes of an EXECUTE_LOAD_QUERY event before its status variables that a QUERY event lacks: the file's id, the place
+of its name in the statement, and the rule for duplicates."""
 
 
 def parse_query(body: bytes, *, load_data: bool = False) -> Query:
@@ -157,16 +157,16 @@ _STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4}
 """Bytes of the status variables Q_FLAGS2_CODE, Q_SQL_MODE_CODE, Q_AUTO_INCREMENT, Q_CHARSET_CODE, Q_LC_TIME_NAMES_CODE,
 Q_CHARSET_DATABASE_CODE, Q_TABLE_MAP_FOR_UPDATE_CODE, Q_MASTER_DATA_WRITTEN_CODE."""
 _STATUS_TEXTS = {5: 1, 6: 1, 11: 2}
-"""How many texts, each after its length in a byte: Q_TIME_ZONE_CODE, Q_CATALOG_NZ_CODE, Q_INVOKER (user and host)."""
+"""Number of texts, each after its length in a byte: Q_TIME_ZONE_CODE, Q_CATALOG_NZ_CODE, Q_INVOKER (user and host)."""
 _SQL_MODE, _CHARSET, _DATABASES = 1, 4, 12
 _MOST_DATABASES = 16
-"""MAX_DBS_IN_EVENT_MTS: a larger number of databases says that they are not named."""
+"""MAX_DBS_IN_EVENT_MTS: a larger number of databases means that they are not named."""
 
 
 def _status(status: Cursor) -> tuple[int, int, tuple[str, ...] | None]:
-    """``(sql_mode, the client's collation, databases)`` out of the status variables, each a code and a value.
+    """Parse ``(sql_mode, the client's collation, databases)`` from the status variables, each a code and a value.
 
-    What follows Q_UPDATED_DB_NAMES (12) is not read. An unknown code before it ends the reading: its size is unknown.
+    Variables after Q_UPDATED_DB_NAMES (12) are not read. An unknown code before it ends the parse: its size is unknown.
     Source: MySQL source ``libs/mysql/binlog/event/statement_events.h`` (``Query_event``).
     """
     sql_mode = collation = 0
@@ -187,9 +187,9 @@ def _status(status: Cursor) -> tuple[int, int, tuple[str, ...] | None]:
 
 
 def _databases(status: Cursor) -> tuple[str, ...] | None:
-    """The value of Q_UPDATED_DB_NAMES: a number and so many names, each with a zero byte behind it.
+    """Parse the value of Q_UPDATED_DB_NAMES: a number and so many names, each followed by a zero byte.
 
-    An empty name stands for databases that the server does not know. (MySQL source ``sql/binlog.cc``,
+    An empty name means that the server does not know the databases. (MySQL source ``sql/binlog.cc``,
     ``THD::decide_logging_format``, and ``sql/log_event.cc``, ``Query_log_event::write``.)
     """
     count = status.uint(1)
@@ -208,7 +208,7 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
     """Parse the body of a GTID_TAGGED (42) event.
 
     It is a message of the server's serialization library: a format version, the message's size and the last field that
-    a reader must know, then fields, each preceded by its number; all numbers variable-length.
+    a reader must know, then fields, each after its number. All numbers are variable-length.
     Source: MySQL source ``libs/mysql/binlog/event/control_events.h`` (``Gtid_event::define_fields``).
     """
     cursor = Cursor(body)

@@ -1,15 +1,15 @@
 """From the bytes of a dump to whole binlog events with their positions.
 
-What comes out of a socket after COM_BINLOG_DUMP is a series of packets (3 bytes length, 1 byte sequence number), each
-holding a status byte and one event. :class:`Framer` cuts them, joins events over 16 MiB from their packets, checks
-every CRC32, opens compressed transactions, and keeps the position in the file. It does no I/O: the caller hands it the
-unread bytes and learns how far they were used.
+A socket delivers after COM_BINLOG_DUMP a series of packets (3 bytes length, 1 byte sequence number), each with a status
+byte and one event. :class:`Framer` cuts them, joins events over 16 MiB from their packets, checks every CRC32,
+decompresses transactions, and keeps the position in the file. It does no I/O: the caller passes it the unread bytes and
+gets back how many were used.
 
 Positions. An event's header holds the low 32 bits of its end position. Files may grow beyond 4 GiB (one transaction
-never spans two files), so the high bits are counted along: a fall of the low bits within one file is a carry.
+never spans two files), so the framer counts the high bits: a fall of the low bits within one file is a carry.
 
-What makes up one :class:`Segment` all belongs to one file. Its arrays index ``buf``, which is only valid until the
-caller reads more into the same buffer (events that had to be joined or decompressed lie in an array of their own).
+All events of one :class:`Segment` are in one file. Its arrays index ``buf``, which is valid only until the caller reads
+more into the same buffer (events that were joined or decompressed are in a separate array).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from headgate.kernels import Bytes
 __all__ = ["EndOfLog", "ErrorPacket", "Framer", "Item", "LogPosition", "Segment", "frame_event_stream"]
 
 EVENTS_PER_SEGMENT: Final = 65536
-"""Events cut at a time: bounds the index arrays (2 MiB) and keeps a segment in the processor's cache."""
+"""Events cut at a time. It bounds the index arrays (2 MiB) and keeps a segment in the processor's cache."""
 _MAX_PACKET: Final = 0xFFFFFF
-"""A packet of this length is continued by the next one (client/server protocol, "Sending More Than 16Mb")."""
+"""A packet of this length continues in the next one (client/server protocol, "Sending More Than 16Mb")."""
 _PACKET_HEADER: Final = 4
 
 _MORE, _CONTROL, _BIG, _EOF, _ERROR, _BAD_CRC, _BAD = range(7)
@@ -55,26 +55,26 @@ class Segment(NamedTuple):
     start: Any
     """int64[n]: index of each event's header in ``buf``."""
     end: Any
-    """int64[n]: index behind each event's body, its checksum not included."""
+    """int64[n]: index behind each event's body, without its checksum."""
     pos: Any
-    """int64[n]: the event's start position in the file; of an event in a compressed transaction, the payload's."""
+    """int64[n]: the event's start position in the file; for an event in a compressed transaction, the payload's."""
     next_pos: Any
-    """int64[n]: the position behind it."""
+    """int64[n]: the position behind the event."""
 
 
 class LogPosition(NamedTuple):
-    """The sender has read its log up to here (a ROTATE or HEARTBEAT event)."""
+    """Position up to which the sender has read its log (a ROTATE or HEARTBEAT event)."""
 
     file: str
     pos: int
 
 
 class EndOfLog(NamedTuple):
-    """The server ended a bounded dump."""
+    """End of a bounded dump."""
 
 
 class ErrorPacket(NamedTuple):
-    """The server ended the dump with an error packet (its bytes after the 0xff)."""
+    """Error packet with which the server ended the dump (its bytes after the 0xff)."""
 
     data: bytes
 
@@ -103,8 +103,8 @@ def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any
     | … | event: its body, and a CRC32 (4 bytes) if the log has checksums |
 
     ``state`` is int64[2]: the last end position, and a counter of compressed transactions among the events.
-    ``index`` is int64[4, n]: a segment's ``start``, ``end``, ``pos`` and ``next_pos``, to be filled.
-    Returns (events, index of the first byte not used, why it stopped).
+    ``index`` is int64[4, n]: a segment's ``start``, ``end``, ``pos`` and ``next_pos``, which this fills.
+    Returns (events, index of the first unused byte, why it stopped).
 
     Sources: MySQL internals documentation, "MySQL Packets"; MySQL source ``libs/mysql/binlog/event/binlog_event.h``,
     ``Log_event_header``.
@@ -167,9 +167,9 @@ def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any
 
 @njit(cache=True, nogil=True)
 def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any) -> Any:
-    """Cut events that lie back to back without checksums (the inside of a compressed transaction).
+    """Cut events that follow each other without checksums (the inside of a compressed transaction).
 
-    Returns (events, index of the first byte not used, 0 or 1 for bytes that are no event).
+    Returns (events, index of the first unused byte, 1 if bytes are not an event, else 0).
     """
     n = 0
     p: Any = start
@@ -187,16 +187,16 @@ def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any
 
 
 class Framer:
-    """Cuts one dump into segments. Make a new one for each dump.
+    """Splitter of one dump into segments. Make a new one for each dump.
 
-    :param checksums: whether events end in a CRC32 until the first FORMAT_DESCRIPTION event says so itself (a sender
-        puts one on the events it makes up if the client asked for CRC32).
+    :param checksums: whether events end in a CRC32 until the first FORMAT_DESCRIPTION event settles it (a sender adds
+        one to artificial events if the client requested CRC32).
     """
 
     def __init__(self, *, checksums: bool = True) -> None:
         self.file = ""
         self.needed = _PACKET_HEADER + 1
-        """How many unread bytes the next call wants to see at least."""
+        """Unread bytes that the next call needs at least."""
         self._checksums = checksums
         self._state = np.zeros(2, np.int64)
         self._index = np.empty((4, EVENTS_PER_SEGMENT), np.int64)
@@ -204,35 +204,35 @@ class Framer:
 
     @property
     def pos(self) -> int:
-        """The end position of the last event cut."""
+        """End position of the last event cut."""
         return int(self._state[0])
 
     def next(self, buf: Bytes, start: int, end: int) -> tuple[Item | None, int]:
-        """The next item in ``buf[start:end]`` (``None``: more bytes are needed), and where the unused bytes begin.
+        """Return the next item in ``buf[start:end]`` (None: more bytes are needed), and where the unused bytes begin.
 
         :raises ChecksumError: an event's CRC32 does not match.
-        :raises DecodeError: bytes that are no binlog event.
+        :raises DecodeError: bytes are not a binlog event.
         """
         index = self._index
         self._state[1] = 0
-        count, used, why = _frame_packets(buf, start, end, self._checksums, CRC_TABLES, self._state, index)
+        count, used, status = _frame_packets(buf, start, end, self._checksums, CRC_TABLES, self._state, index)
         if count:
             return self._segment(buf, start, used, count), used
-        if why == _MORE:
+        if status == _MORE:
             self.needed = self._packet_size(buf, start, end)
             return None, used
-        if why == _EOF:
+        if status == _EOF:
             return EndOfLog(), used + _PACKET_HEADER + int(buf[used])
-        if why == _CONTROL:
+        if status == _CONTROL:
             return self._control(buf, used)
-        if why == _BIG:
+        if status == _BIG:
             return self._big(buf, used, end)
-        if why == _ERROR:
+        if status == _ERROR:
             length = int.from_bytes(buf[used : used + 3].tobytes(), "little")
             return ErrorPacket(buf[used + 5 : used + 4 + length].tobytes()), used + 4 + length
-        if why == _BAD_CRC:
+        if status == _BAD_CRC:
             raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
-        raise DecodeError("the log stream holds bytes that are no binlog event", file=self.file, pos=self.pos)
+        raise DecodeError("the log stream holds bytes that are not a binlog event", file=self.file, pos=self.pos)
 
     def _packet_size(self, buf: Bytes, start: int, end: int) -> int:
         if end - start < _PACKET_HEADER:
@@ -278,7 +278,7 @@ class Framer:
     # --- events over 16 MiB ---------------------------------------------------------------------------------------
 
     def _big(self, buf: Bytes, start: int, end: int) -> tuple[Item | None, int]:
-        """Join an event from its packets, once all of them are here."""
+        """Join an event from its packets, when all of them have arrived."""
         pieces, p, length = [], start, _MAX_PACKET
         while length == _MAX_PACKET:
             if end - p < _PACKET_HEADER:
@@ -314,7 +314,7 @@ class Framer:
     # --- compressed transactions ----------------------------------------------------------------------------------
 
     def _expand(self, segment: Segment, start: int, stop: int) -> Segment:
-        """The same events with every TRANSACTION_PAYLOAD replaced by the events in it, at the payload's position."""
+        """Replace every TRANSACTION_PAYLOAD by the events in it, at the payload's position."""
         kinds = segment.buf[segment.start + c.TYPE_OFFSET]
         parts: list[Bytes] = [segment.buf[start:stop]]
         index: list[Any] = []
@@ -339,12 +339,12 @@ class Framer:
         if payload.compression == 255:
             return np.frombuffer(payload.data, np.uint8)
         if payload.compression != 0:
-            raise DecodeError(f"a transaction is compressed in an unknown way ({payload.compression})", **where)
+            raise DecodeError(f"a transaction has an unknown compression type ({payload.compression})", **where)
         try:
             with self._zstd.stream_reader(payload.data, read_across_frames=True) as reader:
                 data = reader.read(payload.uncompressed_size + 1)
         except zstandard.ZstdError as error:
-            raise DecodeError(f"a compressed transaction cannot be opened: {error}", **where) from None
+            raise DecodeError(f"a transaction cannot be decompressed: {error}", **where) from None
         if len(data) != payload.uncompressed_size:
             raise DecodeError(
                 f"a compressed transaction holds {len(data)} bytes, its header says {payload.uncompressed_size}",
@@ -357,7 +357,7 @@ class Framer:
         starts, ends = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         count, _, bad = frame_event_stream(inner, 0, len(inner), starts, ends)
         if bad:
-            raise DecodeError("a compressed transaction holds bytes that are no event", file=self.file, pos=pos)
+            raise DecodeError("a compressed transaction holds bytes that are not an event", file=self.file, pos=pos)
         full = np.full((2, count), pos, np.int64)
         full[1] = next_pos
         return np.concatenate([np.stack([starts[:count] + base, ends[:count] + base]), full])

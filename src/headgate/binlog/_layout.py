@@ -1,4 +1,4 @@
-"""How many bytes a value takes in a row image, from the type code and metadata of its table map.
+"""Size of a value in a row image, from the type code and metadata of its table map.
 
 Source: MySQL source ``libs/mysql/binlog/event/binary_log_funcs.cpp`` (``calc_field_size``) and
 ``sql/log_event.cc`` (metadata written per type).
@@ -16,7 +16,7 @@ __all__ = ["LAYOUT_FIXED", "LAYOUT_PREFIX", "decimal_size", "log_layout", "real_
 LAYOUT_FIXED: Final = 0
 """The value takes a fixed number of bytes."""
 LAYOUT_PREFIX: Final = 1
-"""A little-endian length of 1 to 4 bytes stands before the value's bytes."""
+"""A little-endian length of 1 to 4 bytes precedes the value's bytes."""
 
 _FIXED_SIZES: Final = {
     c.T_TINY: 1, c.T_SHORT: 2, c.T_INT24: 3, c.T_LONG: 4, c.T_LONGLONG: 8, c.T_FLOAT: 4, c.T_DOUBLE: 8, c.T_YEAR: 1,
@@ -28,15 +28,14 @@ _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
 def decimal_size(precision: int, scale: int) -> int:
-    """Bytes of a packed DECIMAL(precision, scale)."""
+    """Return the bytes of a packed DECIMAL(precision, scale)."""
     whole, part = precision - scale, scale
     return whole // 9 * 4 + _DIGIT_BYTES[whole % 9] + part // 9 * 4 + _DIGIT_BYTES[part % 9]
 
 
 def real_type(type_code: int, meta: int) -> tuple[int, int]:
-    """``(type, length)`` behind MYSQL_TYPE_STRING, whose metadata hides ENUM, SET and the high bits of CHAR's length.
-
-    For every other type: the type itself and ``meta``.
+    """Return ``(type, length)`` for MYSQL_TYPE_STRING, whose metadata hides ENUM, SET and the high bits of CHAR's
+    length; for every other type, the type itself and ``meta``.
     """
     if type_code != c.T_STRING:
         return type_code, meta
@@ -47,7 +46,7 @@ def real_type(type_code: int, meta: int) -> tuple[int, int]:
 
 
 def log_layout(type_code: int, meta: int) -> tuple[int, int]:
-    """How a walk sizes a cell: ``(LAYOUT_FIXED, bytes)`` or ``(LAYOUT_PREFIX, bytes of the length prefix)``.
+    """Return how a walk sizes a cell: ``(LAYOUT_FIXED, bytes)`` or ``(LAYOUT_PREFIX, bytes of the length prefix)``.
 
     :param type_code: the column's type code in the table map.
     :param meta: its two metadata bytes as a little-endian number (one byte: that byte; none: 0).

@@ -1,12 +1,12 @@
 """From events to transactions: which row events belong to which transaction, and which transactions are whole.
 
 A :class:`Scanner` walks the events of a segment in a compiled kernel. The common events (GTID, BEGIN, TABLE_MAP of a
-known table, rows, XID) never reach Python; the kernel stops only for what it cannot decide: a table map it has not seen
-before, a statement, a tagged GTID, an event that has to be refused. The scanner then yields a :class:`Stop`, the
-caller settles it (``register_table``, ``begin_tagged``, ``end_transaction``) and goes on.
+known table, rows, XID) never reach Python. The kernel stops only for what it cannot decide: a new table map, a
+statement, a tagged GTID, an event that must be refused. The scanner then returns a :class:`Stop`. The caller settles it
+(``register_table``, ``begin_tagged``, ``end_transaction``) and continues.
 
-Which transactions are wanted is given as a GTID set: either "these" or "all but these". Everything of the others is
-passed over, table maps included (each statement brings its own).
+A GTID set defines which transactions are wanted: either "these" or "all but these". All events of the others are
+skipped, with their table maps (each statement brings its own).
 
 Guarantees. A transaction is reported done once, when its last event (XID, COMMIT, or the DDL statement that it is) was
 seen. Row events are reported in log order. A second GTID while a wanted transaction is open, rows outside a
@@ -32,8 +32,8 @@ _HEADER: Final = c.HEADER_SIZE
 # Why the kernel stopped
 _DONE, _PYTHON, _BAD, _OPEN, _UNMAPPED, _OUTSIDE = range(6)
 
-# Places in the state vector (int64). WANTED: 0 in a transaction that is passed over, 1 in a wanted one, 2 in none.
-_S_TXN, _S_WANTED, _S_BEGUN, _S_TXNS, _S_ROWS, _S_NEXT_POS = range(6)
+# Indexes in the state vector (int64). WANTED: 0 in a transaction that is skipped, 1 in a wanted one, 2 in none.
+_S_TXN, _S_WANTED, _S_EXPLICIT_BEGIN, _S_TXNS, _S_ROWS, _S_NEXT_POS = range(6)
 
 # Rows of the row-event table (int64)
 R_DATA, R_END, R_SLOT, R_KIND, R_TXN, R_POS, R_BITMAP, R_BITMAP2, R_COLUMNS = range(9)
@@ -55,7 +55,7 @@ _W1, _U1, _D1, _W2, _U2, _D2 = (
 )
 _ROWS_QUERY, _IGNORABLE, _CONTEXT, _VIEW = c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE
 _INTVAR, _RAND, _USER_VAR, _STOP, _PREVIOUS = c.INTVAR, c.RAND, c.USER_VAR, c.STOP, c.PREVIOUS_GTIDS
-# The pieces of a file that a LOAD DATA brings; what is done with it is told by EXECUTE_LOAD_QUERY.
+# The pieces of a file that a LOAD DATA brings. EXECUTE_LOAD_QUERY says what is done with it.
 _FILE, _FILE_MORE, _FILE_GONE, _LOAD = c.BEGIN_LOAD_QUERY, c.APPEND_BLOCK, c.DELETE_FILE, c.EXECUTE_LOAD_QUERY
 
 _PREPARE, _PARTIAL = c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
@@ -68,9 +68,9 @@ class GtidFilter(NamedTuple):
     """A GTID set for the kernel: untagged intervals, sorted by (hi, lo, first)."""
 
     hi: Any
-    """uint64[n]: the UUID's first eight bytes, read as a little-endian number."""
+    """uint64[n]: first eight bytes of the UUID, read as a little-endian number."""
     lo: Any
-    """uint64[n]: its last eight."""
+    """uint64[n]: last eight bytes of the UUID."""
     first: Any
     """int64[n]"""
     last: Any
@@ -80,7 +80,7 @@ class GtidFilter(NamedTuple):
 
     @classmethod
     def build(cls, sid: Any, first: Any, last: Any, *, inside: bool) -> GtidFilter:
-        """From ``sid`` uint8[n, 16] and inclusive intervals int64[n]."""
+        """Build a filter from ``sid`` uint8[n, 16] and inclusive intervals int64[n]."""
         words = np.ascontiguousarray(sid, np.uint8).reshape(-1, 16).view("<u8")
         hi, lo = words[:, 0], words[:, 1]
         order = np.lexsort((first, lo, hi))
@@ -94,17 +94,17 @@ class GtidFilter(NamedTuple):
 
 
 class Transactions(NamedTuple):
-    """The transactions met in one scan, in log order; arrays of length n."""
+    """Transactions met in one scan, in log order; arrays of length n."""
 
     hi: Any
-    """uint64: the UUID's first eight bytes, little-endian."""
+    """uint64: first eight bytes of the UUID, little-endian."""
     lo: Any
     number: Any
     """int64"""
     commit_us: Any
     """int64: original commit time, microseconds since the Unix epoch."""
     done: Any
-    """uint8: its last event was seen."""
+    """uint8: 1 if its last event was seen."""
     tag: Any
     """int32: index into ``Scanner.tags``; 0 is no tag."""
 
@@ -120,10 +120,10 @@ class RowEvents(NamedTuple):
 class Stop(NamedTuple):
     """An event that the kernel could not settle."""
 
-    place: int
-    """Its place in the segment."""
+    event_index: int
+    """Index in the segment."""
     kind: int
-    """Its event type."""
+    """Event type."""
 
 
 @njit(cache=True, nogil=True)
@@ -136,7 +136,7 @@ def _le(buf: Any, p: int, size: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _in_set(hi: Any, lo: Any, number: int, f_hi: Any, f_lo: Any, f_first: Any, f_last: Any) -> bool:
-    """Binary search for the last interval that begins at or before (hi, lo, number)."""
+    """Return whether the set has a GTID, by binary search for the last interval at or before it."""
     a, b = 0, f_hi.shape[0]
     while a < b:
         m = (a + b) >> 1
@@ -153,7 +153,7 @@ def _in_set(hi: Any, lo: Any, number: int, f_hi: Any, f_lo: Any, f_first: Any, f
 
 @njit(cache=True, nogil=True)
 def _same(a: Any, p: int, b: Any, q: int, size: int) -> bool:
-    """Whether ``size`` bytes are equal; eight at a time."""
+    """Return whether ``size`` bytes are equal; compares eight at a time."""
     i = 0
     while i + 8 <= size:
         if u64(a, p + i) != u64(b, q + i):
@@ -168,7 +168,7 @@ def _same(a: Any, p: int, b: Any, q: int, size: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
-    """Index of a table id in the open-addressing hash, -1 if it is not there. The size is a power of two."""
+    """Return a table id's index in the open-addressing hash, -1 if it is missing. The size is a power of two."""
     mask = h_key.shape[0] - 1
     i = (table_id * 0x9E3779B1) & mask
     while h_key[i] >= 0:
@@ -180,7 +180,7 @@ def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _commit_time(buf: Any, p: int, end: int) -> Any:
-    """Original commit time of a GTID event whose header begins at ``p``; before 8.0.1 the header's seconds."""
+    """Return the original commit time of a GTID event whose header is at ``p``; before 8.0.1 the header's seconds."""
     at = p + _HEADER + 42
     if at + 7 > end:
         return _le(buf, p, 4) * 1000000
@@ -195,7 +195,7 @@ def _commit_time(buf: Any, p: int, end: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
-    """Whether the QUERY event at ``p`` holds exactly the statement ``word``."""
+    """Return whether the QUERY event at ``p`` holds exactly the statement ``word``."""
     body = p + _HEADER
     if body + 13 > end:
         return False
@@ -210,7 +210,7 @@ def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
 
 @njit(cache=True, nogil=True)
 def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
-    """Parse the post-header of a row event into column ``k`` of the row-event table. False: it does not fit."""
+    """Parse a row event's post-header into column ``k`` of the row-event table. Return False if it does not fit."""
     q: Any = p + _HEADER + 8
     if kind >= _W2:
         if q + 2 > end:
@@ -258,7 +258,7 @@ def _scan(
     h_key: Any, h_value: Any, t_slot: Any, t_at: Any, t_size: Any, pool: Any,
     x_hi: Any, x_lo: Any, x_number: Any, x_time: Any, x_done: Any, x_tag: Any, rows: Any, begin: Any, commit: Any,
 ) -> Any:  # fmt: skip
-    """Walk events ``i`` to ``n``. Returns (index of the event it stopped at, why)."""
+    """Walk events ``i`` to ``n``. Return (index of the event it stopped at, why)."""
     while i < n:
         p = e_start[i]
         end = e_end[i]
@@ -273,7 +273,7 @@ def _scan(
             number = _le(buf, p + _HEADER + 17, 8)
             wanted = _in_set(hi, lo, number, f_hi, f_lo, f_first, f_last) == f_inside
             state[_S_WANTED] = 1 if wanted else 0
-            state[_S_BEGUN] = 0
+            state[_S_EXPLICIT_BEGIN] = 0
             if wanted:
                 t = state[_S_TXNS]
                 x_hi[t] = hi
@@ -319,7 +319,7 @@ def _scan(
                 if kind == _LOAD:
                     return i, _PYTHON
                 if _query_is(buf, p, end, begin):
-                    state[_S_BEGUN] = 1
+                    state[_S_EXPLICIT_BEGIN] = 1
                 elif _query_is(buf, p, end, commit):
                     if state[_S_TXN] >= 0:
                         x_done[state[_S_TXN]] = 1
@@ -350,30 +350,30 @@ def _scan(
 
 @njit(cache=True, nogil=True)
 def _other_statements(buf: Any, e_start: Any, e_end: Any, begin: Any, commit: Any, out: Any) -> Any:
-    found = 0
+    count = 0
     for i in range(e_start.shape[0]):
         p, end = e_start[i], e_end[i]
         if buf[p + 4] == _QUERY and not _query_is(buf, p, end, begin) and not _query_is(buf, p, end, commit):
-            out[found] = i
-            found += 1
-    return found
+            out[count] = i
+            count += 1
+    return count
 
 
 def other_statements(segment: Segment) -> list[int]:
-    """The places of all QUERY events in a segment but BEGIN and COMMIT, of whatever transactions."""
+    """Return the indexes of all QUERY events in a segment except BEGIN and COMMIT, of all transactions."""
     out = np.empty(len(segment.start), np.int64)
-    found = _other_statements(segment.buf, segment.start, segment.end, _BEGIN, _COMMIT, out)
-    return list(out[:found].tolist())
+    count = _other_statements(segment.buf, segment.start, segment.end, _BEGIN, _COMMIT, out)
+    return list(out[:count].tolist())
 
 
 class _TableIndex:
-    """Table maps seen so far: table id → slot, with the map's bytes, so that a repeated one costs a comparison."""
+    """Table maps met so far: table id → slot, with the map's bytes, so that a repeated one costs a comparison."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Start over: every table has to be put again."""
+        """Reset: every table must be put again."""
         self.key = np.full(256, -1, np.int64)
         self.value = np.zeros(256, np.int64)
         self.slot = np.zeros(64, np.int64)
@@ -386,8 +386,8 @@ class _TableIndex:
     def put(self, table_id: int, body: bytes, slot: int) -> None:
         """Map ``table_id`` to ``slot``; ``body`` is the event's body behind id and flags."""
         if self._count >= 1 << 14:
-            # Table ids are never used again once a table was flushed: start over rather than grow for ever. What is
-            # still in use comes back with its next table map (each statement brings its own).
+            # Table ids are never used again once a table was flushed: reset, to bound the memory. A table still in use
+            # is put again at its next table map (each statement brings its own).
             self.forget()
         while self._used + len(body) + 8 > len(self.pool):
             self.pool = np.concatenate([self.pool, np.zeros_like(self.pool)])
@@ -418,7 +418,7 @@ class _TableIndex:
 
 
 class Scanner:
-    """The transactions of one dump. Make a new one for each dump: table ids belong to a server's run."""
+    """Finder of one dump's transactions. Make a new one for each dump: table ids belong to a server's run."""
 
     def __init__(self, wanted: GtidFilter) -> None:
         self.tags = [""]
@@ -455,13 +455,13 @@ class Scanner:
         return bool(self._state[_S_TXN] >= 0)
 
     @property
-    def begun(self) -> bool:
+    def has_explicit_begin(self) -> bool:
         """Whether the open transaction began with BEGIN (so that a statement in it does not end it)."""
-        return bool(self._state[_S_BEGUN])
+        return bool(self._state[_S_EXPLICIT_BEGIN])
 
     @property
     def next_pos(self) -> int:
-        """The position behind the last wanted transaction that is done, in the file of its segment."""
+        """Position behind the last wanted transaction that is done, in the file of its segment."""
         return int(self._state[_S_NEXT_POS])
 
     @property
@@ -470,44 +470,44 @@ class Scanner:
         return int(self._state[_S_TXN])
 
     def scan(self, segment: Segment, first: int = 0) -> Stop | None:
-        """Go through the segment from event ``first``; ``None`` when it is done.
+        """Scan the segment from event ``first``. Return None when it is done.
 
         :raises DecodeError: for events that do not fit together.
         """
         n = len(segment.start)
         self._allocate(n)
         f, t, x = self._filter, self._tables, self._txn
-        i, why = _scan(
+        i, status = _scan(
             segment.buf, segment.start, segment.end, segment.pos, segment.next_pos, first, n, self._state,
             f.hi, f.lo, f.first, f.last, f.inside, t.key, t.value, t.slot, t.at, t.size, t.pool,
             x.hi, x.lo, x.number, x.commit_us, x.done, x.tag, self._rows, _BEGIN, _COMMIT,
         )  # fmt: skip
-        if why == _DONE:
+        if status == _DONE:
             return None
         kind = int(segment.buf[segment.start[i] + c.TYPE_OFFSET])
-        if why == _PYTHON:
+        if status == _PYTHON:
             return Stop(int(i), kind)
         reason = {
-            _BAD: "is cut short or malformed",
+            _BAD: "is truncated or malformed",
             _OPEN: "begins a transaction while another one is open",
             _UNMAPPED: "names a table id that no table map announced",
-            _OUTSIDE: "stands outside any transaction",
-        }[why]
+            _OUTSIDE: "is outside any transaction",
+        }[status]
         name = c.EVENT_NAMES.get(kind, str(kind))
         raise DecodeError(f"a {name} event {reason}", file=segment.file, pos=int(segment.pos[i]))
 
     def transactions(self) -> Transactions:
-        """The transactions met since :meth:`clear`, as views."""
+        """Return the transactions met since :meth:`clear`, as views."""
         count = int(self._state[_S_TXNS])
         return Transactions(*(array[:count] for array in self._txn))
 
     def row_events(self) -> RowEvents:
-        """The row events met since :meth:`clear`, as views."""
+        """Return the row events met since :meth:`clear`, as views."""
         count = int(self._state[_S_ROWS])
         return RowEvents(self._rows[:, :count], count)
 
     def clear(self) -> None:
-        """Forget what was reported; an open transaction becomes number 0."""
+        """Discard what was reported. An open transaction becomes number 0."""
         current = self.current
         if current >= 0:
             for array in self._txn:
@@ -521,12 +521,12 @@ class Scanner:
         self._tables.put(table_id, body, slot)
 
     def forget_tables(self) -> None:
-        """Stop at every table's next map again, known or not."""
+        """Stop at every table's next map again, even of a known table."""
         self._tables.forget()
 
-    def mark_begun(self) -> None:
-        """The open transaction began with a statement like BEGIN (XA START)."""
-        self._state[_S_BEGUN] = 1
+    def note_explicit_begin(self) -> None:
+        """Note that the open transaction began with a statement like BEGIN (XA START)."""
+        self._state[_S_EXPLICIT_BEGIN] = 1
 
     def begin_tagged(self, sid: bytes, tag: str, number: int, commit_us: int, *, wanted: bool) -> None:
         """Settle a GTID_TAGGED event.
@@ -536,7 +536,7 @@ class Scanner:
         if self.open:
             raise DecodeError("a GTID_TAGGED event begins a transaction while another one is open")
         self._state[_S_WANTED] = int(wanted)
-        self._state[_S_BEGUN] = 0
+        self._state[_S_EXPLICIT_BEGIN] = 0
         if not wanted:
             return
         if tag not in self.tags:

@@ -1,4 +1,4 @@
-"""TABLE_MAP events: a table as the log describes it in front of its rows.
+"""TABLE_MAP events: a table as the log describes it before its rows.
 
 The body of the event:
 
@@ -41,19 +41,19 @@ _NUMERIC = frozenset(
 _TEXT = frozenset(
     {c.T_STRING, c.T_VAR_STRING, c.T_VARCHAR, c.T_BLOB, c.T_TINY_BLOB, c.T_MEDIUM_BLOB, c.T_LONG_BLOB, c.T_VECTOR}
 )
-"""Types with an entry in the character set fields: VECTOR too (GEOMETRY and JSON not)."""
+"""Types with an entry in the character set fields: also VECTOR, but not GEOMETRY and JSON."""
 _MEMBERS = frozenset({c.T_ENUM, c.T_SET})
 
 
 class TableMap(NamedTuple):
-    """A table definition in the log. Per-column tuples have one entry a column, in table order."""
+    """A table definition in the log. Per-column tuples have one entry per column, in table order."""
 
     table_id: int
     db: str
     table: str
     types: bytes
     metas: tuple[int, ...]
-    """The column's metadata bytes as a little-endian number, 0 where it has none."""
+    """The column's metadata bytes as a little-endian number, 0 if it has none."""
     nullable: tuple[bool, ...]
     unsigned: tuple[bool, ...] | None = None
     charsets: tuple[int, ...] | None = None
@@ -61,13 +61,13 @@ class TableMap(NamedTuple):
     names: tuple[str, ...] | None = None
     """None with ``binlog_row_metadata=MINIMAL``."""
     members: tuple[tuple[bytes, ...], ...] | None = None
-    """Of ENUM and SET columns, in the column's character set; () for the others."""
+    """Members of ENUM and SET columns, in the column's character set; () for the others."""
     geometry_types: tuple[int, ...] | None = None
     primary_key: tuple[int, ...] | None = None
     """Column indexes; None if the table has none (or the metadata is minimal)."""
     visible: tuple[bool, ...] | None = None
     dimensions: tuple[int, ...] | None = None
-    """VECTOR columns' dimensions, in the order of the VECTOR columns."""
+    """Dimensions of the VECTOR columns, in their order."""
 
 
 class _Field(IntEnum):
@@ -77,11 +77,11 @@ class _Field(IntEnum):
     """
 
     SIGNEDNESS = 1
-    """A bit for each numeric column: unsigned."""
+    """A bit for each numeric column: 1 if unsigned."""
     DEFAULT_CHARSET = 2
     """Collation ids of text columns: a default, then pairs of index and id for the others."""
     COLUMN_CHARSET = 3
-    """The same: an id for each."""
+    """The same as an id for each column."""
     COLUMN_NAME = 4
     SET_STR_VALUE = 5
     """Members of each SET column: a count, then so many texts."""
@@ -105,11 +105,11 @@ _NUMBERS: Final = {
     _Field.SIMPLE_PRIMARY_KEY: "primary_key",
     _Field.VECTOR_DIMENSIONALITY: "dimensions",
 }
-"""Fields that are a list of length-encoded integers, and what they say of a :class:`TableMap`."""
+"""Fields that are a list of length-encoded integers, and their names in :class:`TableMap`."""
 
 
 def parse_table_map(body: bytes) -> TableMap:
-    """Parse the body of a TABLE_MAP event with whatever optional metadata it carries."""
+    """Parse the body of a TABLE_MAP event with all optional metadata that it carries."""
     cursor = Cursor(body)
     table_id = cursor.uint(6)
     cursor.take(2)
@@ -145,7 +145,7 @@ def _optional_metadata(table: TableMap, cursor: Cursor) -> TableMap:
 
 
 class _Metadata:
-    """What the optional metadata of one TABLE_MAP says. Fields that are not known are passed over."""
+    """Optional metadata of one TABLE_MAP. Unknown fields are skipped."""
 
     def __init__(self, table: TableMap) -> None:
         self._table = table
@@ -153,7 +153,6 @@ class _Metadata:
         self._fields: dict[str, Any] = {}
 
     def read(self, field: int, value: Cursor) -> None:
-        """Take in one field."""
         if field in _NUMBERS:
             self._fields[_NUMBERS[_Field(field)]] = _packed_list(value)
         elif field == _Field.PRIMARY_KEY_WITH_PREFIX:
@@ -183,16 +182,16 @@ class _Metadata:
                 charsets[i] = value.packed()
 
     def _of(self, kinds: Collection[int]) -> list[int]:
-        """Indexes of the columns of these types."""
+        """Return the indexes of the columns of these types."""
         return [i for i, kind in enumerate(self._kinds) if kind in kinds]
 
     def _for_each_column(self, name: str, default: Any) -> list[Any]:
-        """An entry for each column, of what several fields say."""
+        """Return a list with an entry per column, filled by several fields."""
         entries: list[Any] = self._fields.setdefault(name, [default] * len(self._kinds))
         return entries
 
     def described(self) -> TableMap:
-        """The table with all that was read."""
+        """Return the table with everything that was read."""
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in self._fields.items()
         }
@@ -206,7 +205,7 @@ def _check_key(table: TableMap) -> TableMap:
 
 
 def _bits(value: Cursor, columns: list[int], count: int) -> tuple[bool, ...]:
-    """A bitmap over ``columns``, most significant bit first, spread over all ``count`` columns."""
+    """Read a bitmap over ``columns``, most significant bit first, spread over all ``count`` columns."""
     data = value.rest()
     if len(data) * 8 < len(columns):
         raise DecodeError("a bitmap in a TABLE_MAP event is too short")
@@ -217,7 +216,7 @@ def _bits(value: Cursor, columns: list[int], count: int) -> tuple[bool, ...]:
 
 
 def _default_charsets(value: Cursor, columns: list[int], charsets: list[int]) -> None:
-    """A default collation id, then pairs (index among ``columns``, collation id) for those that differ."""
+    """Read a default collation id, then pairs (index among ``columns``, collation id) for those that differ."""
     default = value.packed()
     for i in columns:
         charsets[i] = default
@@ -238,8 +237,8 @@ def _packed_list(value: Cursor) -> tuple[int, ...]:
 def decode_text(data: bytes, what: str) -> str:
     """Decode UTF-8.
 
-    :param what: for the message.
-    :raises DecodeError: it is something else.
+    :param what: name of the text, for the message.
+    :raises DecodeError: the bytes are not UTF-8.
     """
     try:
         return data.decode("utf-8")

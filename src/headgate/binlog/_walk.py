@@ -1,20 +1,20 @@
-"""From row events to cells: where every value of every row image lies.
+"""From row events to cells: the bytes of every value of every row image.
 
-One kernel walks the row images of one table over many events, sizing each cell by the table's layout (see
-``_layout``), and notes offset, length and validity column by column. Every read and every noted value is checked
-against the end of its own event, so that whatever reads the cells later needs no bounds check.
+One kernel walks the row images of one table over many events. It sizes each cell by the table's layout (see
+``_layout``) and records offset, length and validity column by column. Every read and every recorded value is checked
+against the end of its own event, so that readers of the cells need no bounds check.
 
 An update holds two images and gives two rows, ``b`` (before) and directly after it ``u`` (after). With ``keys_only``
-the ``b`` row is dropped when its key has the same bytes as the ``u`` row's: then it says nothing about any key.
+the ``b`` row is dropped if its key has the same bytes as the ``u`` row's: then no key changed.
 
 A row image may leave columns out (``binlog_row_image`` MINIMAL or NOBLOB, a setting of each session, so every event
-has its own bitmaps). What an after-image leaves out was not changed: where the before-image has it, it is copied from
-there, so a ``u`` row has its key whenever the ``b`` row has it.
+has its own bitmaps). A column missing from an after-image was not changed. It is copied from the before-image if that
+has it, so a ``u`` row has its key whenever the ``b`` row has it.
 
 The after-images of a PARTIAL_UPDATE_ROWS event begin with options (a length-encoded number; 1: some JSON values are
-differences) and, with that option, one bit for each JSON column of the table, whether it is in the image or not: its
-value is a list of differences from the before-image. An empty list means the value there; the others are noted, for
-whoever resolves them.
+differences). With that option, one bit follows for each JSON column of the table, whether it is in the image or not: 1
+if its value is a list of differences from the before-image. An empty list means the value there. The other lists are
+recorded, for the caller to resolve.
 
 Source: MySQL source ``libs/mysql/binlog/event/rows_event.h`` (``Rows_event``) and ``sql/rpl_record.cc``
 (``unpack_row``, ``start_partial_bits_reader``): a bitmap of the NULL columns among those present, then the values of
@@ -48,28 +48,28 @@ from headgate.binlog._scan import (
 )
 from headgate.kernels import ABSENT, NULL, VALUE, Bytes, RowBlock, u8
 
-__all__ = ["RowPlaces", "RowWalker", "WalkedRows", "assign_ordinals", "note_counts", "place_rows"]
+__all__ = ["RowPositions", "RowWalker", "WalkedRows", "assign_ordinals", "locate_rows", "note_counts"]
 
 _OK, _FULL, _SHORT, _COLUMNS, _OPTIONS = range(5)
 
 _FIXED: Final = LAYOUT_FIXED
 _WRITE, _UPDATE, _DELETE, _PARTIAL_UPDATE = KIND_WRITE, KIND_UPDATE, KIND_DELETE, KIND_PARTIAL_UPDATE
 _JSON_DIFFERENCES: Final = 1
-"""``PARTIAL_JSON_UPDATES``: the only option of an after-image there is."""
+"""``PARTIAL_JSON_UPDATES``: the only option that an after-image can have."""
 _OP_C, _OP_B, _OP_U, _OP_D = (ord(letter) for letter in "cbud")
 
 CELLS_PER_WALK: Final = 1 << 21
-"""Cells noted at a time: 13 bytes each, so about 27 MB of index at the most."""
+"""Cells per walk: 13 bytes each, so at most about 27 MB of index."""
 ROWS_PER_WALK: Final = 1 << 14
-"""A block whose cells fit the second-level cache: every column's codec goes over it once more."""
+"""Rows per walk: the block's cells fit the second-level cache, because every column's codec reads it once more."""
 
 
-# Rows of the table of JSON differences (int64): where the value is, and the base that it differs from
+# Rows of the table of JSON differences (int64): the value's cell, and the base that it differs from
 D_ROW, D_COLUMN, D_OFFSET, D_LENGTH, D_VALID = range(5)
 
 
 class WalkedRows(NamedTuple):
-    """Row images of one table, and where they come from. Arrays have ``block.rows`` entries."""
+    """Row images of one table, and their events. Arrays have ``block.rows`` entries."""
 
     block: RowBlock
     op: Any
@@ -79,24 +79,24 @@ class WalkedRows(NamedTuple):
     change: Any
     """int32: number of the change within its event, from 0."""
     partial: bool
-    """Whether some image leaves columns out (their cells are ABSENT)."""
+    """Whether any image leaves columns out (their cells are ABSENT)."""
     differences: Any
-    """int64[5, n]: the D_… rows, one entry for each cell that holds JSON differences in place of a value."""
+    """int64[5, n]: the D_… rows, one entry for each cell that holds JSON differences instead of a value."""
 
 
 class _Cells(NamedTuple):
-    """Cells of rows under way; [column, row]."""
+    """Cells of the rows in progress; [column, row]."""
 
     offset: Any
-    """int64: where the value begins."""
+    """int64: index of the value's first byte."""
     length: Any
-    """int32: its bytes."""
+    """int32: number of bytes."""
     valid: Any
     """uint8: NULL, VALUE or ABSENT."""
 
 
 class _Columns(NamedTuple):
-    """A table's columns."""
+    """Columns of a table."""
 
     mode: Any
     """int64[n]: how a cell is sized (``_layout``)."""
@@ -109,7 +109,7 @@ class _Columns(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What a walk fills, a row after the other."""
+    """Output of a walk, row after row."""
 
     cells: _Cells
     op: Any
@@ -127,7 +127,7 @@ def _set_cell(cells: _Cells, c: int, row: int, valid: int, offset: Any, length: 
 
 @njit(cache=True, nogil=True)
 def _copy_cell(cells: _Cells, c: int, row: int, other: int) -> None:
-    """Give a row the cell that another one has in this column."""
+    """Copy another row's cell in this column."""
     cells.offset[c, row] = cells.offset[c, other]
     cells.length[c, row] = cells.length[c, other]
     cells.valid[c, row] = cells.valid[c, other]
@@ -135,7 +135,7 @@ def _copy_cell(cells: _Cells, c: int, row: int, other: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _present(buf: Any, bitmap: int, columns: int) -> Any:
-    """How many columns the columns-present bitmap at index ``bitmap`` names."""
+    """Return how many columns the columns-present bitmap at index ``bitmap`` names."""
     present = 0
     for c in range(columns):
         present += (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1
@@ -144,10 +144,10 @@ def _present(buf: Any, bitmap: int, columns: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns, cells: _Cells, row: int) -> Any:
-    """Walk one image at ``p``. Returns the index behind it, or -1 if it does not fit in front of ``end``.
+    """Walk one image at ``p``. Return the index behind it, or -1 if it does not fit before ``end``.
 
     ``bitmap`` is the index of the columns-present bitmap, -1 if all columns are present. An image is a bitmap of the
-    NULL ones among the columns that are present, and then the values of the others.
+    NULL columns among those present, then the values of the others.
     """
     count = columns.mode.shape[0]
     present = count if bitmap < 0 else _present(buf, bitmap, count)
@@ -187,7 +187,7 @@ def _image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns, cells: _C
 
 @njit(cache=True, nogil=True)
 def _same_key(buf: Any, cells: _Cells, a: int, b: int, keys: Any) -> bool:
-    """Whether rows ``a`` and ``b`` have the same key bytes. A key column absent from both was not changed."""
+    """Return whether rows ``a`` and ``b`` have the same key bytes. A key column absent from both was not changed."""
     for i in range(keys.shape[0]):
         c = keys[i]
         if cells.valid[c, b] == ABSENT:
@@ -204,8 +204,8 @@ def _same_key(buf: Any, cells: _Cells, a: int, b: int, keys: Any) -> bool:
 
 @njit(cache=True, nogil=True)
 def _bits_behind(buf: Any, p: Any, end: int, json_columns: int) -> Any:
-    """``(index behind the options of an after-image, index of its bits)``; bits -1: no differences; -2: it is broken,
-    -3: there is an option that is not known.
+    """Return ``(index behind the options of an after-image, index of its bits)``; bits -1: no differences; -2: it is
+    malformed; -3: an option is unknown.
     """
     if p >= end:
         return p, -2
@@ -221,7 +221,7 @@ def _bits_behind(buf: Any, p: Any, end: int, json_columns: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _note_differences(buf: Any, bits: int, json: Any, cells: _Cells, row: int, differences: Any, noted: int) -> Any:
-    """Note the cells in ``row + 1`` that differ from those in ``row``; the number noted so far."""
+    """Record the cells in ``row + 1`` that hold differences from those in ``row``. Return the number recorded."""
     for k in range(json.shape[0]):
         if not (u8(buf, bits + (k >> 3)) >> (k & 7)) & 1:
             continue
@@ -242,7 +242,7 @@ def _note_differences(buf: Any, bits: int, json: Any, cells: _Cells, row: int, d
 
 @njit(cache=True, nogil=True)
 def _copy_unchanged(cells: _Cells, columns: int, row: int) -> None:
-    """Give the after-image in ``row + 1`` the columns that only the before-image in ``row`` has."""
+    """Copy into the after-image in ``row + 1`` the columns that only the before-image in ``row`` has."""
     for c in range(columns):
         if cells.valid[c, row + 1] == ABSENT and cells.valid[c, row] != ABSENT:
             _copy_cell(cells, c, row + 1, row)
@@ -250,7 +250,7 @@ def _copy_unchanged(cells: _Cells, columns: int, row: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _partial(buf: Any, bitmap: int, columns: int) -> bool:
-    """Whether a columns-present bitmap leaves a column out."""
+    """Return whether a columns-present bitmap leaves a column out."""
     for i in range(columns >> 3):
         if u8(buf, bitmap + i) != 0xFF:
             return True
@@ -265,7 +265,7 @@ def _update(
 ) -> Any:
     """Walk the after-image of an update, whose before-image is in ``row``, into the row after it.
 
-    Returns (index behind it, status, differences noted so far).
+    Return (index behind it, status, differences recorded so far).
     """
     bits = -1
     if is_partial:
@@ -298,8 +298,8 @@ def _drop_before(rows: _Rows, row: int, columns: int, first_noted: int, noted: i
 def _walk(buf: Any, events: Any, which: Any, cursor: Any, columns: _Columns, keys_only: bool, rows: _Rows) -> Any:
     """Walk the events ``which`` (indexes into ``events``) from ``cursor``.
 
-    ``cursor`` is int64[4]: index into ``which``, byte index (0 = the event's begin), changes walked of it, whether
-    any image was partial; it is left where the walk stopped. Returns (rows, status, differences noted).
+    ``cursor`` is int64[4]: index into ``which``, byte index (0 = the event's begin), changes walked in it, whether
+    any image was partial. It is left where the walk stopped. Return (rows, status, differences recorded).
     """
     capacity = rows.op.shape[0]
     count = columns.mode.shape[0]
@@ -325,7 +325,7 @@ def _walk(buf: Any, events: Any, which: Any, cursor: Any, columns: _Columns, key
                 cursor[1] = p
                 cursor[2] = done
                 return row, _FULL, noted
-            if first < 0:  # written out, so that the compiler makes a loop without bitmaps
+            if first < 0:  # written twice, so that the compiler makes a loop without bitmaps
                 q = _image(buf, p, end, -1, columns, rows.cells, row)
             else:
                 q = _image(buf, p, end, first, columns, rows.cells, row)
@@ -364,7 +364,7 @@ def _walk(buf: Any, events: Any, which: Any, cursor: Any, columns: _Columns, key
 
 @njit(cache=True, nogil=True)
 def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns) -> Any:
-    """Index behind one image, -1 if it does not fit."""
+    """Return the index behind one image, -1 if it does not fit."""
     count = columns.mode.shape[0]
     present = _present(buf, bitmap, count)
     nulls = p
@@ -396,7 +396,7 @@ def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns) -> A
 
 @njit(cache=True, nogil=True)
 def _count(buf: Any, events: Any, which: Any, columns: _Columns, counts: Any) -> Any:
-    """Write the number of changes of each event ``which`` to ``counts``. Returns (index into ``which``, status)."""
+    """Write the number of changes of each event ``which`` to ``counts``. Return (index into ``which``, status)."""
     for k in range(which.shape[0]):
         e = which[k]
         if events[R_COLUMNS, e] != columns.mode.shape[0]:
@@ -432,12 +432,12 @@ def _ordinals(txn: Any, counts: Any, state: Any, out: Any) -> None:
 
 
 def assign_ordinals(txn: Any, counts: Any, continued: int) -> tuple[Any, int]:
-    """The ordinal of each event's first change within its transaction.
+    """Return the ordinal of each event's first change within its transaction.
 
     :param txn: int64[n]: each event's transaction, in log order.
     :param counts: int64[n]: changes in each event.
-    :param continued: changes already counted of transaction 0 (one that began in an earlier scan).
-    :returns: int64[n], and the changes counted of the last transaction.
+    :param continued: changes already counted in transaction 0 (one that began in an earlier scan).
+    :returns: int64[n], and the changes counted in the last transaction.
     """
     state = np.array([0, continued], np.int64)
     out = np.empty(len(txn), np.int64)
@@ -446,7 +446,7 @@ def assign_ordinals(txn: Any, counts: Any, continued: int) -> tuple[Any, int]:
 
 
 class RowWalker:
-    """Walks the row images of one table definition.
+    """Walker of the row images of one table definition.
 
     :param types: type code of each column, as in the table map.
     :param metas: metadata of each column, as in the table map.
@@ -486,9 +486,9 @@ class RowWalker:
     def walk(self, buf: Bytes, events: RowEvents, which: Any, cursor: Any) -> WalkedRows:
         """Walk events ``which`` (int64 indexes) from ``cursor`` (see :meth:`start`) until the block is full.
 
-        The result's arrays are reused by the next call.
+        The next call reuses the result's arrays.
 
-        :raises ValueError: with a reason, when an image does not fit its event or its table; the caller knows where.
+        :raises ValueError: with a reason, if an image does not fit its event or table. The caller knows the position.
         """
         self._allocate(
             2 * int((events.table[R_END, which] - events.table[R_DATA, which]).sum()) // max(1, self.columns // 8) + 2
@@ -513,7 +513,7 @@ class RowWalker:
 
     @staticmethod
     def start() -> Any:
-        """A cursor for :meth:`walk`: int64[4]; the first entry counts the events walked."""
+        """Return a cursor for :meth:`walk`: int64[4]; the first entry counts the events walked."""
         return np.zeros(4, np.int64)
 
     def count(self, buf: Bytes, events: RowEvents, which: Any, counts: Any) -> None:
@@ -540,25 +540,25 @@ def _note_counts(event: Any, change: Any, counts: Any) -> None:
 
 
 def note_counts(walked: WalkedRows, counts: Any) -> None:
-    """Set ``counts[event]`` (int64) of every event in a walked block to the changes walked of it so far."""
+    """Set ``counts[event]`` (int64) for every event in a walked block to its changes walked so far."""
     _note_counts(walked.event, walked.change, counts)
 
 
-class RowPlaces(NamedTuple):
-    """Where walked rows stand in the log; int64[rows] each."""
+class RowPositions(NamedTuple):
+    """Log positions of walked rows; int64[rows] each."""
 
     txn: Any
     """Index of the row's transaction in its scan."""
     pos: Any
-    """Where its row event starts."""
+    """Start position of its row event."""
     ordinal: Any
-    """Number of its change in the transaction."""
+    """Number of its change in the transaction, from 0."""
     commit_us: Any
     """Original commit time, microseconds since the Unix epoch."""
 
 
 @njit(cache=True, nogil=True)
-def _place_rows(
+def _locate_rows(
     event: Any,
     change: Any,
     event_txn: Any,
@@ -579,12 +579,12 @@ def _place_rows(
         ts[i] = commit_us[t]
 
 
-def place_rows(walked: WalkedRows, events: RowEvents, starts: Any, commit_us: Any) -> RowPlaces:
-    """The places of a walked block's rows.
+def locate_rows(walked: WalkedRows, events: RowEvents, starts: Any, commit_us: Any) -> RowPositions:
+    """Return the log positions of a walked block's rows.
 
     :param starts: int64: ordinal of each event's first change (:func:`assign_ordinals`).
     :param commit_us: int64: commit time of each transaction of the scan.
     """
-    places = RowPlaces(*(np.empty(walked.block.rows, np.int64) for _ in range(4)))
-    _place_rows(walked.event, walked.change, events.table[R_TXN], events.table[R_POS], starts, commit_us, *places)
-    return places
+    positions = RowPositions(*(np.empty(walked.block.rows, np.int64) for _ in range(4)))
+    _locate_rows(walked.event, walked.change, events.table[R_TXN], events.table[R_POS], starts, commit_us, *positions)
+    return positions

@@ -15,7 +15,7 @@ FLAGS_OFFSET: Final = 17
 CRC_SIZE: Final = 4
 
 FLAG_ARTIFICIAL: Final = 0x20
-"""Made by the sender, not in the file: its position says nothing."""
+"""Made by the sender, not in the file: its position is meaningless."""
 FLAG_IGNORABLE: Final = 0x80
 """A reader that does not know the event's type may skip it."""
 
@@ -54,7 +54,7 @@ TRANSACTION_PAYLOAD: Final = 40
 HEARTBEAT_V2: Final = 41
 GTID_TAGGED: Final = 42
 
-# Column types, as they stand in a table map
+# Column types, as in a table map
 T_DECIMAL: Final = 0
 T_TINY: Final = 1
 T_SHORT: Final = 2
@@ -99,4 +99,4 @@ EVENT_NAMES: Final = {
     PARTIAL_UPDATE_ROWS: "PARTIAL_UPDATE_ROWS", TRANSACTION_PAYLOAD: "TRANSACTION_PAYLOAD",
     HEARTBEAT_V2: "HEARTBEAT_V2", GTID_TAGGED: "GTID_TAGGED",
 }  # fmt: skip
-"""Names for messages."""
+"""Event names for messages."""

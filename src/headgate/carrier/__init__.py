@@ -1,13 +1,13 @@
-"""What travels between the source and the sinks.
+"""Messages between the source and the sinks.
 
-A batch is a set of *messages*: its header, images of rows, statements, and what there is to say about chunks. The
-source's tasks encode them as rows of one Spark stream, the *carrier*. The sinks describe those rows in Spark's tasks
-and decode the description in the driver, where :class:`Batch` collects it. The images stay where they are: all that
-sinks decide by is in each record batch's :class:`Summary`.
+A batch is a set of *messages*: its header, row images, statements, and reports about chunks. The source's tasks encode
+them as rows of one Spark stream, the *carrier*. The sinks describe those rows in Spark's tasks and decode the
+description in the driver, where :class:`Batch` collects it. Large images stay in the stream: sinks decide by each
+record batch's :class:`Summary`.
 
-What they tell each other beside the stream lies in the *control folder* as small JSON files: :class:`ControlFolder`.
+All other communication is by small JSON files in the *control folder*: :class:`ControlFolder`.
 
-Everything that one side writes and the other reads is spelled here and nowhere else. Nothing in here needs Spark.
+Everything that one side writes and the other reads is defined only here. Nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from headgate.carrier._images import (
     ABSENT,
     META,
     META_DDL,
-    OWN_DDL,
     SEQ_DDL,
+    TABLE_META_DDL,
     Gatherer,
     Images,
     Summary,
@@ -74,10 +74,10 @@ __all__ = [
     "KIND_COLUMN",
     "META",
     "META_DDL",
-    "OWN_DDL",
     "SEQ_DDL",
     "SINK_SIGNALS",
     "TABLE_COLUMN",
+    "TABLE_META_DDL",
     "Batch",
     "CarriedColumn",
     "Commits",

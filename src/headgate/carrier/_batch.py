@@ -1,4 +1,4 @@
-"""A batch as the sinks see it: what it brings, and of parts with few images the images."""
+"""A batch as the sinks see it: its messages, and the images of small parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Batch", "Commits", "Part", "sortable"]
 
 
 class Commits(NamedTuple):
-    """So many changes were committed between two moments, in µs since 1970 UTC."""
+    """Number of changes that were committed between two moments, in µs since 1970 UTC."""
 
     oldest_us: int
     newest_us: int
@@ -35,34 +35,34 @@ class Part:
     schema: str
     blobs: int = 0
     images: int = 0
-    changes: int = 0  # an update may have two images
+    changes: int = 0  # an update with two images is one
     low: str | None = None  # the first key column's range, as text …
     high: str | None = None
-    unbounded: int = 0  # … and unknown for so many record batches that hold images
+    unbounded: int = 0  # … and how many record batches with images have none
     bounds: list[tuple[str, str]] = field(default_factory=list)  # chunks: the range of each record batch
     commits: list[Commits] = field(default_factory=list)  # of the changes in each record batch
     newest_seq: Seq | None = None
     truncates: bool = False
-    partial: bool = False  # some image leaves columns out
-    sent: list[pa.Buffer] = field(default_factory=list, compare=False, repr=False)  # images that are here, as IPC
+    partial: bool = False  # some image lacks columns
+    local_data: list[pa.Buffer] = field(default_factory=list, compare=False, repr=False)  # images sent along, as IPC
 
     @property
     def definition(self) -> Definition:
-        """The definition all images of this part have."""
+        """Definition of all images of this part."""
         return Definition.from_json(self.schema)
 
-    def here(self) -> Iterator[pa.RecordBatch] | None:
-        """All images of this part, if all of them came along with the description."""
-        return open_images(self.sent) if len(self.sent) == self.blobs else None
+    def local_images(self) -> Iterator[pa.RecordBatch] | None:
+        """Return all images of this part, if all of them were sent along."""
+        return open_images(self.local_data) if len(self.local_data) == self.blobs else None
 
     def add(self, images: Images) -> None:
-        """Take in one record batch."""
+        """Add one record batch."""
         about = images.summary
         self.blobs += 1
         self.images += images.count
         self.changes += about.changes
         if images.data is not None:
-            self.sent.append(images.data)
+            self.local_data.append(images.data)
         if about.low is not None and about.high is not None:
             self.low = about.low if self.low is None else min(self.low, about.low, key=sortable)
             self.high = about.high if self.high is None else max(self.high, about.high, key=sortable)
@@ -80,7 +80,7 @@ class Part:
 
 @dataclass
 class Batch:
-    """A batch: everything in it but the images that stay where they are."""
+    """A decoded batch: everything in it except images that were not sent along."""
 
     header: Header
     parts: dict[str, list[Part]] = field(default_factory=dict)
@@ -91,20 +91,20 @@ class Batch:
     unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that cannot be read, and why
     signals: list[dict[str, object]] = field(default_factory=list)  # inserts into the signal table
     watermarks: dict[str, GtidSet] = field(default_factory=dict)
-    """Tables whose chunks in this batch are exact only once all of a set is applied."""
+    """Tables whose chunks in this batch are exact only once all of a GTID set is applied."""
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> Batch:
-        """The batch that these messages make up.
+        """Collect a batch's messages.
 
         :raises DecodeError: there is not exactly one header.
         """
-        found = list(messages)
-        headers = [message for message in found if isinstance(message, Header)]
+        all_messages = list(messages)
+        headers = [message for message in all_messages if isinstance(message, Header)]
         if len(headers) != 1:
-            raise DecodeError(f"a batch with {len(headers)} headers")
+            raise DecodeError(f"a batch has {len(headers)} headers instead of one")
         batch = cls(headers[0])
-        for message in found:
+        for message in all_messages:
             batch._add(message)
         batch.ddl.sort(key=lambda ddl: ddl.seq)
         return batch
@@ -135,24 +135,24 @@ class Batch:
         return parts[-1]
 
     def tables(self) -> list[str]:
-        """Every table that something is said about, sorted."""
+        """Return every table that the batch names, sorted."""
         named = {name for ddl in self.ddl for name in (ddl.table, ddl.new_name) if name is not None}
         redone = {redo.table for redo in self.redo}
         return sorted({*self.parts, *self.header.tables, *named, *redone, *self.stops, *self.unread})
 
     def name_dropped_tables(self, known: Iterable[str]) -> None:
-        """Put a DROP of each table in place of a DROP DATABASE, which does not name them.
+        """Replace a DROP DATABASE, which does not name its tables, by a DROP of each.
 
-        If the stream begins with this batch, put a DROP of each table that it does not find, too: the statement that
-        removed it is in a part of the log that was not read.
+        If the stream begins with this batch, add a DROP of each known table that it does not have, too: the statement
+        that removed it is in a part of the log that was not read.
 
-        :param known: tables that earlier batches brought.
+        :param known: tables of earlier batches.
         """
-        if self.header.anew:
-            place = (self.header.epoch, 0, 0)
+        if self.header.full_restart:
+            position = (self.header.epoch, 0, 0)
             gone = sorted({*known} - self.header.tables.keys() - self.parts.keys())
-            statement = "not there, or not followed, when all tables were read again"
-            self.ddl[:0] = [DdlRow(t, statement, "drop", (*place, n), None, None) for n, t in enumerate(gone)]
+            statement = "missing, or not followed, when all tables were read again"
+            self.ddl[:0] = [DdlRow(t, statement, "drop", (*position, n), None, None) for n, t in enumerate(gone)]
         names = sorted({*known, *self.parts, *self.header.tables})
         spelled = []
         for ddl in self.ddl:
@@ -165,7 +165,7 @@ class Batch:
 
 
 def sortable(text: str) -> tuple[Decimal, str]:
-    """Numbers in order of value; dates and timestamps (fixed width) in order of text."""
+    """Return a sort key: numbers by value, dates and timestamps (fixed width) by text."""
     try:
         return Decimal(text), ""
     except InvalidOperation:

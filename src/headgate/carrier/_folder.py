@@ -1,14 +1,13 @@
-"""The control folder: small JSON files through which sinks, commands and the planner tell each other things.
+"""The control folder: small JSON files through which sinks, commands and the planner communicate.
 
-The planner of the Spark source runs in a Python process without a Spark session, so the folder needs nothing but a file
-system. What it guarantees: a reader sees a file whole or not at all, and a file that ``write`` returned from survives a
-crash. Locally that is a temporary file, fsync, rename, fsync of the folder; on an object store a put is atomic by
-itself. Nothing else is promised: files carry their own identity (a batch's epoch, a signal's id), so that reading one
-twice or after its effect does no harm.
+The planner of the Spark source runs in a Python process without a Spark session, so the folder needs only a file
+system. It guarantees that a reader sees a file whole or not at all, and that a file survives a crash once ``write`` has
+returned. Locally that is a temporary file, fsync, rename, fsync of the folder; on an object store a put is atomic.
+There are no other guarantees: files carry an identity (a batch's epoch, a signal's id), so that reading one twice or
+after its effect does no harm.
 
-What each file holds, and who writes it: docs/architecture/control.md. The planner
-removes signals when the batch that took them is done, and ``trouble.json`` when planning goes well again.
-``waiting.json`` says nothing any more when a batch has begun.
+Content and writer of each file: docs/architecture/control.md. The planner removes signals when the batch that took them
+is done, and ``trouble.json`` when planning succeeds again. ``waiting.json`` is obsolete when the next batch begins.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ __all__ = [
 
 
 class ControlFile(StrEnum):
-    """The files beside the signals."""
+    """Names of the files besides signals."""
 
-    HINT = "hint.json"  # an ``End``: a reader stood there
+    HINT = "hint.json"  # an ``End``: a reader's last position
     FINISHED = "finished.json"  # tables that the sinks hold completely
-    NOTIFIED = "notified.json"  # by channel, the newest batch that it has been told of
-    STATUS = "status.json"  # how the pipeline is doing
+    NOTIFIED = "notified.json"  # by channel, the newest batch that it was notified of
+    STATUS = "status.json"  # state of the pipeline
     TROUBLE = "trouble.json"
     WAITING = "waiting.json"
 
@@ -59,12 +58,12 @@ class ControlFile(StrEnum):
 _LOCAL: Final = pafs.LocalFileSystem()
 _SIGNALS: Final = "signals"
 SINK_SIGNALS: Final = ("redo", "resnapshot", "settle")
-"""Types of the signals that are requests: what the sinks and ``run --resnapshot`` ask of the stream."""
+"""Types of the signals that are requests of the sinks and ``run --resnapshot`` to the stream."""
 
 
 @dataclass(frozen=True)
 class Resnapshot:
-    """Read the tables again that match these patterns."""
+    """Request to read the tables again that match these patterns."""
 
     tables: tuple[str, ...]
     reason: str | None = None
@@ -72,7 +71,7 @@ class Resnapshot:
 
 @dataclass(frozen=True)
 class Settle:
-    """Rows that were kept or dropped are exact only once all of a set is applied."""
+    """Request that a stream that ends reads up to a GTID set: only then are kept or dropped rows exact."""
 
     gtid: GtidSet
 
@@ -82,7 +81,7 @@ Request: TypeAlias = Redo | Resnapshot | Settle
 
 @dataclass(frozen=True)
 class Trouble:
-    """The planner cannot do its work since then (µs since 1970 UTC), and tries again."""
+    """Planning fails since ``since_us`` (µs since 1970 UTC), and is retried."""
 
     error: str
     since_us: int
@@ -90,24 +89,24 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The planner has found nothing to do after the batch with this epoch."""
+    """The planner has no work since the batch with this epoch."""
 
     epoch: int
     since_us: int
     paused: bool
-    """Because a signal has paused the reading of tables."""
+    """Whether a signal has paused table snapshots."""
 
 
 def signal_path(name: str) -> str:
-    """The file of a signal; ``name`` is safe as a file's name."""
+    """Return the file of a signal; ``name`` must be safe as a file's name."""
     return f"{_SIGNALS}/{name}.json"
 
 
 def parse_request(signal: Mapping[str, Any]) -> Request | None:
-    """What a signal asks; None: it is one of users.
+    """Return the request of a signal; None if it is a user's.
 
-    :raises OffsetFormatError: a ``redo`` whose chunk cannot be read; with its table, if it says that.
-    :raises ConfigError: the other types cannot be read.
+    :raises OffsetFormatError: the chunk of a ``redo`` is invalid; with its table, if the signal names it.
+    :raises ConfigError: a signal of the other types is invalid.
     """
     kind = signal.get("type")
     if kind == "redo":
@@ -135,7 +134,7 @@ def _as_signal(request: Request) -> dict[str, Any]:
 
 
 class ControlFolder:
-    """Atomic JSON files in one folder. Nothing in it needs to exist.
+    """Atomic JSON files in one folder. The folder and each file may be missing.
 
     :param path: an absolute local path, or a URI (``s3a://``, or of another kind that ``pyarrow.fs`` knows).
     """
@@ -151,19 +150,19 @@ class ControlFolder:
     # --- files
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Put ``value`` under ``name`` (:class:`ControlFile`, :func:`signal_path`), replacing what was there."""
+        """Write ``value`` to file ``name`` (:class:`ControlFile`, :func:`signal_path`), replacing an existing one."""
         data = json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
         if self.is_local:
             _write_local(Path(self.path, name), data)
             return
         fs, path = self._open(name)
-        if not isinstance(fs, pafs.S3FileSystem):  # which has no folders
+        if not isinstance(fs, pafs.S3FileSystem):  # S3 has no folders
             fs.create_dir(path.rpartition("/")[0], recursive=True)
         with fs.open_output_stream(path) as out:
             out.write(data)
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The value under ``name``, or None.
+        """Return the value of file ``name``; None if it does not exist.
 
         :raises ConfigError: the file is not a JSON object.
         """
@@ -179,7 +178,7 @@ class ControlFolder:
         return value
 
     def text(self, name: str) -> str | None:
-        """What a file holds, whatever it is; None: there is none."""
+        """Return a file's text; None if it does not exist."""
         fs, path = self._open(name)
         try:
             with fs.open_input_stream(path) as source:
@@ -188,7 +187,7 @@ class ControlFolder:
             return None
 
     def delete(self, name: str) -> None:
-        """Remove ``name``; it is no error if it is not there."""
+        """Remove file ``name``; no error if it does not exist."""
         fs, path = self._open(name)
         with contextlib.suppress(FileNotFoundError):
             fs.delete_file(path)
@@ -200,19 +199,19 @@ class ControlFolder:
     # --- signals
 
     def signals(self) -> dict[str, Mapping[str, Any]]:
-        """``id -> signal``, in the order in which they came. A file that vanishes meanwhile is left out.
+        """Return ``id -> signal``, in order of submission. A file that vanishes meanwhile is skipped.
 
-        One that is no JSON object comes as ``{"problem": …}``, to be answered like any other signal.
+        A file that is not a JSON object becomes ``{"problem": …}``, to be answered like any other signal.
         """
         fs, path = self._open(_SIGNALS)
-        found = {}
+        by_name = {}
         for info in fs.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
             name = info.base_name.removesuffix(".json")
             if info.is_file and name != info.base_name and info.base_name[0] != ".":
                 signal = self._signal(name)
                 if signal is not None:
-                    found[name] = _submitted(signal, (info.mtime_ns or 0) // 1000), signal
-        return {name: found[name][1] for name in sorted(found, key=lambda name: (found[name][0], name))}
+                    by_name[name] = _submitted(signal, (info.mtime_ns or 0) // 1000), signal
+        return {name: by_name[name][1] for name in sorted(by_name, key=lambda name: (by_name[name][0], name))}
 
     def _signal(self, name: str) -> Mapping[str, Any] | None:
         try:
@@ -221,77 +220,79 @@ class ControlFolder:
             return {"problem": error.message.replace("; remove the file", "")}
 
     def requests(self) -> dict[str, Request]:
-        """The requests that can be read; the planner answers the others."""
-        found = {}
+        """Return the valid requests; the planner answers the others."""
+        valid = {}
         for name, signal in self.signals().items():
             with contextlib.suppress(HeadgateError):
                 request = parse_request(signal)
                 if request is not None:
-                    found[name] = request
-        return found
+                    valid[name] = request
+        return valid
 
-    def ask(self, name: str, request: Request) -> None:
-        """Ask something of the planner; a request of the same name is replaced."""
+    def send_request(self, name: str, request: Request) -> None:
+        """Send a request to the planner, replacing one of the same name."""
         self.write(signal_path(name), _as_signal(request))
 
     def remove_signal(self, name: str) -> None:
-        """Remove a signal; it is no error if it is gone."""
+        """Remove a signal; no error if it does not exist."""
         self.delete(signal_path(name))
 
     # --- from the sinks
 
     def hint(self) -> End | None:
-        """The last recorded position in the log, if any."""
-        found = self.read(ControlFile.HINT)
+        """Return the last recorded position in the log, if any."""
+        content = self.read(ControlFile.HINT)
         names = End.__dataclass_fields__.keys()
-        return End(**{name: found[name] for name in names}) if found and names <= found.keys() else None
+        return End(**{name: content[name] for name in names}) if content and names <= content.keys() else None
 
-    def tell_hint(self, end: End) -> None:
+    def record_hint(self, end: End) -> None:
         """Record a position in the log."""
         self.write(ControlFile.HINT, asdict(end))
 
     def finished(self) -> frozenset[str]:
-        """Tables that the sinks hold completely."""
-        found = self.read(ControlFile.FINISHED) or {}
-        return frozenset(str(table) for table in found.get("tables", ()))
+        """Return the tables that the sinks hold completely."""
+        content = self.read(ControlFile.FINISHED) or {}
+        return frozenset(str(table) for table in content.get("tables", ()))
 
-    def tell_finished(self, tables: Iterable[str]) -> None:
-        """Say which tables the sinks hold completely."""
+    def record_finished(self, tables: Iterable[str]) -> None:
+        """Record the tables that the sinks hold completely."""
         self.write(ControlFile.FINISHED, {"tables": sorted(tables)})
 
     def forget_position(self) -> None:
-        """Forget where the sinks are and what they asked for; signals of users stay."""
+        """Remove the sinks' position, finished tables and requests; users' signals stay."""
         for file in (ControlFile.HINT, ControlFile.FINISHED):
             self.delete(file)
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:
                 self.remove_signal(name)
 
-    # --- from the planner, for people to see: where nothing can be written or read, nothing is said
+    # --- from the planner, for display: write and read errors are ignored
 
     def trouble(self) -> Trouble | None:
-        """Why planning fails, if it does."""
-        found = self._said(ControlFile.TROUBLE)
-        since = found.get("since_us")
-        return Trouble(" ".join(str(found.get("error")).split()), since) if isinstance(since, int) else None
+        """Return why planning fails, if it does."""
+        content = self._read_or_empty(ControlFile.TROUBLE)
+        since = content.get("since_us")
+        return Trouble(" ".join(str(content.get("error")).split()), since) if isinstance(since, int) else None
 
     def waiting(self) -> Waiting | None:
-        """After which batch there was nothing to do."""
-        found = self._said(ControlFile.WAITING)
-        epoch = found.get("epoch")
-        return Waiting(epoch, found.get("since_us", 0), bool(found.get("paused"))) if isinstance(epoch, int) else None
+        """Return after which batch there was no work, if recorded."""
+        content = self._read_or_empty(ControlFile.WAITING)
+        epoch = content.get("epoch")
+        return (
+            Waiting(epoch, content.get("since_us", 0), bool(content.get("paused"))) if isinstance(epoch, int) else None
+        )
 
-    def tell(self, what: Trouble | Waiting) -> None:
-        """Say one of these."""
+    def record_state(self, state: Trouble | Waiting) -> None:
+        """Record one of these."""
         with contextlib.suppress(OSError):
-            self.write(ControlFile.TROUBLE if isinstance(what, Trouble) else ControlFile.WAITING, asdict(what))
+            self.write(ControlFile.TROUBLE if isinstance(state, Trouble) else ControlFile.WAITING, asdict(state))
 
     def forget(self, file: ControlFile) -> None:
-        """What a file says is so no longer."""
+        """Remove a file whose content is obsolete."""
         with contextlib.suppress(Exception):  # each file system has its own errors
             self.delete(file)
 
-    def _said(self, file: ControlFile) -> dict[str, Any]:
+    def _read_or_empty(self, file: ControlFile) -> dict[str, Any]:
         try:
             return self.read(file) or {}
         except (HeadgateError, OSError):
@@ -314,8 +315,8 @@ def _write_local(path: Path, data: bytes) -> None:
 
 
 def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
-    """When a signal was submitted, microseconds since 1970 UTC; requests come first."""
+    """Return when a signal was submitted, µs since 1970 UTC; 0 for requests, which come first."""
     if signal.get("type") in SINK_SIGNALS:
         return 0
-    found = signal.get("submitted_us")
-    return found if isinstance(found, int) else written_us
+    submitted_us = signal.get("submitted_us")
+    return submitted_us if isinstance(submitted_us, int) else written_us

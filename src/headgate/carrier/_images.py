@@ -1,6 +1,6 @@
-"""Record batches of row images, and what is to be known of each without opening it.
+"""Record batches of row images, and a summary of each that is read without opening it.
 
-A carrier row holds one Arrow IPC stream of images of one table definition, in log order, an update's ``b`` row directly
+A carrier row has one Arrow IPC stream of images of one table definition, in log order, an update's ``b`` row directly
 before its ``u`` row. Everything here works on whole columns.
 """
 
@@ -25,8 +25,8 @@ __all__ = [
     "ABSENT",
     "META",
     "META_DDL",
-    "OWN_DDL",
     "SEQ_DDL",
+    "TABLE_META_DDL",
     "Gatherer",
     "Images",
     "ImagesKind",
@@ -37,16 +37,16 @@ __all__ = [
 ]
 
 META = ("_op", "_seq", "_gtid", "_ts")
-"""The canonical columns before a table's own."""
+"""Canonical columns before a table's own."""
 
 SEQ_DDL = "struct<epoch:bigint,file:int,pos:bigint,ordinal:bigint>"
-OWN_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
-"""The canonical columns beside ``_op``, as Spark DDL."""
-META_DDL = f"_op string, {OWN_DDL}"
-"""All of them."""
+TABLE_META_DDL = f"_seq {SEQ_DDL}, _gtid string, _ts timestamp"
+"""Canonical columns except ``_op``, as Spark DDL."""
+META_DDL = f"_op string, {TABLE_META_DDL}"
+"""All of ``META``, as Spark DDL."""
 
 ABSENT = "_absent"
-"""The canonical column that names what an image leaves out."""
+"""Canonical column that names the columns an image lacks."""
 
 ImagesKind: TypeAlias = Literal["rows", "chunk"]
 """Images of the log, or a chunk's rows."""
@@ -54,30 +54,30 @@ ImagesKind: TypeAlias = Literal["rows", "chunk"]
 _GATHER_ROWS = 1 << 17
 _GATHER_BYTES = 16 << 20
 _ALL_BYTES = 128 << 20
-"""Over all tables: bounds a task's memory."""
+"""Limit over all tables: bounds a task's memory."""
 _SUMMARY = b"headgate.summary"
-"""Of the Arrow schema's metadata, which other readers may ignore."""
+"""Key in the Arrow schema's metadata. Other readers may ignore it."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of a record batch of images."""
+    """Summary of a record batch of images."""
 
     low: str | None = None
-    """The least value of the key's first column, as text. None unless it is an integer, decimal, date or timestamp,
-    and has a value."""
+    """Least value of the key's first column, as text. None unless it is an integer, decimal, date or timestamp, and
+    has a value."""
     high: str | None = None
     newest_us: int | None = None
-    """The newest commit time, µs since 1970 UTC; None: there are no images."""
+    """Newest commit time, µs since 1970 UTC; None: there are no images."""
     newest_seq: Seq | None = None
     changes: int = 0
-    """An update may have two images."""
+    """An update with two images is one."""
     truncates: bool = False
-    """There is a ``t`` image."""
+    """Whether there is a ``t`` image."""
     partial: bool = False
-    """Some image leaves columns out."""
+    """Whether some image lacks columns."""
     oldest_us: int | None = None
-    """As ``newest_us``."""
+    """Oldest commit time, as ``newest_us``."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, key: str | None) -> Summary:
@@ -100,12 +100,12 @@ class Summary:
         )
 
     def to_json(self) -> str:
-        """As JSON."""
+        """Return the summary as JSON."""
         return json.dumps({name: value for name, value in vars(self).items() if value is not None})
 
     @classmethod
     def from_json(cls, text: str) -> Summary:
-        """From :meth:`to_json`."""
+        """Parse the JSON of :meth:`to_json`."""
         value = json.loads(text)
         seq = value.pop("newest_seq", None)
         return cls(**value, newest_seq=None if seq is None else tuple(seq))
@@ -113,7 +113,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Images:
-    """A record batch of one table definition."""
+    """A record batch of images of one table definition."""
 
     table: str
     """``db.table``"""
@@ -123,16 +123,16 @@ class Images:
     count: int
     summary: Summary
     data: pa.Buffer | None
-    """An Arrow IPC stream with one record batch, whose schema has the summary; None: it stays where the batch is."""
+    """An Arrow IPC stream with one record batch, whose schema has the summary; None: it was not sent along."""
 
     @property
     def definition(self) -> Definition:
-        """The definition all these images have."""
+        """Definition of all these images."""
         return Definition.from_json(self.schema)
 
     @classmethod
     def of(cls, kind: ImagesKind, definition: Definition, batch: pa.RecordBatch) -> Images:
-        """Images of the log, or a chunk's rows."""
+        """Serialise images of the log, or a chunk's rows."""
         summary = Summary.of(batch, definition.key[0] if definition.key else None)
         metadata = {**(batch.schema.metadata or {}), _SUMMARY: summary.to_json()}
         data = serialised(batch.replace_schema_metadata(metadata))
@@ -140,19 +140,19 @@ class Images:
 
 
 def summary_json(data: pa.Buffer) -> str:
-    """The summary of serialised images; they themselves are not read.
+    """Return the summary of serialised images without reading these.
 
-    :raises DecodeError: there is none.
+    :raises DecodeError: they have none.
     """
     metadata = pa.ipc.read_schema(data).metadata or {}
     if _SUMMARY not in metadata:
-        raise DecodeError("images without a summary")
+        raise DecodeError("images have no summary")
     text: bytes = metadata[_SUMMARY]
     return text.decode()
 
 
 def serialised(batch: pa.RecordBatch) -> pa.Buffer:
-    """A record batch as an Arrow IPC stream."""
+    """Serialise a record batch as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -160,9 +160,9 @@ def serialised(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """The record batches of Arrow IPC streams, without copying them.
+    """Yield the record batches of Arrow IPC streams, without copying them.
 
-    :param blobs: buffers, or binary scalars, of which nulls are left out.
+    :param blobs: buffers, or binary scalars; null scalars are skipped.
     """
     for blob in blobs:
         buffer = blob if isinstance(blob, pa.Buffer) else blob.as_buffer()
@@ -173,12 +173,12 @@ def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 
 
 def count_changes(batch: pa.RecordBatch) -> int:
-    """How many changes these images are: the two images of an update are one."""
+    """Count the changes of these images: an update with two images is one."""
     return int(batch.num_rows) - _ops(batch).count(b"b")
 
 
 def _ops(batch: pa.RecordBatch) -> bytes:
-    """The column ``_op`` (string, one ASCII letter each, no nulls)."""
+    """Return column ``_op`` (string, one ASCII letter each, no nulls)."""
     _, offsets, letters = batch["_op"].buffers()
     if not batch.num_rows:
         return b""
@@ -204,20 +204,20 @@ def _text(value: Any) -> str:
 
 def _greatest(seqs: pa.StructArray) -> Seq:
     parts = [np.asarray(part) for part in seqs.flatten()]
-    found: list[int] = []
+    greatest: list[int] = []
     for number, part in enumerate(parts):
         most = part.max()
-        found.append(int(most))
+        greatest.append(int(most))
         if part.min() != most:
             mask = part == most
             parts[number + 1 :] = [later[mask] for later in parts[number + 1 :]]
-    return found[0], found[1], found[2], found[3]
+    return greatest[0], greatest[1], greatest[2], greatest[3]
 
 
 class Gatherer:
-    """Gathers the images of each table definition, in their order; those with partial images apart.
+    """Buffer that joins the images of each table definition, in order; partial images separately.
 
-    :param define: the definition of a record batch's table.
+    :param define: returns the definition of a record batch's table.
     """
 
     def __init__(self, kind: ImagesKind, define: Callable[[ImageBatch], Definition]) -> None:
@@ -227,7 +227,7 @@ class Gatherer:
         self._sizes: dict[tuple[str, str, bool], tuple[int, int]] = {}  # rows and bytes
 
     def add(self, image: ImageBatch) -> Iterator[Images]:
-        """Take images; give out what is enough for a row."""
+        """Add images; yield those that suffice for a carrier row."""
         if not image.table.columns:
             return
         name = (image.table.full_name, image.table.fingerprint, ABSENT in image.batch.schema.names)
@@ -236,11 +236,11 @@ class Gatherer:
         self._sizes[name] = rows, size = rows + image.batch.num_rows, size + image.batch.nbytes
         if rows >= _GATHER_ROWS or size >= _GATHER_BYTES:
             yield self._take(name)
-        elif sum(held for _, held in self._sizes.values()) >= _ALL_BYTES:
+        elif sum(buffered for _, buffered in self._sizes.values()) >= _ALL_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[Images]:
-        """Give out what is left."""
+        """Yield the remaining images."""
         for name in list(self._waiting):
             yield self._take(name)
 

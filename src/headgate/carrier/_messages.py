@@ -1,4 +1,4 @@
-"""The messages of a batch, as values. Their form on the wire is the business of ``_wire``."""
+"""The messages of a batch, as values. ``_wire`` defines their wire format."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CarriedColumn:
 
 @dataclass(frozen=True)
 class Definition:
-    """A table's definition, as its images have it."""
+    """A table's definition, as of its images."""
 
     table: str
     fingerprint: str  # ``TableDef.common_fingerprint``
@@ -55,14 +55,14 @@ class Definition:
     @classmethod
     @lru_cache(maxsize=4096)
     def from_json(cls, text: str) -> Definition:
-        """From :meth:`to_json`."""
+        """Parse the JSON of :meth:`to_json`."""
         value = json.loads(text)
         columns = tuple(CarriedColumn(**column) for column in value["columns"])
         return cls(value["table"], value["fingerprint"], tuple(value["key"]), columns)
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few
     def to_json(self) -> str:
-        """As the carrier has it."""
+        """Return the carrier's JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
@@ -72,7 +72,7 @@ class Definition:
 
     @property
     def text_ddl(self) -> str:
-        """As the columns are in the images themselves, where a VARIANT is JSON text yet."""
+        """The columns as in the images, where a VARIANT is still JSON text, as Spark DDL."""
         plain = (f"{quote_name(c.name)} {'string' if c.spark == 'variant' else c.spark}" for c in self.columns)
         return ", ".join(plain)
 
@@ -82,33 +82,33 @@ class Definition:
         return {column.name: column.spark for column in self.columns}
 
     def column(self, name: str) -> CarriedColumn:
-        """The column of this name, which must be there."""
+        """Return the column of this name, which must exist."""
         return next(column for column in self.columns if column.name == name)
 
 
 @dataclass(frozen=True)
 class HeaderTable:
-    """What the planner says of one table in this batch."""
+    """The planner's state of one table in this batch."""
 
     state: str = "live"
     since_epoch: int | None = None  # epoch of the batch with the table's first chunk; None while it waits
     first: bool = False
     last: bool = False
     append: bool = False
-    partial: bool = False  # some rows are read: it begins and ends nothing
-    filtered: bool = False  # all rows that are wanted of the table are read, which are not all there are
+    partial: bool = False  # only rows of a signal's condition are read: it begins and ends nothing
+    filtered: bool = False  # only rows of the table's configured condition are read: counts as a full snapshot
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None
-    signals: tuple[str, ...] = ()  # the ids of the signals that asked for the reading
+    signals: tuple[str, ...] = ()  # ids of the signals that requested the snapshot
 
 
 @dataclass(frozen=True)
 class ReadingProgress:
-    """How far a table is that is being read, for telling people."""
+    """Progress of a table snapshot, for display."""
 
     state: Literal["waits", "reading", "read", "done"]
-    """``read``: chunks of it are in this batch, the last one too; ``done``: that one was in an earlier batch."""
+    """``read``: this batch has chunks of it, the last one too; ``done``: that one was in an earlier batch."""
     since_epoch: int | None = None
     maximum_key: str = ""
     last_processed_key: str = ""
@@ -116,7 +116,7 @@ class ReadingProgress:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Messages of the topic with signals that were for others."""
+    """Messages of the signal topic that were for other pipelines."""
 
     count: int
     keys: tuple[str, ...]
@@ -124,7 +124,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Header:
-    """The batch's own description: it starts after ``start`` and ends at ``gtid`` (E). Exactly one a batch."""
+    """Header of a batch, which starts after ``start`` and ends at ``gtid`` (E). Exactly one per batch."""
 
     epoch: int
     start: str
@@ -134,14 +134,14 @@ class Header:
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()  # the signals that the batch took
     skipped: Skipped | None = None
-    behind: int = 0  # transactions that the server had executed at planning and that are not in ``gtid``
+    behind: int = 0  # transactions that the server had executed at planning, except those in ``gtid``
     readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
-    anew: bool = False  # the stream begins with this batch, and reads all the tables there are
+    full_restart: bool = False  # the stream begins with this batch, and reads all tables
 
 
 @dataclass(frozen=True)
 class DdlRow:
-    """One DDL statement, for one table it touches."""
+    """One DDL statement, for one table that it affects."""
 
     table: str
     statement: str
@@ -150,19 +150,19 @@ class DdlRow:
     gtid: str | None
     ts: int | None  # original commit time, µs since 1970 UTC
     new_name: str | None = None  # ``db.table`` after a RENAME
-    adds: tuple[AddedColumn, ...] | None = None  # of an ALTER that changes nothing else; None: rows may have changed
+    adds: tuple[AddedColumn, ...] | None = None  # of an ALTER that changes no other thing; None: rows may have changed
     schema: str | None = None
-    """With ``adds``: the table's definition, as JSON, as it was when the statement was read, perhaps later."""
+    """With ``adds``: the table's definition, as JSON, when the statement was read, perhaps later than the batch."""
 
 
 @dataclass(frozen=True)
 class Redo:
-    """A chunk that gave nothing and must be planned again for a later E."""
+    """A chunk that returned no rows and must be planned again for a later E."""
 
     chunk: ChunkSpec
     reason: str
     whole_table: bool = False
-    """The range means nothing any more (the table is gone or has another key): all of the table must be read again."""
+    """The range is no longer valid (the table is gone or has another key): all of the table must be read again."""
 
     @property
     def table(self) -> str:
@@ -172,7 +172,7 @@ class Redo:
 
 @dataclass(frozen=True)
 class Stop:
-    """Images of a table, or with ``chunk`` (its number) rows of a chunk, were left out: they cannot be read."""
+    """Images of a table, or with ``chunk`` (its number) rows of a chunk, were omitted: they cannot be read."""
 
     table: str
     reason: str
@@ -182,7 +182,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class HighWatermark:
-    """The table's rows are exact once every change in ``gtid`` has been applied, and perhaps not before."""
+    """GTID set that must be applied before the table's rows are certainly exact."""
 
     table: str  # ``db.table``
     gtid: GtidSet  # E, and everything in the window of a chunk whose rows were kept or dropped
@@ -198,7 +198,7 @@ class Signals:
 
 @dataclass(frozen=True)
 class End:
-    """Where a reader of the log stood when it had everything in ``gtid``."""
+    """Position of a reader of the log when it had everything in ``gtid``."""
 
     gtid: str
     server_uuid: str

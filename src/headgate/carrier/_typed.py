@@ -1,7 +1,7 @@
-"""From images to typed rows: one table's columns in one schema, whatever columns its images had. No Spark in here.
+"""Typed rows from images: one table's columns in one schema, for images of any definition. Does not need Spark.
 
-Columns meet by name. What a row's own definition lacked is null; what the schema lacks stops the reader, because a
-value would be lost.
+Columns are matched by name. A column that a row's definition lacks is null. A column that the schema lacks is an error,
+because a value would be lost.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headgate.errors import ChunkRetryError, SchemaChangedError, UnsupportedErro
 __all__ = ["check_names", "typed_batch", "typed_images"]
 
 
-def check_names(table: str, columns: Iterable[str], own: Iterable[str] = ()) -> None:
+def check_names(table: str, columns: Iterable[str], reserved: Iterable[str] = ()) -> None:
     """Refuse a table with a column that has the name of one of headgate's.
 
-    :param own: columns of headgate's beside those that each typed row has.
-    :raises SchemaChangedError: there is one.
+    :param reserved: headgate's columns besides those of each typed row.
+    :raises SchemaChangedError: such a column exists.
     """
-    taken = {*META, TABLE_COLUMN, *own}
+    taken = {*META, TABLE_COLUMN, *reserved}
     for name in columns:
         if name.lower() in taken:
             raise SchemaChangedError(
@@ -36,21 +36,22 @@ def check_names(table: str, columns: Iterable[str], own: Iterable[str] = ()) -> 
 
 
 def typed_images(rows: Iterator[pa.RecordBatch], table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All images of one table in the stream's rows, each update with its before-image.
+    """Convert all images of one table in the stream's rows, each update with its before-image.
 
-    :param schema: the rows' columns; with ``_absent`` it takes partial images.
-    :raises ChunkRetryError: a chunk of the table was left out of the stream.
-    :raises UnsupportedError: images of the table were left out of the stream, or leave columns out.
-    :raises SchemaChangedError: an image has a column that the schema lacks, or another type.
+    :param schema: the rows' columns; partial images need ``_absent``.
+    :raises ChunkRetryError: the stream lacks a chunk of the table.
+    :raises UnsupportedError: the stream lacks images of the table, or an image lacks columns.
+    :raises SchemaChangedError: an image has a column that the schema lacks, of another type, or with a name of
+        headgate's.
     """
-    tell = ABSENT in schema.names
+    with_absent = ABSENT in schema.names
     for batch in rows:
         for message in open_rows(batch):
             match message:
                 case Redo(reason=reason):
                     raise ChunkRetryError(
-                        f"a chunk of the table is missing: {reason}; ask for it again by a signal and leave out rows of"
-                        " kind redo",
+                        f"a chunk of the table is missing: {reason}; request it again by a signal and skip rows of kind"
+                        " redo",
                         table=table,
                     )
                 case Stop(reason=reason, gtid=gtid):
@@ -58,39 +59,39 @@ def typed_images(rows: Iterator[pa.RecordBatch], table: str, schema: pa.Schema) 
                 case Images(data=data):
                     for images in open_images([data]):
                         check_names(table, images.schema.names[len(META) :])
-                        yield typed_batch(images, table, schema, "all", tell=tell)
+                        yield typed_batch(images, table, schema, "all", with_absent=with_absent)
 
 
 @lru_cache(maxsize=4)
 def _repeated(name: str, rows: int) -> pa.Array:
-    """The column ``_table``; most batches of a task are equally long."""
+    """Return column ``_table``, cached: most batches of a task are equally long."""
     return pa.repeat(pa.scalar(name), rows)
 
 
 def typed_batch(
-    batch: pa.RecordBatch, table: str, schema: pa.Schema, images: Literal["all", "keys"], *, tell: bool = False
+    batch: pa.RecordBatch, table: str, schema: pa.Schema, images: Literal["all", "keys"], *, with_absent: bool = False
 ) -> pa.RecordBatch:
-    """Images of one table in exactly ``schema``.
+    """Convert images of one table to exactly ``schema``.
 
     :param table: ``db.table``
     :param images: ``keys``: the before-image of a changed key becomes a ``d`` of it.
-    :param tell: ``schema`` has a column ``_absent``: a row's unknown columns.
-    :raises UnsupportedError: a row image leaves columns out, for which there is no ``_absent``.
-    :raises SchemaChangedError: a column that the schema lacks, or another type.
+    :param with_absent: whether ``schema`` has column ``_absent``, a row's unknown columns.
+    :raises UnsupportedError: a row image lacks columns, and there is no ``_absent``.
+    :raises SchemaChangedError: a column that the schema lacks, or one of a type that does not fit.
     """
-    if ABSENT in batch.schema.names and not tell:
-        from headgate.replication import PARTIAL_REMEDY  # numba loads only where there is something to refuse
+    if ABSENT in batch.schema.names and not with_absent:
+        from headgate.replication import PARTIAL_REMEDY  # loads numba, so only for the error
 
         raise UnsupportedError(
-            f"a row image leaves columns out, which typed rows cannot say: {PARTIAL_REMEDY}, and begin after that; or "
+            f"a row image lacks columns, which typed rows cannot represent: {PARTIAL_REMEDY}, and start after that; or "
             f"read the table through option tables and expand it with a column {ABSENT} (string)",
             table=table,
         )
     for field in batch.schema:
         if schema.get_field_index(field.name) < 0 and field.name not in META:
             raise SchemaChangedError(
-                f"the log has a column {field.name}, which this query's schema lacks: start the query again; with a new"
-                " checkpoint if the column was dropped or got another name",
+                f"the log has a column {field.name}, which this query's schema lacks: restart the query, with a new"
+                " checkpoint if the column was dropped or renamed",
                 table=table,
                 column=field.name,
             )
@@ -116,8 +117,8 @@ def _cast(values: pa.Array, field: pa.Field, table: str) -> pa.Array:
         return values.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise SchemaChangedError(
-            f"column {field.name} has become {values.type}, which does not fit the query's {field.type}: start the "
-            "query again",
+            f"column {field.name} has become {values.type}, which does not fit the query's {field.type}: restart the "
+            "query",
             table=table,
             column=field.name,
         ) from None

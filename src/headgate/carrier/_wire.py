@@ -1,8 +1,8 @@
-"""The form of messages on the wire: the one encoder and the one decoder, and the names of columns and keys.
+"""Wire format of messages: the one encoder and the one decoder, and the names of columns and keys.
 
-A message is a row of the stream (docs/architecture/carrier.md): a task of the source encodes it. A task of the
-sinks *describes* it: images then have their summary beside them, and their data only where that is small. Described
-rows go to the driver, which decodes them.
+A message is a row of the stream (docs/architecture/carrier.md): a task of the source encodes it. A task of the sinks
+*describes* it: images get their summary as a column, and keep only small data. Described rows go to the driver, which
+decodes them.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 _IMAGES: Final = get_args(ImagesKind)
 _VERSION: Final = 1
+_FULL_RESTART: Final = "anew"
+"""The key of :attr:`Header.full_restart` in JSON."""
 
 
 def encode(message: Message) -> pa.RecordBatch:
-    """A message as a row of the stream."""
+    """Encode a message as a row of the stream."""
     if isinstance(message, Images):
         return _row(message.table, message.kind, message.schema, message.count, message.data)
     table: str | None = getattr(message, "table", None)
@@ -92,7 +94,7 @@ def _row(table: str | None, kind: str, schema: str | None, count: int, data: pa.
 
 
 def _plain(value: Any) -> Any:
-    """A message, or a part of one, in the form that it has in JSON."""
+    """Convert a message, or a part of one, to its JSON form."""
     match value:
         case GtidSet():
             return str(value)
@@ -103,7 +105,9 @@ def _plain(value: Any) -> Any:
         case AddedColumn():
             return asdict(value)
         case Header():
-            return {**vars(value), "v": _VERSION}
+            values = dict(vars(value))
+            values[_FULL_RESTART] = values.pop("full_restart")
+            return {**values, "v": _VERSION}
         case HeaderTable():
             optional = ("partial", "filtered", "signals")
             return {name: one for name, one in vars(value).items() if one or name not in optional}
@@ -114,11 +118,11 @@ def _plain(value: Any) -> Any:
 
 
 def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Rows as the driver gets them.
+    """Convert the stream's rows to those for the driver.
 
-    :param most: bytes of images that are sent along; half as many of one table.
+    :param most: maximum bytes of images that are sent along; half as many of one table.
     """
-    sent: dict[str, int] = {}
+    sent_bytes: dict[str, int] = {}
     total = 0
     for batch in batches:
         summaries: list[str | None] = []
@@ -128,17 +132,17 @@ def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Record
             images = kind in _IMAGES
             summaries.append(summary_json(cell.as_buffer()) if images else None)
             size = len(cell.as_buffer()) if images else 0
-            sends.append(sent.get(table, 0) + size <= most // 2 and total + size <= most)
+            sends.append(sent_bytes.get(table, 0) + size <= most // 2 and total + size <= most)
             if sends[-1]:
-                sent[table], total = sent.get(table, 0) + size, total + size
+                sent_bytes[table], total = sent_bytes.get(table, 0) + size, total + size
         light = pc.if_else(pa.array(sends, pa.bool_()), data, pa.scalar(None, data.type))
         yield pa.RecordBatch.from_arrays([*batch.columns[:-1], light, pa.array(summaries, _TEXT)], schema=_DESCRIBED)
 
 
 def decode(described: pa.Table) -> Iterator[Message]:
-    """The messages in described rows.
+    """Yield the messages in described rows.
 
-    :raises DecodeError: a row is none.
+    :raises DecodeError: a row is not a message.
     """
     columns = (described[name] for name in _DESCRIBED.names)
     for *plain, data, summary in zip(*columns, strict=True):
@@ -147,9 +151,9 @@ def decode(described: pa.Table) -> Iterator[Message]:
 
 
 def open_rows(batch: pa.RecordBatch) -> Iterator[Message]:
-    """The messages in the stream's own rows; images have their data.
+    """Yield the messages in the stream's own rows; images have their data.
 
-    :raises DecodeError: a row is none.
+    :raises DecodeError: a row is not a message.
     """
     for *plain, cell in zip(*(batch[name] for name in _CARRIER.names), strict=True):
         table, kind, schema, count = (one.as_py() for one in plain)
@@ -162,19 +166,20 @@ def _message(table: str, kind: str, schema: str, count: int, data: pa.Buffer, su
         return Images(table, cast("ImagesKind", kind), schema, count, Summary.from_json(summary or "{}"), data)
     if kind in _DECODERS:
         return _DECODERS[kind](table, json.loads(data.to_pybytes()))
-    raise DecodeError(f"a carrier row of unknown kind {kind!r}")
+    raise DecodeError(f"a carrier row has unknown kind {kind!r}")
 
 
 def _header(_table: None, value: dict[str, Any]) -> Header:
     if value["v"] != _VERSION:
-        raise DecodeError(f"a batch header of version {value['v']!r}; this headgate knows version {_VERSION}")
+        raise DecodeError(f"a batch header has version {value['v']!r}; this headgate reads version {_VERSION}")
     tables = {
         name: _known(HeaderTable, table, signals=tuple(table.get("signals", ())))
         for name, table in value["tables"].items()
     }
     readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}
     skipped = value["skipped"] and Skipped(value["skipped"]["count"], tuple(value["skipped"]["keys"]))
-    return _known(Header, value, actions=tuple(value["actions"]), tables=tables, readings=readings, skipped=skipped)
+    decoded = {"actions": tuple(value["actions"]), "tables": tables, "readings": readings, "skipped": skipped}
+    return _known(Header, value, **decoded, full_restart=value.get(_FULL_RESTART, False))
 
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
@@ -183,7 +188,7 @@ def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
 
 
 def _known(cls: type[_M], value: Mapping[str, Any], **decoded: Any) -> _M:
-    """A message of these keys; others are those of a later headgate."""
+    """Make a message from the keys it knows; a later headgate may have more."""
     names = {field.name for field in fields(cls)}
     return cls(**{**{name: one for name, one in value.items() if name in names}, **decoded})
 

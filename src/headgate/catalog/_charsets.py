@@ -1,6 +1,6 @@
-"""Character sets of names and values: collation numbers, and text of bytes for the few strings a definition holds.
+"""Character sets of names and values: collation numbers, and decoding of the few strings in a definition.
 
-Values of rows never pass here: ``headgate.columns`` converts them in kernels, from the same tables.
+Values of rows are not decoded here: ``headgate.columns`` converts them in kernels, from the same tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNICODE = {
 
 
 def normalise(charset: str | None, collation: str | None) -> tuple[str | None, str | None]:
-    """One name for each: ``binary`` is no character set; servers before 8.0.30 say ``utf8`` for ``utf8mb3``."""
+    """Return one name for each: ``binary`` is no character set; before 8.0.30 ``utf8mb3`` reads ``utf8``."""
     if charset is None or charset == "binary":
         return None, None
     if charset == "utf8":
@@ -37,7 +37,7 @@ def normalise(charset: str | None, collation: str | None) -> tuple[str | None, s
 
 
 def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -> str:
-    """The text of an ENUM or SET member stored in ``charset`` (None: bytes, taken as UTF-8).
+    """Return the text of an ENUM or SET member stored in ``charset`` (None: bytes, read as UTF-8).
 
     :raises UnsupportedError: the character set is unknown, or the bytes are not text in it.
     """
@@ -52,9 +52,9 @@ def decode_text(value: bytes, charset: str | None, *, table: str, column: str) -
 
 
 def decode_statement(value: bytes, collation: int) -> str:
-    """The text of a statement as a client sent it.
+    """Return the text of a statement as a client sent it.
 
-    What is no text in UTF-8 (a string with an introducer may hold any bytes) comes as surrogates, so that no quote is
+    Bytes that are not UTF-8 (a string with an introducer may hold any bytes) become surrogates, so that no quote is
     lost.
 
     :param collation: number of a collation of the client's character set; 0 or ``binary``: UTF-8, as names are then.
@@ -72,7 +72,7 @@ def decode_statement(value: bytes, collation: int) -> str:
 
 
 def _decoded(value: bytes, charset: str | None) -> str | None:
-    """``None``: the character set is unknown, or the bytes are not text in it."""
+    """Return the text; None if the character set is unknown, or the bytes are not text in it."""
     if charset in SINGLE_BYTE:
         characters = SINGLE_BYTE[charset]
         return "".join(characters[byte] for byte in value)

@@ -1,12 +1,12 @@
-"""What a statement of the log (a QUERY event) does to tables.
+"""Effects of a statement in the log (a QUERY event) on tables.
 
 With row-based logging, statements in the log are DDL, transaction control, account administration and the like. The
-reader must know which tables a DDL touches; a statement that might touch one and is not understood must stop it. So
+reader must know which tables a DDL changes. A statement that might change one and is not understood must stop it. So
 the rules *fail closed*: only statements on the lists below are ``ignored``, and a DDL statement whose shape differs
 from the grammar (MySQL Reference Manual, "Data Definition Statements") is ``unknown``.
 
 Executable comments (``/*!80013 … */``) run or not, depending on the server. Those that every supported server runs are
-read as plain text; if a newer one makes a difference to the answer, the answer is ``unknown``.
+read as plain text. If a newer one changes the result, the result is ``unknown``.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ Action: TypeAlias = Literal["create", "alter", "drop", "truncate", "rename", "dr
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A column that an ALTER adds, and what the statement says about its value in the rows there are."""
+    """A column that an ALTER adds, and its value in existing rows as the statement defines it."""
 
     name: str
     nullable: bool = True
     default: str | None = None
     """A literal without its quotes; None: no DEFAULT, or DEFAULT NULL."""
     quoted: bool = False
-    """The literal is a string."""
+    """Whether the literal is a string."""
 
     @property
     def is_null(self) -> bool:
-        """The rows there are hold NULL."""
+        """Whether existing rows hold NULL."""
         return self.nullable and self.default is None
 
 
 @dataclass(frozen=True, slots=True)
 class DdlEffect:
-    """One table (or database) that a DDL statement touches. Names are as written, unquoted."""
+    """One table (or database) that a DDL statement changes. Names are as written, unquoted."""
 
     action: Action
     db: str
@@ -53,17 +53,17 @@ class DdlEffect:
     new_table: str | None = None
     """For ``rename``."""
     partition: bool = False
-    """An ALTER that manages partitions or the tablespace."""
+    """Whether an ALTER manages partitions or the tablespace."""
     silent_rows: bool = False
-    """Rows of this table may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
+    """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
     adds: tuple[AddedColumn, ...] | None = None
-    """For ``alter``: the columns it adds, where nothing else changes in any row; ``()`` for an ALTER of indexes,
-    constraints, comments, options or partitions that keeps all rows as they are. None: rows may have changed."""
+    """For ``alter``: the columns it adds, if nothing else changes in any row; ``()`` for an ALTER of indexes,
+    constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The meaning of one statement of the log."""
+    """Parsed meaning of one statement in the log."""
 
     kind: Kind
     effects: tuple[DdlEffect, ...] = ()
@@ -80,7 +80,7 @@ def _words(text: str) -> frozenset[str]:
 
 _DML = _words("INSERT UPDATE DELETE REPLACE LOAD CALL DO WITH SELECT TABLE VALUES HANDLER (")
 _PLAIN_DML = re.compile(rf"\s*({'|'.join(_DML - {'('})})\b", re.IGNORECASE)
-"""A statement that can be told by its first word. It may be many megabytes long."""
+"""A statement whose first word identifies it. It may be many megabytes long."""
 _TRANSACTION = _words("BEGIN COMMIT ROLLBACK SAVEPOINT RELEASE")
 _IGNORED = _words(
     "ANALYZE BINLOG CACHE CHANGE CHECK CHECKSUM CLONE DEALLOCATE DESC DESCRIBE EXECUTE EXPLAIN FLUSH GET GRANT HELP"
@@ -91,8 +91,8 @@ _NOT_TABLES = _words(
     "AGGREGATE ALGORITHM DEFINER EVENT FUNCTION INSTANCE JSON LIBRARY LOGFILE MATERIALIZED PREPARE PROCEDURE RESOURCE"
     " ROLE SERVER SQL TABLESPACE TRIGGER UNDO USER VIEW"
 )
-"""Second words of CREATE, ALTER and DROP statements about something else than a table or an index. Views count here:
-they have no rows of their own in the log. ALGORITHM, DEFINER and SQL SECURITY begin views and stored programs."""
+"""Second words of CREATE, ALTER and DROP statements about objects other than tables and indexes. Views are among them:
+no log event has rows of a view. ALGORITHM, DEFINER and SQL SECURITY begin views and stored programs."""
 
 _SILENT = frozenset([("TRUNCATE", "PARTITION"), ("DROP", "PARTITION"), ("EXCHANGE", "PARTITION")])
 _PARTITION_VERBS = _words(
@@ -105,13 +105,13 @@ _HARMLESS = _words(
     " LOCK MAX_ROWS MIN_ROWS ORDER PACK_KEYS PASSWORD ROW_FORMAT SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE"
     " SECONDARY_LOAD SECONDARY_UNLOAD STATS_AUTO_RECALC STATS_PERSISTENT STATS_SAMPLE_PAGES TABLESPACE WITH WITHOUT"
 )
-"""First words of ALTER TABLE's actions that leave every row as it is. A new character set or collation of the table is
-the default for later columns only (CONVERT TO changes the columns there are)."""
+"""First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
+the default only for later columns (CONVERT TO changes existing columns)."""
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 
 
 class _Unclear(Exception):
-    """The statement does not have the shape that the grammar gives it."""
+    """The statement does not match the grammar."""
 
 
 def parse_statement(
@@ -122,7 +122,7 @@ def parse_statement(
     backslash_escapes: bool = True,
     lower_case_names: bool = False,
 ) -> Statement:
-    """The meaning of ``sql``; never raises.
+    """Return the meaning of ``sql``; never raises.
 
     :param default_db: the database of the QUERY event, for names without one (``""``: none).
     :param ansi_quotes: the event's SQL mode has ANSI_QUOTES.
@@ -133,8 +133,10 @@ def parse_statement(
         return Statement("dml")
 
     def read(run_newer: bool) -> tuple[Statement, bool]:
-        found, newer = tokens(sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer)
-        return _statement(_Cursor(found, default_db, lower_case_names)), newer
+        token_list, newer = tokens(
+            sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer
+        )
+        return _statement(_Cursor(token_list, default_db, lower_case_names)), newer
 
     try:
         statement, newer = read(True)
@@ -146,10 +148,10 @@ def parse_statement(
 
 
 def declares_cascade(sql: str) -> bool:
-    """Whether a statement has a REFERENCES clause that changes rows of its table: ON DELETE or ON UPDATE with CASCADE,
-    SET NULL or SET DEFAULT. True rather than False where it cannot be told.
+    """Return whether a statement has a REFERENCES clause that changes rows of its table: ON DELETE or ON UPDATE with
+    CASCADE, SET NULL or SET DEFAULT. In doubt, return True.
 
-    Only servers from 9.0 on make a foreign key of such a clause inside a column's definition; it counts in any case.
+    Only servers from 9.0 on make a foreign key of such a clause inside a column's definition; it always counts here.
     """
     try:
         words = [token.upper for token in tokens(sql, ansi_quotes=False, backslash_escapes=True, run_newer=True)[0]]
@@ -162,27 +164,27 @@ def declares_cascade(sql: str) -> bool:
 
 
 class _Cursor:
-    """The tokens of one statement, and the small vocabulary in which the grammar below is written."""
+    """Tokens of one statement, and the operations in which the grammar below is written."""
 
-    def __init__(self, found: list[Token], default_db: str, lower_case: bool) -> None:
-        while found and found[-1] == Token("symbol", ";"):
-            found = found[:-1]
+    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool) -> None:
+        while token_list and token_list[-1] == Token("symbol", ";"):
+            token_list = token_list[:-1]
         # Bodies of stored programs hold semicolons too, but their first words identify those statements.
-        self.many = any(token == Token("symbol", ";") for token in found)
-        self.found = found
+        self.many = any(token == Token("symbol", ";") for token in token_list)
+        self.tokens = token_list
         self.at = 0
         self.default_db = default_db
         self.lower_case = lower_case
 
     def peek(self, ahead: int = 0) -> str:
         at = self.at + ahead
-        return self.found[at].upper if at < len(self.found) else ""
+        return self.tokens[at].upper if at < len(self.tokens) else ""
 
     def ended(self) -> bool:
-        return self.at >= len(self.found)
+        return self.at >= len(self.tokens)
 
     def skip(self, *words: str) -> bool:
-        """Steps over exactly this sequence of keywords, if it comes next."""
+        """Skip exactly this sequence of keywords, if it comes next. Return whether it did."""
         if all(self.peek(i) == word for i, word in enumerate(words)):
             self.at += len(words)
             return True
@@ -200,18 +202,18 @@ class _Cursor:
             raise _Unclear
 
     def name(self) -> str:
-        """A bare or quoted name."""
-        if self.ended() or self.found[self.at].kind not in ("word", "name") or not self.found[self.at].text:
+        """Read a bare or quoted name."""
+        if self.ended() or self.tokens[self.at].kind not in ("word", "name") or not self.tokens[self.at].text:
             raise _Unclear
         self.at += 1
-        return self.found[self.at - 1].text
+        return self.tokens[self.at - 1].text
 
     def database(self) -> str:
         name = self.name()
         return name.lower() if self.lower_case else name
 
     def table(self) -> tuple[str, str]:
-        """``[db.]table``; a leading dot means the default database."""
+        """Read ``[db.]table``; a leading dot means the default database."""
         if self.skip("."):
             db, table = self.default_db, self.name()
         else:
@@ -223,14 +225,14 @@ class _Cursor:
         return (db.lower(), table.lower()) if self.lower_case else (db, table)
 
     def rest(self) -> list[Token]:
-        remaining = self.found[self.at :]
-        self.at = len(self.found)
+        remaining = self.tokens[self.at :]
+        self.at = len(self.tokens)
         return remaining
 
 
-def _statement(at: _Cursor) -> Statement:
-    first, second = at.peek(), at.peek(1)
-    if not at.found:
+def _statement(cursor: _Cursor) -> Statement:
+    first, second = cursor.peek(), cursor.peek(1)
+    if not cursor.tokens:
         return Statement("ignored")
     if first in _DML:
         return Statement("dml")
@@ -243,40 +245,40 @@ def _statement(at: _Cursor) -> Statement:
     read = _DDL.get(first)
     if read is None:
         return Statement("unknown")
-    at.at += 1
-    statement = read(at)
-    return Statement("unknown") if at.many and statement.kind == "ddl" else statement
+    cursor.at += 1
+    statement = read(cursor)
+    return Statement("unknown") if cursor.many and statement.kind == "ddl" else statement
 
 
-def _create(at: _Cursor) -> Statement:
-    if at.skip("OR", "REPLACE"):
-        return Statement("ignored" if at.peek() in _NOT_TABLES or at.peek() == "SPATIAL" else "unknown")
-    if at.skip("TEMPORARY", "TABLE"):
+def _create(cursor: _Cursor) -> Statement:
+    if cursor.skip("OR", "REPLACE"):
+        return Statement("ignored" if cursor.peek() in _NOT_TABLES or cursor.peek() == "SPATIAL" else "unknown")
+    if cursor.skip("TEMPORARY", "TABLE"):
         return Statement("ignored")
-    if at.peek() in ("DATABASE", "SCHEMA") or at.peek() in _NOT_TABLES:
+    if cursor.peek() in ("DATABASE", "SCHEMA") or cursor.peek() in _NOT_TABLES:
         return Statement("ignored")
-    if at.skip("SPATIAL", "REFERENCE", "SYSTEM"):
+    if cursor.skip("SPATIAL", "REFERENCE", "SYSTEM"):
         return Statement("ignored")
-    at.skip("EXTERNAL")
-    if at.skip("TABLE"):
-        at.skip("IF", "NOT", "EXISTS")
-        db, table = at.table()
-        rest = at.rest()
+    cursor.skip("EXTERNAL")
+    if cursor.skip("TABLE"):
+        cursor.skip("IF", "NOT", "EXISTS")
+        db, table = cursor.table()
+        rest = cursor.rest()
         starts = [token.upper for token in rest[-2:]] == ["START", "TRANSACTION"]
         effects = (DdlEffect("create", db, table),)
         return Statement("ddl", effects, starts_transaction=starts, copies_rows=_has_query(rest))
-    at.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
-    at.expect("INDEX")
-    return _index(at)
+    cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
+    cursor.expect("INDEX")
+    return _index(cursor)
 
 
-def _has_query(found: list[Token]) -> bool:
-    """Whether a CREATE TABLE has a query behind the table's name.
+def _has_query(clauses: list[Token]) -> bool:
+    """Return whether a CREATE TABLE has a query behind the table's name.
 
-    That is a SELECT anywhere (no other clause takes one), or TABLE, VALUES or WITH, which begin queries outside
-    parentheses, or as the first words inside.
+    A query is a SELECT anywhere (no other clause takes one), or TABLE, VALUES or WITH outside parentheses or as the
+    first word inside.
     """
-    words = [token.upper for token in found]
+    words = [token.upper for token in clauses]
     depth = 0
     for before, word in zip(["", *words], words, strict=False):
         if word == "SELECT" or (word in ("TABLE", "VALUES", "WITH") and (depth == 0 or before == "(")):
@@ -285,76 +287,75 @@ def _has_query(found: list[Token]) -> bool:
     return False
 
 
-def _index(at: _Cursor) -> Statement:
-    """After CREATE INDEX or DROP INDEX: ``name [USING …] ON table …``.
+def _index(cursor: _Cursor) -> Statement:
+    """Parse what follows CREATE INDEX or DROP INDEX: ``name [USING …] ON table …``.
 
-    A unique index may be what stands for a primary key. No row changes with it; that the key is another one then shows
-    in the images.
+    A unique index may serve as the primary key. It changes no row; the images then show the other key.
     """
-    primary = at.name().upper() == "PRIMARY"
-    if at.skip_any("USING", "TYPE"):
-        at.name()
-    at.expect("ON")
-    db, table = at.table()
+    primary = cursor.name().upper() == "PRIMARY"
+    if cursor.skip_any("USING", "TYPE"):
+        cursor.name()
+    cursor.expect("ON")
+    db, table = cursor.table()
     return Statement("ddl", (DdlEffect("alter", db, table, adds=None if primary else ()),))
 
 
-def _drop(at: _Cursor) -> Statement:
-    if at.skip("TEMPORARY"):
+def _drop(cursor: _Cursor) -> Statement:
+    if cursor.skip("TEMPORARY"):
         return Statement("ignored")
-    if at.skip_any("DATABASE", "SCHEMA"):
-        at.skip("IF", "EXISTS")
-        db = at.database()
-        at.end()
+    if cursor.skip_any("DATABASE", "SCHEMA"):
+        cursor.skip("IF", "EXISTS")
+        db = cursor.database()
+        cursor.end()
         return Statement("ddl", (DdlEffect("drop_database", db, ""),))
-    if at.skip_any("TABLE", "TABLES"):
-        at.skip("IF", "EXISTS")
-        found = [at.table()]
-        while at.skip(","):
-            found.append(at.table())
-        at.skip_any("RESTRICT", "CASCADE")
-        at.end()
-        return Statement("ddl", tuple(DdlEffect("drop", db, table) for db, table in found))
-    if at.skip("INDEX"):
-        return _index(at)
-    if at.peek() in _NOT_TABLES or at.skip("SPATIAL", "REFERENCE", "SYSTEM"):
+    if cursor.skip_any("TABLE", "TABLES"):
+        cursor.skip("IF", "EXISTS")
+        tables = [cursor.table()]
+        while cursor.skip(","):
+            tables.append(cursor.table())
+        cursor.skip_any("RESTRICT", "CASCADE")
+        cursor.end()
+        return Statement("ddl", tuple(DdlEffect("drop", db, table) for db, table in tables))
+    if cursor.skip("INDEX"):
+        return _index(cursor)
+    if cursor.peek() in _NOT_TABLES or cursor.skip("SPATIAL", "REFERENCE", "SYSTEM"):
         return Statement("ignored")
     return Statement("unknown")
 
 
-def _rename(at: _Cursor) -> Statement:
-    if at.skip("USER"):
+def _rename(cursor: _Cursor) -> Statement:
+    if cursor.skip("USER"):
         return Statement("ignored")
-    if not at.skip_any("TABLE", "TABLES"):
+    if not cursor.skip_any("TABLE", "TABLES"):
         return Statement("unknown")
     effects: list[DdlEffect] = []
     while True:
-        db, table = at.table()
-        at.expect("TO")
-        effects.append(DdlEffect("rename", db, table, *at.table()))
-        if not at.skip(","):
+        db, table = cursor.table()
+        cursor.expect("TO")
+        effects.append(DdlEffect("rename", db, table, *cursor.table()))
+        if not cursor.skip(","):
             break
-    at.end()
+    cursor.end()
     return Statement("ddl", tuple(effects))
 
 
-def _truncate(at: _Cursor) -> Statement:
-    at.skip("TABLE")
-    db, table = at.table()
-    at.end()
+def _truncate(cursor: _Cursor) -> Statement:
+    cursor.skip("TABLE")
+    db, table = cursor.table()
+    cursor.end()
     return Statement("ddl", (DdlEffect("truncate", db, table),))
 
 
-def _alter(at: _Cursor) -> Statement:
-    if at.peek() in ("DATABASE", "SCHEMA") or at.peek() in _NOT_TABLES:
+def _alter(cursor: _Cursor) -> Statement:
+    if cursor.peek() in ("DATABASE", "SCHEMA") or cursor.peek() in _NOT_TABLES:
         return Statement("ignored")
-    at.skip_any("ONLINE", "OFFLINE", "IGNORE")
-    at.expect("TABLE")
-    db, table = at.table()
-    # What is done to partitions is done alone, and the commas divide their names.
-    alone = at.peek() in _PARTITION_VERBS and at.peek(1) == "PARTITION"
-    parts = [at.rest()] if alone else _split(at.rest())
-    actions = [_Cursor(part, at.default_db, at.lower_case) for part in parts]
+    cursor.skip_any("ONLINE", "OFFLINE", "IGNORE")
+    cursor.expect("TABLE")
+    db, table = cursor.table()
+    # An action on partitions is alone in its statement. Its commas divide partition names.
+    alone = cursor.peek() in _PARTITION_VERBS and cursor.peek(1) == "PARTITION"
+    parts = [cursor.rest()] if alone else _split(cursor.rest())
+    actions = [_Cursor(part, cursor.default_db, cursor.lower_case) for part in parts]
     renamed: tuple[str, str] | None = None
     others: list[_Cursor] = []
     exchanged: list[DdlEffect] = []
@@ -379,7 +380,7 @@ def _alter(at: _Cursor) -> Statement:
 
 
 def _exchange(action: _Cursor) -> list[DdlEffect]:
-    """EXCHANGE PARTITION p WITH TABLE t changes the rows of t too."""
+    """Return the effect of EXCHANGE PARTITION p WITH TABLE t on the rows of t."""
     if (action.peek(), action.peek(1)) != ("EXCHANGE", "PARTITION"):
         return []
     action.at += 2
@@ -391,7 +392,7 @@ def _exchange(action: _Cursor) -> list[DdlEffect]:
 
 
 def _is_partition(action: _Cursor) -> bool:
-    words = {action.peek(i) for i in range(1, len(action.found))}
+    words = {action.peek(i) for i in range(1, len(action.tokens))}
     if action.peek() in _PARTITION_VERBS and (action.peek(1) == "PARTITION" or "TABLESPACE" in words):
         return True
     first = action.peek()
@@ -399,12 +400,12 @@ def _is_partition(action: _Cursor) -> bool:
 
 
 def _is_silent(action: _Cursor) -> bool:
-    first, last = action.peek(), action.peek(len(action.found) - 1)
+    first, last = action.peek(), action.peek(len(action.tokens) - 1)
     return (first, action.peek(1)) in _SILENT or (first in ("DISCARD", "IMPORT") and last == "TABLESPACE")
 
 
 def _adds(actions: list[_Cursor]) -> tuple[AddedColumn, ...] | None:
-    """The columns that these actions add, or None if they may do anything else to rows."""
+    """Return the columns that these actions add, or None if they may change rows in any other way."""
     added: list[AddedColumn] = []
     for action in actions:
         if _leaves_rows(action):
@@ -424,11 +425,11 @@ def _adds(actions: list[_Cursor]) -> tuple[AddedColumn, ...] | None:
 
 
 def _leaves_rows(action: _Cursor) -> bool:
-    """Whether this action of an ALTER TABLE changes no value, no column and no row."""
+    """Return whether this action of an ALTER TABLE changes no value, no column and no row."""
     first, second = action.peek(), action.peek(1)
     if _is_partition(action):
         return not _is_silent(action)
-    if first == "ENGINE":  # others may keep no rows at all
+    if first == "ENGINE":  # other engines may keep no rows
         return action.peek(2 if second == "=" else 1) == "INNODB"
     if first == "ADD":
         primary = "PRIMARY" in (second, action.peek(2), action.peek(3))
@@ -436,14 +437,14 @@ def _leaves_rows(action: _Cursor) -> bool:
     if first == "DROP":
         if second not in ("INDEX", "KEY", "CHECK", "FOREIGN", "CONSTRAINT"):
             return False
-        return action.found[-1].text.upper() != "PRIMARY"
+        return action.tokens[-1].text.upper() != "PRIMARY"
     if first == "RENAME":
         return second in ("INDEX", "KEY")
     return first in _HARMLESS or first == "ALTER"
 
 
 def _added(definition: list[Token]) -> AddedColumn | None:
-    """The column of this definition; None where its value in rows that were there before is not a literal."""
+    """Return the column of this definition; None if its value in existing rows is not a literal."""
     outer = _outer(definition)
     words = [token.upper for token in outer]
     if len(words) < 2 or words[0] in _NOT_COLUMNS or not outer[0].text:
@@ -452,7 +453,7 @@ def _added(definition: list[Token]) -> AddedColumn | None:
     if {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & later:
         return None
     # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
-    nulls = [words[place - 1] != "NOT" for place in range(1, len(words)) if words[place] == "NULL"]
+    nulls = [words[index - 1] != "NOT" for index in range(1, len(words)) if words[index] == "NULL"]
     if words[1] == "TIMESTAMP" and not any(nulls):
         return None
     nullable = all(nulls)
@@ -462,7 +463,7 @@ def _added(definition: list[Token]) -> AddedColumn | None:
         literal = _literal(outer[words.index("DEFAULT", 1) + 1 :])
     if literal is None:
         return None
-    # DOUBLE(10,2) rounds, and the column's type as the log describes it does not say so.
+    # DOUBLE(10,2) rounds, and the column's type in the log does not show that.
     rounds = words[1] in ("FLOAT", "DOUBLE", "REAL", "FLOAT4", "FLOAT8") and "(" in words
     if (rounds or "UNIQUE" in later) and not (nullable and literal[0] is None):
         return None
@@ -470,38 +471,38 @@ def _added(definition: list[Token]) -> AddedColumn | None:
 
 
 def _outer(definition: list[Token]) -> list[Token]:
-    """The tokens outside parentheses; of each pair of those, the opening one."""
-    found, depth = [], 0
+    """Return the tokens outside parentheses, and the opening parenthesis of each pair."""
+    outer, depth = [], 0
     for token in definition:
         depth -= token.upper == ")"
         if depth == 0 and token.upper != ")":
-            found.append(token)
+            outer.append(token)
         depth += token.upper == "("
-    return found
+    return outer
 
 
-def _literal(found: list[Token]) -> tuple[str | None, bool] | None:
-    """The literal after DEFAULT, and whether it is a string; None: it is something else."""
-    if not found or (len(found) > 1 and found[1].kind == "string"):
+def _literal(following: list[Token]) -> tuple[str | None, bool] | None:
+    """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal."""
+    if not following or (len(following) > 1 and following[1].kind == "string"):
         return None
-    if found[0].kind == "string":
-        text = found[0].text
+    if following[0].kind == "string":
+        text = following[0].text
         return None if set(text) & set("'\"\\") else (text, True)
-    if found[0].upper in ("NULL", "TRUE", "FALSE"):
-        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[found[0].upper], False
+    if following[0].upper in ("NULL", "TRUE", "FALSE"):
+        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[following[0].upper], False
     number = ""
-    for token in found:
+    for token in following:
         if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
             break
         number += token.text
     return (number, False) if _NUMBER.fullmatch(number) else None
 
 
-def _split(found: list[Token]) -> list[list[Token]]:
-    """At the commas outside parentheses."""
+def _split(token_list: list[Token]) -> list[list[Token]]:
+    """Split at the commas outside parentheses."""
     parts: list[list[Token]] = [[]]
     depth = 0
-    for token in found:
+    for token in token_list:
         word = token.upper
         depth += (word == "(") - (word == ")")
         if depth < 0:

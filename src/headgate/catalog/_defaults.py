@@ -1,8 +1,8 @@
-"""The value that an added column has in the rows there were: its DEFAULT, where that is exact.
+"""Value of an added column in existing rows: its DEFAULT, if that is exact.
 
-An ALTER that adds a column gives every row its default, and the log holds none of it. A literal tells the value only
-if MySQL stores it as it is written; what it would round, pad, fold or read with a session's settings is not told here,
-and the table has to be read again. (MySQL Reference Manual, "Data Type Default Values".)
+An ALTER that adds a column gives every row its default, and the log does not hold these values. A literal gives the
+value only if MySQL stores it as written. If MySQL would round, pad, fold or read it with a session's settings, the
+table must be read again. (MySQL Reference Manual, "Data Type Default Values".)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.catalog._ddl import AddedColumn
 __all__ = ["existing_value"]
 
 _PLAIN_TEXT = re.compile(r"[A-Za-z0-9 _.,:;+/()-]*")
-"""Characters that every character set of MySQL writes alike; above all they need no quoting anywhere."""
+"""Characters that have the same code in every character set of MySQL and need no quoting anywhere."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
@@ -26,11 +26,11 @@ _SPARK_DIGITS = 38
 
 
 def existing_value(mysql: str, added: AddedColumn) -> str | None:
-    """The column's value in rows that were there before, in a form that casts to its Spark type exactly.
+    """Return the column's value in rows older than the column, in a form that casts to its Spark type exactly.
 
     :param mysql: the column's type as ``Column.mysql`` gives it.
     :param added: a column that is not NULL there (:attr:`AddedColumn.is_null`).
-    :returns: None where only reading the table tells the value.
+    :returns: None if only reading the table gives the value.
     """
     name, _, rest = mysql.partition("(")
     kind = name.removesuffix(" unsigned")
@@ -79,7 +79,7 @@ def _char(size: str, added: AddedColumn) -> str | None:
 
 
 def _quoted(added: AddedColumn) -> str | None:
-    """A string of plain characters; the empty one if there is no DEFAULT."""
+    """Return a string of plain characters; the empty one if there is no DEFAULT."""
     if added.default is None:
         return ""
     return added.default if added.quoted and _PLAIN_TEXT.fullmatch(added.default) else None
@@ -87,7 +87,7 @@ def _quoted(added: AddedColumn) -> str | None:
 
 def _enum(members: str, added: AddedColumn) -> str | None:
     known = [member for member in _MEMBER.findall(members) if _PLAIN_TEXT.fullmatch(member)]
-    if added.default is None:  # the first member, if it is a plain one
+    if added.default is None:  # the first member, if it is plain
         first = _MEMBER.match(members)
         return first[1] if first and known[:1] == [first[1]] else None
     text = _quoted(added)
@@ -102,11 +102,11 @@ def _set(members: str, added: AddedColumn) -> str | None:
 def _moment(form: str, pattern: str) -> Callable[[str, AddedColumn], str | None]:
     def read(digits: str, added: AddedColumn) -> str | None:
         text = added.default or ""
-        found = re.fullmatch(pattern, text) if added.quoted else None
-        if found is None or len((found[1] or "")[1:]) > int(digits or 0):
+        match = re.fullmatch(pattern, text) if added.quoted else None
+        if match is None or len((match[1] or "")[1:]) > int(digits or 0):
             return None
         try:
-            datetime.strptime(text.removesuffix(found[1] or ""), form)  # noqa: DTZ007 - only whether it is a day
+            datetime.strptime(text.removesuffix(match[1] or ""), form)  # noqa: DTZ007 - checks only that the day exists
         except ValueError:
             return None
         return text if text >= "1000" else None

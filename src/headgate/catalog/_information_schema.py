@@ -1,15 +1,15 @@
 """Table definitions from information_schema: three queries for any number of tables.
 
-What is read must number the columns as the log does, so invisible columns and the generated invisible primary key are
-included; the hidden columns behind functional indexes are in neither.
+Columns are numbered as in the log, so invisible columns and the generated invisible primary key are included. The
+hidden columns of functional indexes are in neither.
 
-The key is the PRIMARY KEY. Without one it is a UNIQUE key whose columns are all NOT NULL and which covers whole columns
-only: a prefix or functional part makes more rows equal than the columns' values do. Of several such keys MySQL itself
-takes the first of the table as primary; it shows that as COLUMN_KEY = 'PRI' and logs it as the primary key. The columns
-say which index that is; should they not, the choice is still fixed: visible indexes, fewest columns, name.
+The key is the PRIMARY KEY. Without one it is a UNIQUE key whose columns are all NOT NULL and which covers only whole
+columns: a prefix or functional part makes more rows equal than the columns' values do. If there are several, MySQL
+itself uses the first of the table as primary, shows it as COLUMN_KEY = 'PRI' and logs it as the primary key. The marked
+columns identify that index. If they do not, the choice is still fixed: visible indexes, fewest columns, name.
 
-information_schema is text in utf8mb3, so an ENUM or SET member with a character above U+FFFF reads ``?`` here; the log
-has it right.
+information_schema is text in utf8mb3, so an ENUM or SET member with a character above U+FFFF reads ``?`` here. The log
+has the character.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["NamedTable", "QueryFunction", "TableStats", "load_stats", "load_tabl
 
 
 class QueryFunction(Protocol):
-    """Runs one statement and returns its rows as Python values; ``args`` are MySQL parameters for ``%s``."""
+    """Function that runs a statement and returns its rows as Python values. ``args`` are values for ``%s``."""
 
     def __call__(self, sql: str, args: tuple[Any, ...] = (), /) -> list[tuple[Any, ...]]:
-        """Run it."""
+        """Run the statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """What the server says about a table's storage."""
+    """Storage engine and size of a table, from the server."""
 
     engine: str
-    """``InnoDB``, ``MyISAM``, …; ``""`` if the server names none."""
+    """``InnoDB``, ``MyISAM``, …; ``""`` if unknown."""
     rows: int
     """The engine's estimate, 0 if it has none. InnoDB's may be far off."""
     data_bytes: int
@@ -47,11 +47,11 @@ class TableStats:
 
 
 class NamedTable(NamedTuple):
-    """One table as information_schema has it."""
+    """One table as information_schema shows it."""
 
     table: TableDef
     has_primary_key: bool
-    """The key is the PRIMARY KEY, which no change of other indexes can move."""
+    """Whether the key is the PRIMARY KEY, which no change of other indexes can replace."""
 
 
 _COLUMNS = (
@@ -71,28 +71,28 @@ _TABLES = (
 
 
 def load_tables(query: QueryFunction, patterns: TablePatterns) -> list[TableDef]:
-    """The definitions of all base tables that match, sorted by database and name.
+    """Return the definitions of all base tables that match, sorted by database and name.
 
-    :raises UnsupportedError: a column's type is not known.
+    :raises UnsupportedError: a column's type is unknown.
     """
     names = _base_tables(query, patterns)
     where, args = _where(patterns)
-    return [found.table for found in _load(query, list(names), where, args)]
+    return [named.table for named in _load(query, list(names), where, args)]
 
 
 def load_table(query: QueryFunction, db: str, name: str) -> NamedTable | None:
-    """One base table's definition; None: there is none, or the account may not see it.
+    """Return one base table's definition; None if it does not exist or the account may not see it.
 
-    :raises UnsupportedError: a column's type is not known.
+    :raises UnsupportedError: a column's type is unknown.
     """
     where, args = "TABLE_SCHEMA = %s AND TABLE_NAME = %s", (db, name)
     rows = query(_TABLES.format(where=where), args)
-    found = _load(query, [(str(row[0]), str(row[1])) for row in rows], where, args)
-    return next((one for one in found if (one.table.db, one.table.name) == (db, name)), None)
+    tables = _load(query, [(str(row[0]), str(row[1])) for row in rows], where, args)
+    return next((one for one in tables if (one.table.db, one.table.name) == (db, name)), None)
 
 
 def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: tuple[str, ...]) -> list[NamedTable]:
-    """The tables ``names``, which are among those that ``where`` chooses."""
+    """Load the tables ``names``, which are among those that ``where`` selects."""
     _show_generated_primary_keys(query)
     wanted = set(names)
     columns: dict[tuple[str, str], list[Column]] = defaultdict(list)
@@ -115,7 +115,7 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
 
 
 def load_stats(query: QueryFunction, patterns: TablePatterns) -> dict[str, TableStats]:
-    """``db.table`` -> engine and size of every base table that matches."""
+    """Return ``db.table`` -> engine and size of every base table that matches."""
     return {f"{db}.{table}": stats for (db, table), stats in _base_tables(query, patterns).items()}
 
 
@@ -138,22 +138,22 @@ def _where(patterns: TablePatterns) -> tuple[str, tuple[str, ...]]:
 
 
 def _show_generated_primary_keys(query: QueryFunction) -> None:
-    """The log has the generated invisible primary key as a column; information_schema may be set to hide it.
+    """Make information_schema show the generated invisible primary key, which the log has as a column.
 
-    Servers before 8.0.30 have neither the key nor the setting, and skip the comment. SHOW VARIABLES goes over all of
-    them to find one: to ask for the setting first makes a definition cost the server 3.3 ms instead of 2.
+    Servers before 8.0.30 have neither the key nor the setting, and skip the comment. SHOW VARIABLES searches all of
+    them to find one: a query for the setting would make a definition cost the server 3.3 ms instead of 2.
     """
     query("SET @headgate = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */")
 
 
 def _visible_expression(query: QueryFunction) -> str:
-    """Servers before 8.0 have no invisible indexes."""
+    """Return an expression. Servers before 8.0 have no invisible indexes."""
     version = str(query("SELECT VERSION()")[0][0])
     return "'YES'" if version.startswith("5.") else "IS_VISIBLE"
 
 
 def _choose_key(parts: list[tuple[Any, ...]], primary: set[str]) -> tuple[str, ...]:
-    """The key's column names from ``(index, column, prefix length, nullable, visible)`` of all unique indexes.
+    """Return the key's column names from ``(index, column, prefix length, nullable, visible)`` of all unique indexes.
 
     :param primary: the columns that MySQL marks as primary.
     """
@@ -228,10 +228,10 @@ _ESCAPES = {"n": "\n", "r": "\r", "0": "\0"}
 
 
 def _members(text: str) -> tuple[str, ...]:
-    """The values of ``enum('a','b''c')``; quotes are doubled, NUL, newline, return and backslash escaped."""
-    return tuple(_ESCAPE.sub(_unescape, found) for found in _MEMBER.findall(text))
+    """Parse the values of ``enum('a','b''c')``; quotes are doubled, NUL, newline, return and backslash escaped."""
+    return tuple(_ESCAPE.sub(_unescape, member) for member in _MEMBER.findall(text))
 
 
-def _unescape(found: re.Match[str]) -> str:
-    character = found.group(1)
+def _unescape(match: re.Match[str]) -> str:
+    character = match.group(1)
     return "'" if character is None else _ESCAPES.get(character, character)

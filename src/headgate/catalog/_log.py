@@ -1,12 +1,12 @@
 """Table definitions from the log: a TABLE_MAP event with ``binlog_row_metadata=FULL`` describes its table completely.
 
 With ``MINIMAL``, the server's default, it has of each column the type with its lengths, whether it may be NULL, the
-sign of numbers, the collation of text, the kind of geometries and the dimension of vectors, but not names, ENUM and SET
-members with their character set, visibility, or the key. :func:`fit_table` holds a definition from elsewhere against
-all that it has. That the rest is the definition's too is for the caller to prove.
+sign of numbers, the collation of text, the kind of geometries and the dimension of vectors. It lacks names, ENUM and
+SET members with their character set, visibility, and the key. :func:`fit_table` checks a definition from another source
+against everything that it has. The caller must prove that the rest is right, too.
 
-The key it names is the PRIMARY KEY or, without one, the UNIQUE NOT NULL key that MySQL takes in its place; any other is
-put in with ``TableDef.with_key``. Not in the log is whether a column is generated (no part of equality).
+The key in the event is the PRIMARY KEY or, without one, the UNIQUE NOT NULL key that MySQL uses in its place. Any other
+key is set with ``TableDef.with_key``. The log does not say whether a column is generated (not part of equality).
 
 Sources: MySQL source ``sql/log_event.cc`` (``Table_map_log_event``), ``include/field_types.h``.
 """
@@ -32,7 +32,7 @@ _PLAIN_TYPES = {
     13: "year", 14: "date", 16: "bit", 17: "timestamp", 18: "datetime", 19: "time", 242: "vector", 245: "json",
     246: "decimal", 247: "enum", 248: "set", 255: "geometry",
 }  # fmt: skip
-"""Type codes whose name needs nothing else."""
+"""Type codes that alone determine the name."""
 _TEXT_TYPES = {15: ("varchar", "varbinary"), 253: ("varchar", "varbinary"), 254: ("char", "binary")}
 _BLOB_TYPES = {
     1: ("tinytext", "tinyblob"),
@@ -40,58 +40,60 @@ _BLOB_TYPES = {
     3: ("mediumtext", "mediumblob"),
     4: ("longtext", "longblob"),
 }
-"""By the number of bytes of the length prefix."""
+"""Names by the number of bytes of the length prefix."""
 _BLOB = 252
 _OLD_TEMPORALS = {7: "timestamp", 11: "time", 12: "datetime"}
 """Column formats from before MySQL 5.6.4; MySQL 8.0 and later cannot hold them."""
 
 
 def table_from_table_map(table_map: TableMap) -> TableDef:
-    """The table that a TABLE_MAP event describes; the key is what MySQL takes as primary, or ().
+    """Return the table that a TABLE_MAP event describes. Its key is what MySQL uses as primary, or ().
 
     :raises SchemaAmbiguousError: the event has no column names (``binlog_row_metadata=MINIMAL``).
-    :raises UnsupportedError: a column type or collation that is not known.
+    :raises UnsupportedError: a column type or collation is unknown.
     """
     if table_map.names is None:
-        raise ambiguous(_name(table_map), "there is no server to ask for them")
+        raise ambiguous(_name(table_map), "no server can be queried")
     columns = tuple(_column(table_map, index, name) for index, name in enumerate(table_map.names))
     key = tuple(table_map.primary_key or ())
     if any(index >= len(columns) for index in key):
-        key = ()  # on a hidden column, that of a functional index: no row image holds it
+        key = ()  # on a hidden column of a functional index: no row image holds it
     return TableDef(table_map.db, table_map.table, columns, key)
 
 
 def fit_table(table_map: TableMap, known: TableDef) -> TableDef:
-    """``known`` itself, if nothing in a TABLE_MAP event without names speaks against it.
+    """Return ``known``, if nothing in a TABLE_MAP event without names contradicts it.
 
-    :raises SchemaAmbiguousError: something does.
-    :raises UnsupportedError: a column type or collation that is not known.
+    :raises SchemaAmbiguousError: the event contradicts it.
+    :raises UnsupportedError: a column type or collation is unknown.
     """
     table = _name(table_map)
     if len(known.columns) != len(table_map.types):
         counts = f"the log has {len(table_map.types)} columns, information_schema has {len(known.columns)}"
         raise ambiguous(table, counts)
     for index, column in enumerate(known.columns):
-        told = _column(table_map, index, column.name)
+        logged = _column(table_map, index, column.name)
         listed = column.type in ("enum", "set")
         if listed:
-            told = replace(told, charset=column.charset, collation=column.collation, members=column.members)
-        told = replace(told, visible=column.visible)
-        if told != column or (told.detail and column.detail and told.detail != column.detail):
-            here, there = _described(told), _described(column)
-            raise ambiguous(table, f"column {index + 1} is {here} in the log, {there} in information_schema")
+            logged = replace(logged, charset=column.charset, collation=column.collation, members=column.members)
+        logged = replace(logged, visible=column.visible)
+        if logged != column or (logged.detail and column.detail and logged.detail != column.detail):
+            logged_type, known_type = _described(logged), _described(column)
+            raise ambiguous(
+                table, f"column {index + 1} is {logged_type} in the log, {known_type} in information_schema"
+            )
         if listed:
             _check_members(table_map, index, column)
     return known
 
 
 def ambiguous(table: str, reason: str) -> SchemaAmbiguousError:
-    """The error for a table whose columns the log does not name, if no other source knows them.
+    """Return the error for a table whose columns the log does not name, if no other source knows them.
 
-    :param reason: why they cannot be told, as half a sentence.
+    :param reason: why they are unknown, as half a sentence.
     """
     return SchemaAmbiguousError(
-        f"the log does not name the columns of {table} (binlog_row_metadata=MINIMAL), and they cannot be told: {reason}"
+        f"the log does not name the columns of {table} (binlog_row_metadata=MINIMAL), and they are unknown: {reason}"
         f"; run SET GLOBAL binlog_row_metadata = 'FULL'; and then headgate run --resnapshot '{table}'",
         table=table,
         reason=reason,
@@ -110,7 +112,7 @@ _WIDE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 
 
 def _check_members(table_map: TableMap, index: int, column: Column) -> None:
-    """The log stores an ENUM in 1 or 2 bytes and a SET in 1, 2, 3, 4 or 8, by the number of members."""
+    """Check the number of members: the log stores an ENUM in 1 or 2 bytes and a SET in 1, 2, 3, 4 or 8, by it."""
     from headgate.binlog import real_type
 
     count = len(column.members)
@@ -165,16 +167,16 @@ _GEOMETRIES = (
     "multipolygon",
     "geometrycollection",
 )
-"""By number (``Field::geometry_type``)."""
+"""Names by number (``Field::geometry_type``)."""
 
 
 def _detail(table_map: TableMap, index: int, kind: str) -> str:
-    """Geometry types and dimensions are given in the order of the columns that have one."""
-    given = {"geometry": table_map.geometry_types, "vector": table_map.dimensions}.get(kind)
-    place = table_map.types[:index].count(table_map.types[index])
-    if given is None or place >= len(given):
+    """Return a geometry type or dimension, listed in the order of the columns that have one."""
+    numbers = {"geometry": table_map.geometry_types, "vector": table_map.dimensions}.get(kind)
+    ordinal = table_map.types[:index].count(table_map.types[index])
+    if numbers is None or ordinal >= len(numbers):
         return ""
-    number = given[place]
+    number = numbers[ordinal]
     if kind == "vector":
         return str(number)
     return _GEOMETRIES[number] if number < len(_GEOMETRIES) else ""

@@ -1,4 +1,4 @@
-"""The multi-byte character sets of East Asia: MySQL's own tables of them, unpacked when one is first met.
+"""Multi-byte character sets of East Asia: MySQL's own tables, unpacked at first use.
 
 A table is an array over the codes of up to two bytes: index ``b`` for a one-byte code, ``first << 8 | second`` for one
 of two bytes. Two sets need more:
@@ -7,12 +7,12 @@ of two bytes. Two sets need more:
 * gb18030 has codes of four bytes. Their numbers, ``(((b1 - 0x81) * 10 + b2 - 0x30) * 126 + b3 - 0x81) * 10 + b4 -
   0x30``, map to Unicode in runs.
 
-A code that a column can hold but that has no character is ``?``, as in ``CONVERT(… USING utf8mb4)``. Where several
-codes are one character, MySQL writes it as one of them; the others are *aliases* (marked by ``ALIAS``). A text with an
-alias or with a code without character does not come back as the same bytes when it is converted back.
+A code that a column can hold but that has no character is ``?``, as in ``CONVERT(… USING utf8mb4)``. If several codes
+are one character, MySQL writes it as one of them. The others are *aliases* (marked by ``ALIAS``). A text with an alias
+or with a code without character does not convert back to the same bytes.
 
-The data module is written by ``tools/generate_charsets.py``: differences of neighbouring 16-bit entries (XORed with the
-table of a similar set where there is one), zlib, base 85.
+``tools/generate_charsets.py`` writes the data module: differences of neighbouring 16-bit entries (XORed with the table
+of a similar set if there is one), zlib, base 85.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ import numpy.typing as npt
 __all__ = ["ALIAS", "MULTI_BYTE", "NO_CODE", "MultiByteTable", "multi_byte_table"]
 
 MULTI_BYTE = frozenset({"gbk", "gb2312", "gb18030", "sjis", "cp932", "big5", "ujis", "eucjpms", "euckr"})
-"""The character sets that have such a table."""
+"""Character sets that have such a table."""
 NO_CODE = 0xFFFFFFFF
-"""An entry of what is no code of the set."""
+"""Entry of an index that is not a code of the set."""
 ALIAS = 1 << 31
-"""Bit of an entry: the character is written back as another code (or there is no character)."""
+"""Bit of an entry: MySQL writes the character as another code (or there is no character)."""
 
 _UNMAPPED = ord("?")
 
 
 class MultiByteTable(NamedTuple):
-    """The codes of one character set. Characters are in an entry's lower 21 bits."""
+    """Codes of one character set. An entry's lower 21 bits are the character."""
 
     codes: npt.NDArray[np.uint32]
     """uint32[65536]: codes of one and of two bytes."""
@@ -48,7 +48,7 @@ class MultiByteTable(NamedTuple):
     """int64[n, 3]: first number, its character, length, ascending; int64[0, 3] if there are no four-byte codes."""
 
     def decode(self, value: bytes) -> str | None:
-        """The text of one value, or None if it is none: for names; values of rows go through kernels."""
+        """Decode one value, None if it is not text. For names; kernels decode values of rows."""
         text = []
         at = 0
         while at < len(value):
@@ -60,7 +60,7 @@ class MultiByteTable(NamedTuple):
         return "".join(text)
 
     def _next(self, head: bytes) -> tuple[int, int]:
-        """``(entry, bytes)`` of the code that ``head`` begins with."""
+        """Return ``(entry, bytes)`` of the code that ``head`` begins with."""
         entry = int(self.codes[head[0]])
         if entry != NO_CODE or len(head) < 2:
             return entry, 1
@@ -79,7 +79,7 @@ class MultiByteTable(NamedTuple):
 
 @cache
 def multi_byte_table(charset: str) -> MultiByteTable:
-    """The table of a character set out of ``MULTI_BYTE``."""
+    """Return the table of a character set in ``MULTI_BYTE``."""
     from headgate.catalog import _multibyte_data as data
 
     codes = _entries(charset)

@@ -1,4 +1,4 @@
-"""Which tables are meant: glob patterns on ``db.table``."""
+"""Selection of tables by glob patterns on ``db.table``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.errors import ConfigError
 __all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns"]
 
 SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
-"""Never matched, whatever the patterns say."""
+"""Never matched, whatever the patterns are."""
 
 _WILD = frozenset("*?[")
 _ANY = re.compile(translate("*"))
@@ -20,8 +20,8 @@ _ANY = re.compile(translate("*"))
 class TablePatterns:
     """Globs (``*``, ``?``, ``[…]``) on ``db.table``, case-sensitive; ``!`` removes; the last match wins.
 
-    The first dot divides a pattern: the part before it is matched against the database's name alone, so ``*`` never
-    reaches from one into the other.
+    The first dot divides a pattern. The part before it is matched against the database's name alone, so ``*`` never
+    spans both.
 
     :raises ConfigError: a pattern without a dot, or with an empty part.
     """
@@ -33,7 +33,7 @@ class TablePatterns:
         self._rules = [_rule(pattern) for pattern in self.patterns]
 
     def matches(self, db: str, table: str) -> bool:
-        """Whether the table is meant; tables of MySQL's system schemas never are."""
+        """Return whether the table is selected. Tables of MySQL's system schemas never are."""
         if db.lower() in SYSTEM_SCHEMAS:
             return False
         for wanted, db_glob, table_glob in reversed(self._rules):
@@ -42,7 +42,7 @@ class TablePatterns:
         return False
 
     def may_match(self, db: str) -> bool:
-        """Whether a table of this database could be meant."""
+        """Return whether a table of this database could be selected."""
         if db.lower() in SYSTEM_SCHEMAS:
             return False
         for wanted, db_glob, table_glob in reversed(self._rules):
@@ -51,17 +51,17 @@ class TablePatterns:
         return False
 
     def literal_databases(self) -> list[str] | None:
-        """The databases that can hold matches, if no wanted pattern has a wildcard before the dot; else None."""
-        found: list[str] = []
+        """Return the databases that can hold matches; None if a selecting pattern has a wildcard before the dot."""
+        databases: list[str] = []
         for pattern in self.patterns:
             if pattern.startswith("!"):
                 continue
             db = pattern.partition(".")[0]
             if _WILD.intersection(db):
                 return None
-            if db not in found:
-                found.append(db)
-        return found
+            if db not in databases:
+                databases.append(db)
+        return databases
 
     def __repr__(self) -> str:
         return f"TablePatterns({list(self.patterns)!r})"
@@ -77,16 +77,16 @@ class TablePatterns:
 
 
 def exact_pattern(name: str) -> str:
-    """A pattern that matches ``db.table`` alone; the database's name is taken to end at the first dot.
+    """Return a pattern that matches only ``db.table``. The database's name ends at the first dot.
 
-    A ``!`` at the beginning cannot be escaped: there, any letter matches.
+    A ``!`` at the beginning cannot be escaped: any letter matches it.
     """
     escaped = re.sub(r"[*?\[]", r"[\g<0>]", name)
     return f"?{escaped[1:]}" if escaped.startswith("!") else escaped
 
 
 def exact_patterns(names: Iterable[str]) -> TablePatterns:
-    """Patterns that match these ``db.table``; see :func:`exact_pattern`."""
+    """Return patterns that match these ``db.table``; see :func:`exact_pattern`."""
     return TablePatterns(exact_pattern(name) for name in sorted(names))
 
 

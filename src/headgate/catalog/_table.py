@@ -1,4 +1,4 @@
-"""Table definitions: what a table's columns are, from whichever side they were learnt."""
+"""Definitions of tables and columns, independent of their source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = INTEGERS | {"float", "double", "decimal"}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, normalised: equal whether it was learnt from the log or from information_schema."""
+    """One column, normalised: equal whether it comes from the log or from information_schema."""
 
     name: str
     type: str
@@ -35,22 +35,22 @@ class Column:
     """char, varchar, text types, enum, set: MySQL's character set name; None = bytes."""
     collation: str | None = None
     members: tuple[str, ...] = ()
-    """enum, set: the values in index order, as text."""
+    """enum, set: values in index order, as text."""
     visible: bool = True
     generated: bool = field(default=False, compare=False)
-    """Known from information_schema only, so no part of equality or fingerprint."""
+    """Known only from information_schema, so not part of equality or fingerprint."""
     detail: str = field(default="", compare=False)
-    """geometry: the type as declared (``point``); vector: its dimension; else ``""``. No part of equality either."""
+    """geometry: the type as declared (``point``); vector: its dimension; else ``""``. Not part of equality either."""
 
     @property
     def mysql(self) -> str:
-        """The column type as MySQL writes it, lengths in characters as in DDL."""
+        """Column type as MySQL writes it, with lengths in characters as in DDL."""
         return _type_text(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TableDef:
-    """A table: its columns in table order (as the log numbers them) and the key that identifies a row."""
+    """A table: its columns in table order (as the log numbers them), and the key that identifies a row."""
 
     db: str
     name: str
@@ -65,22 +65,22 @@ class TableDef:
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The key's column names in key order."""
+        """Column names of the key, in key order."""
         return tuple(self.columns[index].name for index in self.key)
 
     @property
     def fingerprint(self) -> str:
-        """32 hex digits over everything that equality looks at; the same in every process and version of Python."""
+        """32 hex digits over everything that equality compares; the same in every process and version of Python."""
         text = json.dumps([self.db, self.name, [_canonical(column) for column in self.columns], list(self.key)])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
     def common_fingerprint(self) -> str:
-        """A fingerprint by which definitions that were learnt at different times and places are compared.
+        """Fingerprint that compares definitions from different times and sources.
 
-        It does without what need not agree although every row means the same: which columns are visible, and characters
-        above U+FFFF in members of ENUM and SET, which information_schema shows as ``?``. Ledgers keep it, so what it is
-        made of has to stay as it is.
+        It ignores differences that do not change the meaning of rows: which columns are visible, and characters above
+        U+FFFF in members of ENUM and SET, which information_schema shows as ``?``. Ledgers store it, so its input must
+        never change.
         """
         columns = [
             replace(column, visible=True, members=tuple(map(_in_utf8mb3, column.members))) for column in self.columns
@@ -88,7 +88,7 @@ class TableDef:
         return replace(self, columns=tuple(columns)).fingerprint
 
     def index(self, name: str) -> int:
-        """The index of a column, by MySQL's rule that column names differ by more than letter case.
+        """Return the index of a column, by MySQL's rule that column names differ by more than letter case.
 
         :raises SchemaChangedError: the table has no such column.
         """
@@ -99,18 +99,18 @@ class TableDef:
         raise SchemaChangedError(f"the table has no column {name!r}", table=self.full_name, column=name)
 
     def with_key(self, names: Sequence[str]) -> TableDef:
-        """The same table with another key (``()`` = keyless), where the log's is not the wanted one.
+        """Return the same table with another key than the log's (``()`` = keyless).
 
         :raises SchemaChangedError: the table has no column of that name.
         """
         return replace(self, key=tuple(self.index(name) for name in names))
 
     def with_members_of(self, logged: TableDef) -> TableDef:
-        """The same table with the log's ENUM and SET members where information_schema shows them with ``?``.
+        """Return the same table with the log's ENUM and SET members if information_schema shows them with ``?``.
 
         It is in utf8mb3, so every character above U+FFFF reads ``?`` there, and two members may read alike.
 
-        :param logged: the definition that a TABLE_MAP event with column names gives.
+        :param logged: the definition from a TABLE_MAP event with column names.
         """
         real = {column.name: column for column in logged.columns if column.type in ("enum", "set")}
         columns = [
@@ -122,7 +122,7 @@ class TableDef:
         return replace(self, columns=tuple(columns))
 
     def without(self, names: Collection[str]) -> TableDef:
-        """The same table without some columns; those of the key stay whatever is said. Unknown names are ignored."""
+        """Return the same table without some columns. Key columns always stay. Unknown names are ignored."""
         gone = {name.lower() for name in names} - {name.lower() for name in self.key_names}
         rest = tuple(column for column in self.columns if column.name.lower() not in gone)
         return replace(self, columns=rest, key=()).with_key(self.key_names)
@@ -178,5 +178,5 @@ _MAX_BYTES = {
 
 
 def max_bytes(charset: str | None) -> int:
-    """Bytes that the longest character of a character set takes (information_schema.CHARACTER_SETS.MAXLEN)."""
+    """Return the bytes of a character set's longest character (information_schema.CHARACTER_SETS.MAXLEN)."""
     return _MAX_BYTES.get(charset or "", 1)

@@ -1,7 +1,7 @@
-"""MySQL's lexical rules, as far as telling statements apart needs them (MySQL source sql/sql_lex.cc).
+"""MySQL's lexical rules, so far as needed to classify statements (MySQL source sql/sql_lex.cc).
 
-sqlglot's tokenizer is not used here because it drops executable comments (``/*! … */``), which the server runs, and
-knows neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES: each could hide a table name.
+sqlglot's tokenizer is not used because it drops executable comments (``/*! … */``), which the server runs, and knows
+neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES: each could hide a table name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["LexError", "Token", "tokens"]
 
 
 class LexError(Exception):
-    """A quote or comment that does not end: never leaves the catalog, the statement becomes ``unknown``."""
+    """A quote or comment does not end. It never leaves the catalog: the statement becomes ``unknown``."""
 
 
 class Token(NamedTuple):
@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """The keyword this token may be; ``""`` for everything but bare words and symbols."""
+        """The keyword this token may be; ``""`` for all tokens except bare words and symbols."""
         return self.text.upper() if self.kind in ("word", "symbol") else ""
 
 
@@ -58,10 +58,10 @@ _ANSI_NAME = re.compile(r'"(?:[^"]|"")*"')
 
 
 def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, run_newer: bool) -> tuple[list[Token], bool]:
-    """The tokens of ``sql`` without comments, and whether it has an executable comment of a newer version.
+    """Return the tokens of ``sql`` without comments, and whether it has an executable comment of a newer version.
 
-    :param run_newer: take the text of executable comments above the oldest supported version as part of the statement
-        (the server does so if it is at least that version); else leave it out.
+    :param run_newer: include the text of executable comments above the oldest supported version in the statement (as a
+        server of that version or newer does); if False, leave it out.
     :raises LexError: a quote or comment does not end.
     """
     out: list[Token] = []
@@ -69,22 +69,22 @@ def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, run_newer: b
     pattern = _PATTERNS[backslash_escapes]
     while at < len(sql):
         if ansi_quotes and sql[at] == '"':
-            found = _ANSI_NAME.match(sql, at)
-            if not found:
+            match = _ANSI_NAME.match(sql, at)
+            if not match:
                 raise LexError(f"unterminated name at {at}")
-            out.append(Token("name", _unquote(found[0])))
-            at = found.end()
+            out.append(Token("name", _unquote(match[0])))
+            at = match.end()
             continue
-        found = pattern.match(sql, at)
-        if not found or (found.lastgroup == "symbol" and sql.startswith("/*", at)):
+        match = pattern.match(sql, at)
+        if not match or (match.lastgroup == "symbol" and sql.startswith("/*", at)):
             raise LexError(f"unterminated quote or comment at {at}")
-        at = found.end()
-        kind = "open" if found["open"] is not None else str(found.lastgroup)
+        at = match.end()
+        kind = "open" if match["open"] is not None else str(match.lastgroup)
         if kind == "open":
             if inside:
                 raise LexError(f"executable comment inside another at {at}")
             inside = True
-            if int(found["version"] or 0) > _OLD_ENOUGH:
+            if int(match["version"] or 0) > _OLD_ENOUGH:
                 newer = True
                 skip_from = -1 if run_newer else len(out)
         elif kind == "close" and inside:
@@ -93,7 +93,7 @@ def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, run_newer: b
                 del out[skip_from:]
                 skip_from = -1
         else:
-            _append(out, kind, found[0])
+            _append(out, kind, match[0])
     if inside:
         raise LexError("unterminated executable comment")
     return out, newer

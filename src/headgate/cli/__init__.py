@@ -1,6 +1,6 @@
-"""The command line. One module a command, imported only when that command runs.
+"""The command line: one module per command, imported only when that command runs.
 
-Exit codes: 0 fine (also after a first Ctrl-C), 1 a difference or a failed check, 2 bad use or configuration, 3 the
+Exit codes: 0 success (also after a first Ctrl-C), 1 a difference or a failed check, 2 bad use or configuration, 3 the
 source or the target failed, 130 after a second Ctrl-C.
 """
 

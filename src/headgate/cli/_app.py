@@ -1,11 +1,11 @@
-"""The frame around the commands: which there are, errors to exit codes, Ctrl-C.
+"""Frame of the commands: their list, the exit codes of errors, Ctrl-C.
 
-A new command is a module with a function ``command`` (or of the command's name; its parameters in typer's notation, its
-docstring is the help; it returns the exit code or None) and one line in ``COMMANDS``. A module is imported when its
-command is called, so ``headgate --help`` loads neither numba nor pyspark; a command whose module is not there is not
-listed.
+A new command is a module with a function ``command`` (or of the command's name) and one line in ``COMMANDS``. The
+function's parameters are in typer's notation, its docstring is the help, and it returns the exit code or None. A module
+is imported when its command is called, so ``headgate --help`` loads neither numba nor pyspark. A command whose module
+is missing is not listed.
 
-Every error leaves as one line on stderr, ``error: …``; ``--debug``, anywhere on the line, shows where it came from.
+Every error is one line on stderr, ``error: …``; ``--debug``, anywhere on the line, adds the traceback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import typer.main
 
 from headgate.cli._interrupt import Interrupts
 from headgate.errors import ConfigError, HeadgateError
-from headgate.extras import missing
+from headgate.extras import missing_extra_error
 
 __all__ = ["COMMANDS", "DIFFERENT", "FAILED", "MISUSED", "OK", "app", "main"]
 
@@ -41,17 +41,17 @@ FAILED: Final = 3
 """The source or the target failed."""
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "demo": ("headgate.cli._demo", "Show all of it on a private MySQL server."),
-    "check": ("headgate.cli._check", "Check what a server must have, all at once."),
-    "init": ("headgate.cli._init", "Write a commented pipeline.toml from what is found on a server."),
+    "demo": ("headgate.cli._demo", "Demonstrate headgate on a private MySQL server."),
+    "check": ("headgate.cli._check", "Check a server's settings, privileges and tables, all at once."),
+    "init": ("headgate.cli._init", "Write a commented pipeline.toml for the tables of a server."),
     "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
-    "signal": ("headgate.cli._signal", "Ask a running pipeline to read tables again, to pause, to go on."),
-    "status": ("headgate.cli._status", "Show how a pipeline is doing: states, progress, lag, warnings."),
-    "ui": ("headgate.cli._ui", "Show how pipelines are doing, as a page and for Prometheus."),
+    "signal": ("headgate.cli._signal", "Tell a running pipeline to read tables again, to pause, to resume."),
+    "status": ("headgate.cli._status", "Show the status of a pipeline: states, progress, lag, warnings."),
+    "ui": ("headgate.cli._ui", "Show the status of pipelines, as a page and for Prometheus."),
     "relay": ("headgate.cli._relay", "Serve the changes of servers to consumers, in Databus's protocol."),
     "consume": ("headgate.cli._consume", "Print the changes that a relay serves."),
     "verify": ("headgate.cli._verify", "Compare the rows of the lake with those of the source, while writers run."),
-    "maintain": ("headgate.cli._maintain", "Remove what the lake needs no more, and fold small files, at once."),
+    "maintain": ("headgate.cli._maintain", "Remove files that the lake no longer needs, and fold small files, now."),
     "tail": ("headgate.cli._tail", "Print the changes of a server as they are logged."),
     "snapshot": ("headgate.cli._snapshot", "Print the rows of tables, all as of one GTID set."),
 }
@@ -64,7 +64,7 @@ _USAGE_ERROR: Final[type[Exception]] = next(
 
 
 class _LazyCommand(typer.core.TyperCommand):
-    """A command that is only its name and help until it is called."""
+    """A command that has only its name and help until it is called."""
 
     def __init__(self, name: str, module: str, summary: str) -> None:
         super().__init__(name, callback=None, help=summary)
@@ -83,7 +83,7 @@ class _LazyCommand(typer.core.TyperCommand):
 
 
 class _Headgate(typer.core.TyperGroup):
-    """The group of all commands that exist."""
+    """Group of all commands whose modules exist."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]
@@ -101,7 +101,7 @@ class _Headgate(typer.core.TyperGroup):
             _forget_stdout()
             return OK
         except KeyboardInterrupt:
-            # Not left to typer, which has 130 for it.
+            # typer would exit with 130.
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
             return OK
@@ -116,7 +116,7 @@ class _Headgate(typer.core.TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one command line; the process ends with what the command returned."""
+        """Run one command line, and exit with the code that the command returned."""
         words, debug = _without_debug(sys.argv[1:] if args is None else args)
         code: Any
         with Interrupts():
@@ -125,49 +125,47 @@ class _Headgate(typer.core.TyperGroup):
             except (typer.Abort, KeyboardInterrupt):
                 code = OK
             except Exception as error:  # noqa: BLE001 - every error becomes one line and an exit code here
-                code = _told(error, debug=debug)
+                code = _print_error(error, debug=debug)
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else OK)
         return code
 
 
 def _flowing(text: str) -> str:
-    """A docstring without the line ends inside of its paragraphs, which the width of a terminal knows nothing of; lines
-    that begin with a blank stay.
-    """
+    """Join the lines of each paragraph of a docstring, for any terminal width. Lines that begin with a blank stay."""
     return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
 
 
 def _without_debug(args: Sequence[str]) -> tuple[list[str], bool]:
-    """The words without ``--debug``, and whether it was there; after ``--`` nothing is an option."""
+    """Return the words without ``--debug``, and whether it was given; after ``--`` nothing is an option."""
     end = args.index("--") if "--" in args else len(args)
     kept = [word for word in args[:end] if word != "--debug"]
     return [*kept, *args[end:]], len(kept) < end
 
 
-def _told(error: Exception, *, debug: bool) -> int:
-    """Say what went wrong in one line; the exit code."""
+def _print_error(error: Exception, *, debug: bool) -> int:
+    """Print the error in one line, and return the exit code."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if isinstance(error, ModuleNotFoundError):
-        error = missing(error)
+        error = missing_extra_error(error)
     if isinstance(error, _USAGE_ERROR):
         context: Any = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headgate"
-        said = str(error.format_message()).replace(": Value error, ", ": ").rstrip(".")  # type: ignore[attr-defined]
-        text, code = f"{said} (see {path} --help)", MISUSED
+        message = str(error.format_message()).replace(": Value error, ", ": ").rstrip(".")  # type: ignore[attr-defined]
+        text, code = f"{message} (see {path} --help)", MISUSED
     elif isinstance(error, HeadgateError):
         text, code = str(error), MISUSED if isinstance(error, ConfigError) else FAILED
     else:
-        text, code = f"unexpected {type(error).__name__}: {error} (--debug shows where it came from)", FAILED
+        text, code = f"unexpected {type(error).__name__}: {error} (--debug prints the traceback)", FAILED
     if debug:
         traceback.print_exception(error)
-    print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own voice
+    print(f"error: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201 - the command's output
     return code
 
 
 def _forget_stdout() -> None:
-    """Nobody reads on: what is still in stdout's buffer must not become an error when Python ends."""
+    """Discard stdout's buffer after its reader has gone, so that it is no error when Python ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -189,18 +187,18 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         import headgate
 
-        print(f"headgate {headgate.__version__}")  # noqa: T201 - asked for
+        print(f"headgate {headgate.__version__}")  # noqa: T201 - the command's output
         raise typer.Exit
 
 
 _HELP: Final = """\
 Brings MySQL tables into Delta tables, exactly, and keeps them up to date.
 
-Start with [bold]headgate demo[/bold]; on a server of your own with [bold]headgate check mysql://user@host:3306[/bold],
+Start with [bold]headgate demo[/bold]; on your own server with [bold]headgate check mysql://user@host:3306[/bold],
 then [bold]headgate init[/bold] and [bold]headgate run[/bold]. The password comes from the environment variable
 HEADGATE_PASSWORD.
 
-Exit codes: 0 fine, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
+Exit codes: 0 success, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
 The first Ctrl-C ends a command cleanly, a second one at once.
 """
 
@@ -208,20 +206,20 @@ The first Ctrl-C ends a command cleanly, a second one at once.
 @app.callback(help=_flowing(_HELP))
 def _headgate(
     ctx: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,  # noqa: ARG001
-    version: Annotated[  # noqa: ARG001 - its callback answers
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,  # noqa: ARG001
+    version: Annotated[  # noqa: ARG001 - its callback prints it
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """What holds for all commands; alone it prints the help."""
+    """Define the options of all commands; without a command, print the help."""
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help())  # noqa: T201 - what else could be meant
+        print(ctx.get_help())  # noqa: T201 - the command's output
 
 
 def main() -> NoReturn:
-    """The program ``headgate``."""
+    """Run the program ``headgate``."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # JSON is UTF-8 whatever the locale says
+            stream.reconfigure(encoding="utf-8")  # JSON is UTF-8 in every locale
     app(prog_name="headgate")
     sys.exit(OK)

@@ -1,4 +1,4 @@
-"""``headgate check``: what a server must have, as one report."""
+"""``headgate check``: a report on a server's settings, privileges and tables."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def command(
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
     relay: Annotated[
-        str | None, typer.Option(metavar="URL", help="A relay that is to give the log: http://host:port.")
+        str | None, typer.Option(metavar="URL", help="A relay to read the log from: http://host:port.")
     ] = None,
     relay_source: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its physical source, if it has several.")
+        str | None, typer.Option(metavar="NAME", help="The relay's physical source, if it has several.")
     ] = None,
     relay_token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that holds the token that it asks for.")
+        Path | None, typer.Option(metavar="FILE", help="File that holds the relay's token.")
     ] = None,
     relay_ca_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificates to trust, if it has https.")
+        Path | None, typer.Option(metavar="FILE", help="Certificates to trust, for a relay with https.")
     ] = None,
 ) -> int:
-    """Check what a server must have, all at once.
+    """Check a server's settings, privileges and tables, all at once.
 
-    Settings, privileges, and the tables' engines, keys and types are looked at, and which watermarks could be chosen.
-    What is missing is printed with what mends it; nothing is changed.
-    The exit code is 1 when something fails; warnings leave it at 0.
+    Also checks the tables' engines, keys and types, and which watermarks are available. Each problem is printed with
+    its remedy; nothing is changed.
+    The exit code is 1 if a check fails; warnings leave it at 0.
 
     Examples:
       headgate check mysql://headgate@127.0.0.1:3306
@@ -93,13 +93,13 @@ def _report(connection: Connection, patterns: TablePatterns) -> list[Prerequisit
     rows += watermarks(connection, rows, databases)
     rows += _patterns(patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]
-    rows += [*_well(tables, of_tables), *of_tables]
+    rows += [*_passed_checks(tables, of_tables), *of_tables]
     rows += cascades(connection, [(table.db, table.name) for table in tables])
     return rows
 
 
 def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
-    """A pattern that matches nothing is a slip of the pen, or a table that the account may not see."""
+    """Report a pattern without a match as failed: it is misspelt, or its tables are invisible to the account."""
     from headgate.catalog import TablePatterns
     from headgate.mysql import Prerequisite
 
@@ -111,12 +111,12 @@ def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[P
         if count:
             yield Prerequisite(f"tables {pattern}", "one or more", str(count), "ok")
         else:
-            remedy = "names are case-sensitive, and a table that the account may not SELECT from is not seen"
+            remedy = "names are case-sensitive, and a table without SELECT for the account is invisible"
             yield Prerequisite(f"tables {pattern}", "one or more", "none", "fail", remedy)
 
 
-def _well(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]) -> Iterator[Prerequisite]:
-    """One row for each thing that is right with all tables."""
+def _passed_checks(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]) -> Iterator[Prerequisite]:
+    """Yield one row for each check that all tables pass."""
     from headgate.mysql import Prerequisite
 
     count = f"{len(tables)} table" + ("" if len(tables) == 1 else "s")
@@ -131,7 +131,7 @@ def _well(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]) -> Iter
 
 
 def _table(connection: Connection, table: TableDef, stats: TableStats | None) -> Iterator[Prerequisite]:
-    """What is wrong with one table."""
+    """Yield the problems of one table."""
     from headgate.columns import codec_for
     from headgate.errors import UnsupportedError
     from headgate.mysql import Prerequisite, try_select
@@ -141,7 +141,7 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
         remedy = f"ALTER TABLE {quoted} ENGINE = InnoDB;"
         yield Prerequisite(f"engine of {table.full_name}", "InnoDB", stats.engine or "none", "fail", remedy)
     if not table.key:
-        remedy = f"ALTER TABLE {quoted} ADD PRIMARY KEY (…); without one, each batch looks through the whole copy"
+        remedy = f"ALTER TABLE {quoted} ADD PRIMARY KEY (…); without one, each batch reads the whole copy"
         yield Prerequisite(f"key of {table.full_name}", "primary or unique, NOT NULL", "none", "warn", remedy)
     for column in table.columns:
         try:
@@ -159,7 +159,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def _lines(rows: Sequence[Prerequisite]) -> Iterator[str]:
-    """Plain text: one line a row, and the remedy under it."""
+    """Yield plain text: one line a row, and the remedy below it."""
     width = max(len(row.name) for row in rows)
     for row in rows:
         wanted = "" if row.status == "ok" else f" (expected: {row.expected})"
@@ -173,7 +173,7 @@ def _print_table(rows: Sequence[Prerequisite]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "setting", "expected", "actual", "what mends it", header_style="bold")
+    table = Table("", "setting", "expected", "actual", "remedy", header_style="bold")
     for row in rows:
         mark = Text(_WORDS[row.status], style=_STYLES[row.status])
         table.add_row(mark, Text(row.name), Text(row.expected), Text(row.actual), Text(row.remedy))

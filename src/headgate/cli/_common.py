@@ -1,7 +1,7 @@
-"""What several commands share: arguments, how to connect, where to print.
+"""Arguments, connections and output of several commands.
 
-Typer reads the annotations when a command is imported, so command modules must not use
-``from __future__ import annotations`` for names that only type checkers see.
+Typer reads the annotations when a command is imported, so command modules must not use ``from __future__ import
+annotations`` for names that only type checkers see.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ TABLE_STYLES: Final = {
     "stale": "yellow",
     "stopped": "red",
 }
-"""How terminals show the states of tables, as ``rich`` names colours."""
+"""Terminal styles of tables' states, as ``rich`` names colours."""
 _AT_ONCE: Final = 10_000
-"""Lines that are put together in memory."""
+"""Lines that are joined in memory before a write."""
 
 
 class Format(StrEnum):
-    """How lines are written."""
+    """Format of printed lines."""
 
     json = "json"
     text = "text"
@@ -93,7 +93,7 @@ PasswordEnv = Annotated[
 def connection_settings(
     url: str, *, password_file: Path | None = None, password_env: str | None = None
 ) -> ConnectionSettings:
-    """How to connect; warns when the password stands in the URL.
+    """Return the connection settings; warn if the URL contains a password.
 
     :raises ConfigError: not a MySQL URL.
     """
@@ -103,75 +103,75 @@ def connection_settings(
         url, password_file=None if password_file is None else str(password_file), password_env=password_env
     )
     if settings.password_in_url:
-        warn("the password stands in the URL, where shells and process lists keep it; HEADGATE_PASSWORD is safer")
+        warn("the URL contains the password, and shells and process lists show it; HEADGATE_PASSWORD is safer")
     return settings
 
 
 def patterns_of(tables: Sequence[str] | None) -> TablePatterns:
-    """The tables meant: all if none are named, all but those if only some are removed.
+    """Return the patterns: without any all tables, with only removing ones all except those.
 
     :raises ConfigError: not a pattern.
     """
     from headgate.catalog import TablePatterns
 
-    given = list(tables or ())
-    return TablePatterns(given if any(not one.startswith("!") for one in given) else ["*.*", *given])
+    patterns = list(tables or ())
+    return TablePatterns(patterns if any(not one.startswith("!") for one in patterns) else ["*.*", *patterns])
 
 
 def start_spark(name: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:
-    """A Spark session. A first Ctrl-C waits until it is there: pyspark would leave a JVM behind that never ends.
+    """Start a Spark session. A first Ctrl-C waits for it, because pyspark would leave a JVM behind that never ends.
 
     :raises KeyboardInterrupt: Ctrl-C came meanwhile.
     """
     from headgate.engine import build_session
 
-    came = threading.Event()
-    with on_interrupt(came.set):
+    interrupted = threading.Event()
+    with on_interrupt(interrupted.set):
         spark = build_session(name, settings, quiet=quiet)
-    if came.is_set():
+    if interrupted.is_set():
         spark.stop()
         raise KeyboardInterrupt
     return spark
 
 
 def no_match(patterns: TablePatterns) -> ConfigError:
-    """The error when the patterns match no table that the account can see."""
+    """Return the error for patterns that match no table visible to the account."""
     named = ", ".join(patterns.patterns)
     return ConfigError(f"no table matches {named}: check the spelling (case counts) and the grants")
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Lines to stdout, at once and whole: a first Ctrl-C waits until they are out.
+    """Write whole lines to stdout and flush; a first Ctrl-C waits for that.
 
-    :raises BrokenPipeError: nobody reads on.
+    :raises BrokenPipeError: the reader has gone.
     :raises KeyboardInterrupt: Ctrl-C came meanwhile.
     """
-    came = threading.Event()
-    with on_interrupt(came.set):
+    interrupted = threading.Event()
+    with on_interrupt(interrupted.set):
         sys.stdout.flush()
         left = iter(lines)
         while some := list(islice(left, _AT_ONCE)):
             text = "\n".join(some)
             rest = memoryview(f"{text}\n".encode())
-            while rest:  # with PYTHONUNBUFFERED a write that a signal meets is short
+            while rest:  # with PYTHONUNBUFFERED, a write interrupted by a signal is short
                 rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.flush()
-    if came.is_set():
+    if interrupted.is_set():
         raise KeyboardInterrupt
 
 
 def warn(text: str) -> None:
-    """One line on stderr."""
-    print("warning:", " ".join(text.split()), file=sys.stderr, flush=True)  # noqa: T201 - the command's own voice
+    """Print a warning in one line on stderr."""
+    print("warning:", " ".join(text.split()), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
 
 
 def on_terminal() -> bool:
-    """Whether a person looks at our output; otherwise it is plain text."""
+    """Return whether stdout is a terminal; otherwise output is plain text."""
     return sys.stdout.isatty()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console for tables and progress."""
+    """Return a console for tables and progress."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)

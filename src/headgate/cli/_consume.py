@@ -1,4 +1,4 @@
-"""``headgate consume``: what a relay serves, as JSON lines."""
+"""``headgate consume``: the changes of a relay, as JSON lines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["command"]
 
 _DELTA = "delta:"
 _PARTITIONS, _LEASE_SECONDS = 8, 10.0
-"""Of a group."""
-_HELD_CHARACTERS: Final = 16 << 20
-"""Of a transaction that has not ended so many are held in memory."""
+"""Defaults of a group."""
+_MEMORY_CHARACTERS: Final = 16 << 20
+"""Characters of an open transaction that are held in memory."""
 
 
 def command(
@@ -38,28 +38,27 @@ def command(
         list[str],
         typer.Argument(
             metavar="URL...",
-            help="The relay: http://host:11115; or several that give the same SCNs, the next of which is asked when one"
-            " fails.",
+            help="The relay: http://host:11115; or several that give the same SCNs: if one fails, the next is used.",
             show_default=False,
         ),
     ],
     sources: Annotated[
         list[str] | None,
-        typer.Option("--source", "-s", metavar="NAME", help="A logical source; repeatable. None: all there are."),
+        typer.Option("--source", "-s", metavar="NAME", help="A logical source; repeatable. By default all."),
     ] = None,
     checkpoints: Annotated[
         str | None,
         typer.Option(
             "--checkpoints",
             metavar="DIR",
-            help="Keep the checkpoint there, and go on from it; delta:PATH: in a Delta table.",
+            help="Store the checkpoint there, and continue from it; delta:PATH: in a Delta table.",
         ),
     ] = None,
     name: Annotated[str, typer.Option(help="The name of the checkpoint's files, or of the table's rows.")] = "headgate",
     every: Annotated[
         float | None,
         typer.Option(
-            "--checkpoint-seconds", min=0, help="Keep a checkpoint that often at most: by default 0.1, in a table 10."
+            "--checkpoint-seconds", min=0, help="Shortest interval between checkpoints: by default 0.1, in a table 10."
         ),
     ] = None,
     group: Annotated[
@@ -68,12 +67,15 @@ def command(
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, help="With --group: the parts that are shared, the same for ever; 8."),
+        typer.Option(
+            "--partitions", min=1, help="With --group: the number of partitions, the same for ever; by default 8."
+        ),
     ] = None,
     lease: Annotated[
         float | None,
         typer.Option(
-            "--lease-seconds", help="With --group: after so long without a sign others take over, 0.1 to 600; 10."
+            "--lease-seconds",
+            help="With --group: others take over after this time without a sign, 0.1 to 600; by default 10.",
         ),
     ] = None,
     token_file: Annotated[
@@ -81,22 +83,22 @@ def command(
     ] = None,
     ca_file: Annotated[
         Path | None,
-        typer.Option("--ca-file", metavar="FILE", help="With https: trust what this signed, instead of the system's."),
+        typer.Option("--ca-file", metavar="FILE", help="With https: trust these certificates instead of the system's."),
     ] = None,
     give_up: Annotated[
         float | None,
-        typer.Option("--give-up-seconds", min=0, help="End after failing for so long, instead of trying for ever."),
+        typer.Option("--give-up-seconds", min=0, help="End after failing for so long, instead of retrying for ever."),
     ] = None,
     bootstrap: Annotated[
         bool,
         typer.Option(
             "--bootstrap",
-            help="Without a checkpoint, or after too long, print the rows there are first, then what changes. Of a"
-            " group all members do so from then on.",
+            help="Without a checkpoint, or with one that is too old, print the existing rows first, then the"
+            " changes. In a group, all members do so from then on.",
         ),
     ] = False,
     before_images: Annotated[
-        bool, typer.Option("--before-images", help="With each update the row before it, from a relay that keeps it.")
+        bool, typer.Option("--before-images", help="Print the row before each update, from a relay that keeps it.")
     ] = False,
     windows: Annotated[
         int | None, typer.Option("--windows", min=1, help="End after so many transactions, instead of following.")
@@ -104,13 +106,12 @@ def command(
 ) -> None:
     """Print the changes that a relay serves: one JSON object a line, in the order of the log.
 
-    Each line has the source, the SCN, UPSERT or DELETE, the key, the time of the commit and the row; with
-    --before-images those of updates also have the row "before". A transaction is
-    printed when all of it is there. With --checkpoints it goes on where it was; what it had printed since the last
-    checkpoint may come again. Ctrl-C ends it.
+    Each line has the source, the SCN, UPSERT or DELETE, the key, the commit time and the row. With --before-images the
+    lines of updates also have the row "before". A transaction is printed when all of it has arrived. With --checkpoints
+    the command continues where it was; lines printed since the last checkpoint may come again. Ctrl-C ends it.
 
-    With --group the keys are cut into partitions, which the members of the group share; members may come and go. The
-    relay keeps the checkpoints. Each line has its partition, and only the lines of one are in order.
+    With --group the keys are cut into partitions, which the members of the group share. Members may join and leave. The
+    relay stores the checkpoints. Each line has its partition, and only the lines of one partition are in order.
 
     Examples:
       headgate consume http://localhost:11115
@@ -128,9 +129,7 @@ def command(
     seconds = every if every is not None else (CHECKPOINT_SECONDS if table is None else 10.0)
     if group is not None:
         if windows is not None or (checkpoints is not None and table is None):
-            raise ConfigError(
-                "with --group the relay keeps the checkpoints: leave --checkpoints DIR and --windows away"
-            )
+            raise ConfigError("with --group the relay stores the checkpoints: remove --checkpoints DIR and --windows")
         _consume_in_group(
             urls,
             group,
@@ -146,15 +145,15 @@ def command(
         )
         return
     if partitions is not None or lease is not None:
-        raise ConfigError("--partitions and --lease-seconds are for a group: name it with --group")
-    kept = _kept(checkpoints, table, name)
+        raise ConfigError("--partitions and --lease-seconds are for a group: add --group NAME")
+    store = _checkpoint_store(checkpoints, table, name)
     client: RelayClient
-    printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it comes later
+    printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
     client = RelayClient(
         urls,
         sources or (),
         printer,
-        kept,
+        store,
         access=access,
         retry=retry,
         checkpoint_seconds=seconds,
@@ -206,7 +205,7 @@ def _table(path: str) -> CheckpointTable:
     return CheckpointTable(path)
 
 
-def _kept(checkpoints: str | None, table: CheckpointTable | None, name: str) -> CheckpointStore | None:
+def _checkpoint_store(checkpoints: str | None, table: CheckpointTable | None, name: str) -> CheckpointStore | None:
     from headgate.relay_client import CheckpointFile
 
     if table is not None:
@@ -215,7 +214,7 @@ def _kept(checkpoints: str | None, table: CheckpointTable | None, name: str) -> 
 
 
 def _write_together() -> Callable[[Iterable[str]], None]:
-    """For several threads: each call's lines stay together."""
+    """Return a function for several threads that writes the lines of each call together."""
     lock = threading.Lock()
 
     def write(lines: Iterable[str]) -> None:
@@ -226,8 +225,8 @@ def _write_together() -> Callable[[Iterable[str]], None]:
     return write
 
 
-class _Held:
-    """The lines of a window that has not ended: in memory, and from some MB on in a file that has no name."""
+class _WindowLines:
+    """Lines of an open window: in memory, and from some MB on in an unnamed file."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -237,53 +236,53 @@ class _Held:
     def add(self, line: str) -> None:
         self._lines.append(line)
         self._size += len(line)
-        if self._size >= _HELD_CHARACTERS:
-            self._put_away()
+        if self._size >= _MEMORY_CHARACTERS:
+            self._spill()
 
-    def _put_away(self) -> None:
+    def _spill(self) -> None:
         try:
             if self._file is None:
                 self._file = TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115 - until the window ends
             self._file.writelines(f"{line}\n" for line in self._lines)
         except OSError as error:
             raise ConfigError(
-                f"a large transaction cannot be held in {gettempdir()} until it is whole: {error.strerror or error}"
+                f"cannot buffer a large transaction in {gettempdir()}: {error.strerror or error}"
             ) from None
         self._lines, self._size = [], 0
 
     def take(self) -> Iterator[str]:
-        """All of them, in order; none are left."""
-        held, self._file = self._file, None
+        """Yield all lines in order, and forget them."""
+        file, self._file = self._file, None
         lines, self._lines, self._size = self._lines, [], 0
-        if held is not None:
-            with held:
-                held.seek(0)
-                for line in held:
+        if file is not None:
+            with file:
+                file.seek(0)
+                for line in file:
                     yield line.removesuffix("\n")
         yield from lines
 
     def drop(self) -> None:
-        """None are left."""
+        """Forget all lines."""
         if self._file is not None:
             self._file.close()
         self._lines, self._size, self._file = [], 0, None
 
 
 class _Lines:
-    """Where consumers print."""
+    """Output of consumers."""
 
     def __init__(self, write: Callable[[Iterable[str]], None]) -> None:
         self.write = write
         self.broken: BrokenPipeError | None = None
 
     def printer(self, partition: int | None = None, *, stop: Any = None, windows: int | None = None) -> Any:
-        """A consumer that prints whole windows."""
+        """Return a consumer that prints whole windows."""
         return _printer(self, partition, stop, windows)
 
 
 @contextmanager
 def _pipe(printing: Any) -> Iterator[None]:
-    """Whoever reads what is printed has gone: that is what ended the consumer."""
+    """Raise the error that ended the consumer, if the reader of its output has gone."""
     try:
         yield
     finally:
@@ -296,33 +295,33 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
     class Printer(Consumer):
         def __init__(self) -> None:
-            self._held = _Held()
-            self._left = windows
-            self._told = ""
+            self._open_window = _WindowLines()
+            self._windows_left = windows
+            self._last_warning = ""
 
         @property
         def broken(self) -> BrokenPipeError | None:
             return out.broken
 
         def on_data_event(self, event: Event) -> None:
-            self._held.add(_line(event, partition))
+            self._open_window.add(_line(event, partition))
 
         def on_end_data_event_sequence(self, scn: int) -> None:
             del scn
-            self._told = ""
-            out.write(self._held.take())
+            self._last_warning = ""
+            out.write(self._open_window.take())
 
         def on_rollback(self, scn: int) -> None:
             del scn
-            self._held.drop()
+            self._open_window.drop()
 
         def on_error(self, error: Exception) -> Result | None:
             if isinstance(error, BrokenPipeError):
                 out.broken = error
                 return Result.ERROR_FATAL
-            if str(error) != self._told:
+            if str(error) != self._last_warning:
                 warn(str(error))
-            self._told = str(error)
+            self._last_warning = str(error)
             return None
 
         def on_bootstrap_checkpoint(self, scn: int) -> None:
@@ -336,16 +335,16 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
 
         def on_checkpoint(self, scn: int) -> None:
             del scn
-            if self._left is not None and stop is not None:
-                self._left -= 1
-                if not self._left:
+            if self._windows_left is not None and stop is not None:
+                self._windows_left -= 1
+                if not self._windows_left:
                     stop()
 
     return Printer()
 
 
 def _line(event: Event, partition: int | None) -> str:
-    """One event as JSON; what JSON lacks as in docs/json-lines.md."""
+    """Return one event as JSON; types that JSON lacks are written as in docs/json-lines.md."""
     stamp = dt.datetime.fromtimestamp(event.stamp_ns // 1000 / 1_000_000, dt.UTC)
     key = event.key if isinstance(event.key, int) else event.key.decode("utf-8", "replace")
     value = {

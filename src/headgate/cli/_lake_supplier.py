@@ -1,6 +1,6 @@
-"""Rows for the bootstraps of a relay's consumers out of a lake that a pipeline keeps: the relay and the lake joined.
+"""Rows for the bootstraps of a relay's consumers, from the lake of a pipeline. This module joins relay and lake.
 
-Neither knows of the other. MySQL is asked for the tables' definitions only.
+Neither depends on the other. MySQL is queried only for the tables' definitions.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ __all__ = ["LakeSupplier"]
 class LakeSupplier:
     """A :class:`headgate.relay.Supplier` of the tables in one lake.
 
-    :param settings: of the server that the lake is a copy of.
-    :param policies: as the relay has them.
+    :param settings: of the lake's source server.
+    :param policies: the relay's.
     """
 
     def __init__(self, lake: Lake, settings: ConnectionSettings, policies: Policies) -> None:
         self._copies, self._settings = LakeCopies(lake, policies), settings
 
     def begin(self) -> Beginning:
-        """The lake's newest batch."""
+        """Return the lake's newest batch."""
         return Beginning(*self._copies.begin())
 
     def plan(
         self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """The next row group."""
-        with _gone():
+        """Return the next row group."""
+        with _convert_gone_error():
             return self._copies.part_after(source.table, token, before)
 
     def read(
         self, source: LogicalSource, token: Mapping[str, Any], part: Mapping[str, Any], executed: GtidSet, hint: Any
     ) -> Rows | None:
-        """Its rows, as of the batch whatever ``executed`` says."""
+        """Return its rows as of the batch. ``executed`` has no effect."""
         del executed, hint
         with Connection.open(self._settings) as connection:
             table = keyed_table(connection, source)
-        with _gone():
+        with _convert_gone_error():
             columns = self._copies.read(table, token, part)
         return Rows(table, columns) if columns.num_rows else None
 
 
 @contextmanager
-def _gone() -> Iterator[None]:
+def _convert_gone_error() -> Iterator[None]:
     try:
         yield
     except CopyGoneError as error:

@@ -1,9 +1,8 @@
-"""What `headgate run` shows: a live picture on a terminal, plain log lines elsewhere.
+"""Output of `headgate run`: a live view on a terminal, plain log lines elsewhere.
 
-Everything comes from the run's status and the batches' reports; nothing asks Spark or the server. The picture is drawn
-from the status alone: each table with its state and how far it is, what the run does now, and how far it is behind. The
-log has a line for each table that a batch brought something of, one for the batch, and one now and then while something
-takes long.
+All data comes from the run's status and the batches' reports; neither Spark nor the server is queried. The view is
+drawn from the status alone: each table with its state and progress, the run's activity, and its lag. The log has a line
+for each table that a batch changed, one for the batch, and some while an activity takes long.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ __all__ = ["LiveView", "LogView"]
 log = logging.getLogger("headgate")
 
 _FIRST_SECONDS = 3.0
-_AGAIN_SECONDS = (10.0, 300.0)
-"""What takes so long has a line in the log, and another one when it has taken so much, or a quarter, longer."""
+_REPEAT_SECONDS = (10.0, 300.0)
+"""A long activity is logged after ``_FIRST_SECONDS``, then each time a quarter longer, within these limits."""
 
 
 class _View:
     def __init__(self) -> None:
         self._status: Status | None = None
 
-    def begins(self) -> None:
-        """Spark is there."""
+    def spark_started(self) -> None:
+        """Note that Spark has started."""
 
-    def ends(self) -> None:
-        """Somebody wants the run to end. Called by handlers of signals."""
+    def stop_requested(self) -> None:
+        """Note that the run is to stop. Called by signal handlers."""
 
-    def tell(self, status: Status) -> None:
-        """How the run is doing, every second; also after a batch, before :meth:`take`."""
+    def update(self, status: Status) -> None:
+        """Take the run's status, every second; also after a batch, before :meth:`take`."""
         self._status = status
 
     def take(self, report: BatchReport) -> None:
-        """A batch is done."""
+        """Take a finished batch."""
 
 
 class LogView(_View):
@@ -68,15 +67,15 @@ class LogView(_View):
     def __init__(self) -> None:
         super().__init__()
         self._states: dict[str, str] = {}
-        self._doing: tuple[str, int] | None = None  # what is under way, and since when
+        self._doing: tuple[str, int] | None = None  # the activity, and since when
         self._due = _FIRST_SECONDS
 
-    def begins(self) -> None:
+    def spark_started(self) -> None:
         log.info("Spark has started")
 
-    def tell(self, status: Status) -> None:
-        """Log what takes long."""
-        super().tell(status)
+    def update(self, status: Status) -> None:
+        """Log a long activity."""
+        super().update(status)
         activity = status.activity
         if activity is None or activity.phase in ("waiting", "retrying"):
             return
@@ -84,12 +83,12 @@ class LogView(_View):
             self._doing, self._due = (activity.phase, activity.since_us), _FIRST_SECONDS
         seconds = (status.updated_us - activity.since_us) / 1e6
         if seconds >= self._due:
-            least, most = _AGAIN_SECONDS
+            least, most = _REPEAT_SECONDS
             self._due = seconds + min(max(least, seconds / 4), most)
             log.info("%s", activity_text(activity, status.updated_us))
 
     def take(self, report: BatchReport) -> None:
-        """Log what it brought."""
+        """Log a batch."""
         known = self._status.tables if self._status is not None else {}
         for name, table in sorted(report.tables.items()):
             if name in report.rows or name in report.changes or table.state != self._states.get(name):
@@ -127,12 +126,12 @@ def _batch_text(report: BatchReport) -> str:
 
 
 def _rate(number: int, report: BatchReport, thing: str) -> str:
-    """Over the time that the batch took."""
+    """Return the rate over the batch's duration."""
     return f"{number / report.seconds:,.1f} {thing}s/s" if report.seconds > 0 else ""
 
 
 def _table_in_batch(report: BatchReport, name: str, known: TableStatus | None) -> str:
-    """What a batch brought of a table."""
+    """Return a batch's effect on a table."""
     state = report.tables[name]
     if state.state in ("stale", "stopped"):
         return state.reason or ""
@@ -148,13 +147,13 @@ def _table_in_batch(report: BatchReport, name: str, known: TableStatus | None) -
 
 
 class LiveView(_View):
-    """A picture that is drawn again each second, and with each batch. Its methods may be called from any thread."""
+    """A view that is redrawn each second, and with each batch. Its methods may be called from any thread."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
         self._lock = threading.RLock()
-        self._ending = self._over = False
+        self._ending = self._ended = False
         self._width = 0
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=1, transient=False)
 
@@ -165,18 +164,18 @@ class LiveView(_View):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over = True
+        self._ended = True
         self._live.stop()
 
-    def ends(self) -> None:
-        self._ending = True  # and no more: the thread that draws sees it
+    def stop_requested(self) -> None:
+        self._ending = True  # the drawing thread reads it
 
-    def tell(self, status: Status) -> None:
+    def update(self, status: Status) -> None:
         with self._lock:
-            super().tell(status)
+            super().update(status)
 
     def take(self, report: BatchReport) -> None:
-        """Show a batch."""
+        """Redraw."""
         del report  # the status has it already
         self._live.refresh()
 
@@ -184,19 +183,19 @@ class LiveView(_View):
         with self._lock:
             status = self._status
             if status is None:
-                return Group(*([] if self._over else [_line("connecting to MySQL …")]))
+                return Group(*([] if self._ended else [_line("connecting to MySQL …")]))
             texts = [_line(text) for text in self._captions(status)]
-            if status.error and not self._over:
+            if status.error and not self._ended:
                 texts.insert(0, Text(f"{status.error}; trying again", style="red"))
-            taken = sum(len(self._console.render_lines(text)) for text in texts)
-            return Group(*self._tables(status, self._console.height - taken - 1), *texts)
+            caption_lines = sum(len(self._console.render_lines(text)) for text in texts)
+            return Group(*self._tables(status, self._console.height - caption_lines - 1), *texts)
 
     def _tables(self, status: Status, room: int) -> list[Table | Text]:
-        """As many as so many lines hold, and first those that need care."""
+        """Return a table of at most ``room`` lines, first with the tables that need care."""
         tables = status.tables_now()
         if not tables:
             return []
-        names = sorted(tables, key=lambda name: (tables[name].care, name))[: max(1, room)]
+        names = sorted(tables, key=lambda name: (tables[name].sort_rank, name))[: max(1, room)]
         while True:
             picture = self._picture(status, tables, sorted(names))
             more = len(self._console.render_lines(picture)) - room
@@ -207,7 +206,7 @@ class LiveView(_View):
         return [picture, *([_line(f"and {counted(others, 'other table')}")] if others else [])]
 
     def _picture(self, status: Status, tables: dict[str, TableStatus], names: list[str]) -> Table:
-        texts = {name: table_text(tables[name], status.reading(name)) for name in names}
+        texts = {name: table_text(tables[name], status.read_progress(name)) for name in names}
         width = max((len(texts[name]) for name in names if tables[name].state not in ("stale", "stopped")), default=0)
         self._width = max(self._width, width)  # a column that grows and shrinks is hard to read
         picture = Table(expand=False)
@@ -222,7 +221,7 @@ class LiveView(_View):
 
     def _captions(self, status: Status) -> list[str]:
         upto = [f"up to {_last(status.batch.gtid)}"] if status.batch is not None else []
-        if self._over or status.activity is None:
+        if self._ended or status.activity is None:
             return upto
         doing = activity_lines(status.activity, status.updated_us)
         if self._ending and status.activity.phase in ("reading", "applying"):
@@ -231,17 +230,17 @@ class LiveView(_View):
             doing = ["stopping; Ctrl-C again ends at once"]
         snapshot = [snapshot_text(status.snapshot)] if status.snapshot is not None else []
         index = [index_text(status.index)] if index_text(status.index) else []
-        known = status.lag.seconds is not None  # not before the first batch; its rates are in what it does
-        told = lag_text(status.lag), freshness_text(status.freshness), rates_text(status)
-        figures = [", ".join(filter(None, told))] if known else []
+        known = status.lag.seconds is not None  # unknown before the first batch, whose rates are in its activity
+        texts = lag_text(status.lag), freshness_text(status.freshness), rates_text(status)
+        figures = [", ".join(filter(None, texts))] if known else []
         return [*doing, *snapshot, *index, *figures, *upto]
 
 
 def _line(text: str, style: str = "dim") -> Text:
-    """A line that stays one."""
+    """Return a text of one line."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _last(gtid: str) -> str:
-    """The end of a GTID set, as much as a line can hold."""
+    """Return the end of a GTID set, as much as a line can hold."""
     return gtid if len(gtid) <= 100 else f"… {gtid[-97:]}"

@@ -1,4 +1,4 @@
-"""``headgate maintain``: the upkeep of a lake at once, and what it comes to."""
+"""``headgate maintain``: upkeep of a lake at once, and its result."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def maintain(
     pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
 ) -> int:
-    """Remove from the lake what it needs no more, fold small files into larger ones, and say what that comes to.
+    """Remove files that the lake no longer needs, fold small files into larger ones, and print the result.
 
-    A running pipeline does the same by itself, in a fifth of the time. Use this after many runs with --once, to see
-    what there is (--dry-run), or when target.retention_hours is shorter than before. It starts no Spark, and asks
-    nothing of MySQL.
+    A running pipeline does the same automatically, in a fifth of its time at most. Use this after many runs with
+    --once, to see the amounts (--dry-run), or after target.retention_hours was shortened. It starts no Spark and does
+    not query MySQL.
 
-    What stays: the newest batch of the ledger, and every batch of the last target.retention_hours. What goes: data
-    files, deletion vectors and log files that only older batches need, and after a day files of unfinished batches.
+    Kept: the newest batch of the ledger, and every batch of the last target.retention_hours. Removed: data files,
+    deletion vectors and log files that only older batches need, and files of unfinished batches after a day.
 
-    It may be used while the pipeline runs. Then it only removes files, because the run folds by itself. On S3 it never
-    folds. Small files that are folded now stay as long as a batch needs them: the next run names the larger ones in
-    its ledger, and removes the small ones after target.retention_hours.
+    It may be used while the pipeline runs. Then it only removes files, because the run folds them. On S3 it never
+    folds. The small files that it folds stay as long as a batch needs them: the next run names the larger ones in its
+    ledger, and removes the small ones after target.retention_hours.
 
-    The last lines tell what will be there in a week if it goes on as in the last hour of the ledger: what the rows grow
-    by in a week, and what batches leave behind in target.retention_hours.
+    The last lines estimate the size in a week, if the last hour of the ledger continues: the growth of the rows in a
+    week, and the files that batches leave behind in target.retention_hours.
 
     Examples:
       headgate maintain pipeline.toml --dry-run
@@ -93,7 +93,7 @@ def _conclusion(config: PipelineConfig, work: Maintenance, done: list[Maintained
         rate = f"{work.batches:,} batches in {work.seconds / 60:.0f} minutes"
         lines.append(f"at the rate of the last hour ({rate}) and with {kept}: {_text(_sum(weeks))} in a week")
     else:
-        lines.append("how much it will be in a week cannot be told yet: the ledger covers less than ten minutes")
+        lines.append("the size in a week cannot be estimated yet: the ledger covers less than ten minutes")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What a run would do: tables, keys, chunks, types, and what would keep it from that. No JVM, and no row is read."""
+"""Plan of a run: tables, keys, chunks, types, and obstacles. Starts no JVM and reads no row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
 from headgate.lake import NO_KEY, Lake, merge_reason, merge_text
 from headgate.mysql import Connection
-from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings, followed
+from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings, followed_tables
 
 __all__ = ["print_plan"]
 
@@ -22,14 +22,14 @@ __all__ = ["print_plan"]
 def print_plan(config: PipelineConfig) -> None:
     """Print the plan of a pipeline to stdout.
 
-    :raises HeadgateError: the server cannot be asked, or, after the plan, what a run would end with before it begins.
+    :raises HeadgateError: the server cannot be queried, or, after the plan, the error that would prevent a run.
     """
     patterns = TablePatterns(config.source.tables)
     with Connection.open(connection_settings(config)) as connection:
         tables = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
     lake = Lake.of(config)
-    check_patterns(config.source.tables, [table.full_name for table in tables], followed(lake))
+    check_patterns(config.source.tables, [table.full_name for table in tables], followed_tables(lake))
     console = Console(highlight=False)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     console.print(escape(", ".join(config.target.mode)))

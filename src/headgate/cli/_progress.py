@@ -1,4 +1,4 @@
-"""How far a command is: a snapshot with a bar a table, on stderr; a comparison with one bar, or a line now and then."""
+"""Progress of a command: a snapshot with a bar for each table, on stderr; a comparison with one bar, or log lines."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["SnapshotProgress", "VerifyView", "verify_view"]
 log = logging.getLogger("headgate")
 
 _MOST_BARS = 20
-"""Tables with a bar of their own; the others share one."""
+"""Tables with a bar each; the others share one."""
 _LINE_SECONDS = 10.0
-"""Between two lines about one thing."""
+"""Interval between two lines."""
 
 
 class SnapshotProgress:
-    """Bars while the block runs, gone after it.
+    """Bars while the block runs, removed after it.
 
-    :param estimates: table → rows as the server estimates them.
+    :param estimates: table → rows, as the server estimates them.
     """
 
     def __init__(self, estimates: Mapping[str, int]) -> None:
@@ -49,7 +49,7 @@ class SnapshotProgress:
             self._bars.update({name: shared for name in estimates if name not in self._bars})
 
     def add(self, table: str, rows: int) -> None:
-        """``rows`` more of ``table`` are printed."""
+        """Add ``rows`` printed rows of ``table``."""
         bar = self._bars[table]
         self._progress.advance(bar, rows)
         task = next(task for task in self._progress.tasks if task.id == bar)
@@ -75,7 +75,7 @@ class _Rows(ProgressColumn):
 
 
 def verify_view() -> VerifyView:
-    """On a terminal a bar below the results, elsewhere plain lines in the log."""
+    """Return a bar below the results on a terminal, elsewhere plain lines in the log."""
     if sys.stdout.isatty():
         return _VerifyBar(Console())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -84,9 +84,9 @@ def verify_view() -> VerifyView:
 
 
 class VerifyView:
-    """How far a comparison of tables is: a line in the log now and then. :meth:`add` may be called from any thread.
+    """Progress of a comparison of tables: a log line at intervals. :meth:`add` may be called from any thread.
 
-    A table's rows are those of both sides, which have about as many.
+    Both sides have about as many rows, so half of the rows read is the number compared.
 
     :param clock: seconds.
     """
@@ -96,43 +96,45 @@ class VerifyView:
         self._estimates: dict[str, int] = {}
         self._read: dict[str, int] = {}
         self._done = 0
-        self._begun = self._told = clock()
+        self._begun = self._logged_at = clock()
 
-    def begins(self, estimates: Mapping[str, int]) -> None:
-        """The tables, and about how many rows they have."""
+    def begin(self, estimates: Mapping[str, int]) -> None:
+        """Set the tables, and about how many rows they have."""
         self._estimates = dict(estimates)
-        self._begun = self._told = self._clock()
-        self._moved()
+        self._begun = self._logged_at = self._clock()
+        self._show_progress()
 
     def add(self, table: str, rows: int) -> None:
-        """So many more rows of a table were read, on either side."""
+        """Add rows of a table that were read, on either side."""
         with self._lock:
             self._read[table] = self._read.get(table, 0) + rows
-            self._moved()
+            self._show_progress()
 
     def done(self, table: str) -> None:
-        """A table has been compared."""
+        """Count a compared table."""
         with self._lock:
             self._done += 1
             self._estimates[table] = self._read.get(table, 0) // 2
-            self._moved()
+            self._show_progress()
 
     def print(self, lines: Iterable[str]) -> None:
         """Print lines of the result."""
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
-    def tell(self, text: str) -> None:
-        """Something else to know."""
+    def show_message(self, text: str) -> None:
+        """Print other information."""
         log.info(text)
 
-    def _moved(self) -> None:
+    def _show_progress(self) -> None:
         now = self._clock()
-        if now - self._told >= _LINE_SECONDS:
-            self._told = now
+        if now - self._logged_at >= _LINE_SECONDS:
+            self._logged_at = now
             rate = self.rows / (now - self._begun)
             left = f", {duration((self.rows_estimate - self.rows) / rate)} left" if rate else ""
-            self.tell(f"{self.tables}, {self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s{left}")
+            self.show_message(
+                f"{self.tables}, {self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s{left}"
+            )
 
     @property
     def tables(self) -> str:
@@ -146,7 +148,7 @@ class VerifyView:
 
     @property
     def rows_estimate(self) -> int:
-        """About how many rows there are: of tables that are done exactly, of others no fewer than were read."""
+        """About how many rows there are: exact for finished tables, for others at least those that were read."""
         return sum(max(rows, self._read.get(table, 0) // 2) for table, rows in self._estimates.items())
 
     def __enter__(self) -> Self:
@@ -159,7 +161,7 @@ class VerifyView:
 
 
 class _VerifyBar(VerifyView):
-    """The same as a bar, which stays below everything that is printed and is gone at the end."""
+    """The same as a bar, which stays below all output and is removed at the end."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -175,12 +177,12 @@ class _VerifyBar(VerifyView):
 
     def print(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.tell(line)
+            self.show_message(line)
 
-    def tell(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def _moved(self) -> None:
+    def _show_progress(self) -> None:
         self._progress.update(self._bar, description=self.tables, completed=self.rows, total=max(1, self.rows_estimate))
 
     def __enter__(self) -> Self:

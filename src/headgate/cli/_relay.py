@@ -1,4 +1,4 @@
-"""``headgate relay``: the log of servers for any number of consumers."""
+"""``headgate relay``: the changes of servers for any number of consumers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _SWITCH_SECONDS: Final = 0.0005
-"""A thread that answers consumers gives the interpreter away at each system call and waits so long to have it back from
-one that reads a log; Python's own 5 ms would be most of an event's delay."""
+"""A thread that answers consumers releases the interpreter at each system call, and waits this long to get it back from
+a log reader. Python's default of 5 ms would be most of an event's delay.
+"""
 
 _IDLE_SECONDS: Final = 600
-"""How long an idle connection stays open. Databus's client sends nothing while its buffer is full of what its consumer
-has not done yet, for which that has 300 s; if the connection ends in the middle of a window, it gets all of the window
-again (``RelayPullThread.java``)."""
+"""How long an idle connection stays open. Databus's client sends nothing while its buffer is full, and its consumer has
+300 s. If the connection ends in the middle of a window, it gets the whole window again (``RelayPullThread.java``).
+"""
 
 
 def command(
@@ -74,26 +75,25 @@ def command(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let whoever reaches the port read, on any address, without a token.")
+        bool, typer.Option("--insecure", help="Serve every client, on any address, without a token.")
     ] = False,
     start: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="current|earliest|TIME|GTIDSET",
-            help="Where to begin without a saved state: now, at the oldest log there is, at the first transaction of a"
+            help="Where to begin without a saved state: now, at the oldest log, at the first transaction from a"
             " time on (2026-11-21T10:00:00Z), or after a GTID set.",
         ),
     ] = "current",
-    anew: Annotated[
+    reset: Annotated[
         bool,
         typer.Option(
-            "--anew",
-            help="Begin at --from although there is a state: after a log that began anew, or was purged. SCNs go on.",
+            "--anew", help="Begin at --from despite a saved state, after the log was reset or purged. SCNs continue."
         ),
     ] = False,
     state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where positions, SCNs and the buffer's files are kept.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for positions, SCNs and the buffer's files.")
     ] = None,
     schemas: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The folder of Avro schemas, read and written.")
@@ -106,34 +106,33 @@ def command(
         ),
     ] = None,
     scn_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What the last two are made of: a column, or db.table.column.")
+        str | None, typer.Option(metavar="COLUMN", help="Source of the last two kinds: a column, or db.table.column.")
     ] = None,
     event_version: Annotated[
-        int | None, typer.Option(min=1, max=2, help="Of Databus's events; 2 goes out as 1 to those who ask for it.")
+        int | None, typer.Option(min=1, max=2, help="Version of Databus's events; consumers that request 1 get 1.")
     ] = None,
     before_images: Annotated[
-        bool, typer.Option("--before-images", help="Updates hold the row before them, too: in events of version 2.")
+        bool, typer.Option("--before-images", help="Updates also hold the row before them, in events of version 2.")
     ] = False,
     disk_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Keep so much of each buffer in files, for restarts and slow consumers.")
+        int | None, typer.Option(min=0, help="Bytes of each buffer to keep in files, for restarts and slow consumers.")
     ] = None,
     log_disk_bytes: Annotated[
-        int | None,
-        typer.Option(min=0, help="Keep so much of each server's log itself, for pipelines that read it here."),
+        int | None, typer.Option(min=0, help="Bytes of each server's log to keep, for pipelines that read it here.")
     ] = None,
     bootstrap_from: Annotated[
         str | None,
         typer.Option(
             metavar="LAKE",
-            help="Rows for new consumers come from the tables of a pipeline there, instead of MySQL (one server only).",
+            help="Take rows for new consumers from a pipeline's tables there, instead of MySQL (one server only).",
         ),
     ] = None,
 ) -> None:
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 
-    One reader follows each log, whoever listens. It writes nothing to the servers and locks no tables. Consumers may be
-    `headgate consume`, programs in Python, or anything that speaks HTTP. docs/relay.md says what is known of Databus's
-    own Java client, which is no part of the tests.
+    One reader follows each log, for all consumers. It writes nothing to the servers and locks no tables. Consumers may
+    be `headgate consume`, programs in Python, or anything that speaks HTTP. docs/relay.md describes Databus's own Java
+    client, which the tests do not cover.
 
     Examples:
       headgate relay --sources conf/sources-or-person.json --port 11115
@@ -146,7 +145,7 @@ def command(
     """
     from headgate.relay import load_relay
 
-    files = [Path(one) for given in sources for one in given.split(",")]
+    files = [Path(one) for option in sources for one in option.split(",")]
     config = load_relay(files, properties)
     changes: dict[str, Any] = {
         "port": port,
@@ -166,22 +165,22 @@ def command(
     }
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     _check_exposure(config, insecure=insecure)
-    _serve(config, start, _suppliers(config, bootstrap_from), anew=anew)
+    _serve(config, start, _suppliers(config, bootstrap_from), reset=reset)
 
 
-def _suppliers(config: RelayConfig, lake: str | None) -> dict[int, Supplier]:
-    if lake is None:
+def _suppliers(config: RelayConfig, lake_path: str | None) -> dict[int, Supplier]:
+    if lake_path is None:
         return {}
     from headgate.cli._lake_supplier import LakeSupplier
     from headgate.lake import Lake
 
     if len(config.physical) > 1:
-        raise ConfigError("--bootstrap-from is for a relay of one server: a lake is the copy of one")
+        raise ConfigError("--bootstrap-from needs a relay of one server: a lake is the copy of one")
     (source,) = config.physical
-    found = Lake.at(lake)
-    if found.is_local and not Path(found.ledger).is_dir():
-        warn(f"no pipeline has written to {found.path} yet: until one has, nobody is bootstrapped from there")
-    return {source.id: LakeSupplier(found, source.settings, config.policies)}
+    lake = Lake.at(lake_path)
+    if lake.is_local and not Path(lake.ledger).is_dir():
+        warn(f"no pipeline has written to {lake.path} yet: until one has, no consumer is bootstrapped from there")
+    return {source.id: LakeSupplier(lake, source.settings, config.policies)}
 
 
 def _kind(name: str | None) -> str | None:
@@ -196,28 +195,28 @@ def _with_token(config: RelayConfig, file: Path) -> tuple[Tenant, ...]:
     from headgate.relay import Tenant, Token
 
     if config.tenants:
-        raise ConfigError("the relay's file has tenants with tokens of their own: leave --token-file away")
+        raise ConfigError("the relay's file has tenants with tokens: remove --token-file")
     return (Tenant("default", Token.from_file(file)),)
 
 
 def _check_exposure(config: RelayConfig, *, insecure: bool) -> None:
-    """Changes are for nobody else by accident."""
+    """Refuse to serve changes to other machines by accident."""
     from headgate.relay import is_loopback
 
     if is_loopback(config.host):
         return
     if config.tenants:
         if config.tls_cert is None:
-            warn(f"tokens and changes cross the network to {config.host} as they are: --tls-cert encrypts them")
+            warn(f"tokens and changes cross the network to {config.host} unencrypted: use --tls-cert")
     elif insecure:
-        warn(f"whoever reaches {config.host} can read every change: keep the port inside a trusted network")
+        warn(f"every client that reaches {config.host} can read all changes: keep the port inside a trusted network")
     else:
         raise ConfigError(
-            f"on {config.host} others could read every change: give --token-file or tenants, or --insecure if they may"
+            f"on {config.host} others could read all changes: use --token-file or tenants, or --insecure to allow it"
         )
 
 
-def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *, anew: bool) -> None:
+def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *, reset: bool) -> None:
     from headgate.relay import Relay, create_app
     from headgate.web.serving import Serving
 
@@ -232,7 +231,7 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     ended = threading.Event()
-    relay = Relay(config, start_at, anew=anew)
+    relay = Relay(config, start_at, reset=reset)
     tls = None if config.tls_cert is None else (config.tls_cert, config.tls_key)
     serving = Serving(
         create_app(relay, suppliers=suppliers),
@@ -245,6 +244,6 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with relay, serving, on_interrupt(ended.set):
-        gc.freeze()  # what is loaded stays; looking through it again and again would hold everybody up
+        gc.freeze()  # exclude loaded objects from collections, which would delay all threads
         write_lines([serving.url])
         ended.wait()

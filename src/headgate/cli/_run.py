@@ -24,7 +24,7 @@ __all__ = ["run"]
 
 @contextmanager
 def _on_hangup(reload: Callable[[], None]) -> Iterator[None]:
-    """SIGHUP reloads, unless whoever started us wants it ignored (``nohup``)."""
+    """Reload on SIGHUP, unless SIGHUP is ignored (``nohup``)."""
     before = signal.getsignal(signal.SIGHUP)
     if before == signal.SIG_IGN:
         yield
@@ -45,27 +45,29 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Print tables, keys, chunks and column types, and what would keep a run from beginning; do nothing.",
+            help="Only print tables, keys, chunks, column types, and what would prevent a run from beginning.",
         ),
     ] = False,
     resnapshot: Annotated[
         list[str] | None,
-        typer.Option("--resnapshot", metavar="PATTERN", help="Read these tables again beside the stream; repeatable."),
+        typer.Option(
+            "--resnapshot", metavar="PATTERN", help="Read these tables again in parallel with the stream; repeatable."
+        ),
     ] = None,
     snapshot_mode: Annotated[
         SnapshotMode | None,
         typer.Option(
             "--snapshot-mode",
-            help="What this run reads, instead of the file's snapshot_mode: when the pipeline begins (initial), that "
-            "alone (initial_only), nothing (no_data), also what the server has purged (when_needed), at every start "
-            "(always).",
+            help="What this run reads, instead of the file's snapshot_mode: all tables when the pipeline begins"
+            " (initial), only that (initial_only), nothing (no_data), also tables whose log was purged (when_needed),"
+            " all at every start (always).",
         ),
     ] = None,
 ) -> None:
     """Read the tables exactly, then follow their changes into Delta tables.
 
-    Ctrl-C ends it cleanly; the next run goes on where it stopped. The file may change meanwhile: new tables are
-    followed from the next batch on, and SIGHUP has it read again. On a terminal you see a line per table; elsewhere
+    Ctrl-C ends it cleanly; the next run continues where it stopped. The file may change meanwhile: new tables are
+    followed from the next batch on, and on SIGHUP it is read again. On a terminal you see a line per table; elsewhere
     plain log lines.
 
     Examples:
@@ -90,7 +92,7 @@ def run(
     from headgate.catalog import TablePatterns
     from headgate.engine import begun_session
 
-    TablePatterns(resnapshot or ())  # a wrong pattern is told before anything starts
+    TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
     with begun_session(config.name, config.spark):
         from headgate.pipeline import Pipeline
 
@@ -99,7 +101,7 @@ def run(
 
 
 def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> None:
-    """Run until the end, or until a signal asks for it, and show it."""
+    """Run until the end or a signal, and show the progress."""
     from headgate.cli._live import LiveView, LogView
 
     if sys.stdout.isatty():
@@ -112,22 +114,24 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
         view = LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def begins() -> None:
-        """Spark installs a handler for Ctrl-C that would cancel the batch under way."""
+    def spark_started() -> None:
+        """Restore the signal handlers: Spark's handler for Ctrl-C would cancel the running batch."""
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        view.begins()
+        view.spark_started()
 
-    def ends() -> None:
+    def stop() -> None:
         running.stop()
-        view.ends()
+        view.stop_requested()
 
-    with _page(running.config, file), view, on_interrupt(ends), _on_hangup(running.reload):
-        running.run(once=once, resnapshot=resnapshot, on_progress=view.take, on_start=begins, on_status=view.tell)
+    with _page(running.config, file), view, on_interrupt(stop), _on_hangup(running.reload):
+        running.run(
+            once=once, resnapshot=resnapshot, on_progress=view.take, on_start=spark_started, on_status=view.update
+        )
 
 
 def _page(config: PipelineConfig, path: Path) -> AbstractContextManager[object]:
-    """The page, if ``[ui]`` asks for one; it ends with the run."""
+    """Return the page, if ``[ui]`` enables it; it ends with the run."""
     if config.ui.port is None:
         return nullcontext()
     from headgate.cli._ui import serving

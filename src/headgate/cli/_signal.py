@@ -1,4 +1,4 @@
-"""``headgate signal``: ask something of a running pipeline."""
+"""``headgate signal``: send a signal to a running pipeline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 def signal(
     pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
-    action: Annotated[Action | None, typer.Argument(help="What to ask.", show_default=False)] = None,
+    action: Annotated[Action | None, typer.Argument(help="The signal.", show_default=False)] = None,
     message: Annotated[
         str | None, typer.Argument(help="For log: the text; {} becomes the GTID set.", show_default=False)
     ] = None,
@@ -44,7 +44,7 @@ def signal(
             "--tables",
             "-t",
             metavar="REGEX",
-            help="Regular expressions that match the whole of db.table. Repeatable. stop-snapshot without: all.",
+            help="Regular expressions that match the whole of db.table. Repeatable. stop-snapshot without it: all.",
         ),
     ] = None,
     kind: Annotated[
@@ -62,11 +62,11 @@ def signal(
         Path | None, typer.Option("--json", metavar="FILE", help="A signal in Debezium's JSON; - reads stdin.")
     ] = None,
 ) -> None:
-    r"""Ask a running pipeline to read tables (again), to stop, pause or go on reading, or to log a line.
+    r"""Tell a running pipeline to read tables (again), to stop, pause or resume reading, or to log a line.
 
-    The signal is put into the pipeline's inbox, and its id is printed. The pipeline takes it with its next batch; if it
-    does not run, when it starts. Live changes go on meanwhile, except for --type blocking. A signal that the
-    pipeline cannot follow is logged there as a warning.
+    The signal is put into the pipeline's inbox, and its id is printed. The pipeline takes it with its next batch, or
+    when it starts. Live changes continue meanwhile, except with --type blocking. A signal that the pipeline cannot
+    apply is logged there as a warning.
 
     Examples:
       headgate signal pipeline.toml execute-snapshot --tables 'shop\.orders' --tables 'shop\.item.*'
@@ -85,7 +85,7 @@ def signal(
     from headgate.lake import Lake
 
     config = load_config(pipeline)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "action": action,
         "message": message,
         "tables": tables,
@@ -94,15 +94,15 @@ def signal(
         "kind": kind,
         "name": name,
     }
-    asked = _from_json(json_file, given) if json_file is not None else _from_words(**given)
-    submit(ControlFolder(Lake.of(config).inbox), asked)
-    sys.stdout.write(f"{asked.id}\n")
+    parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
+    submit(ControlFolder(Lake.of(config).inbox), parsed_signal)
+    sys.stdout.write(f"{parsed_signal.id}\n")
 
 
 def _from_json(file: Path, words: dict[str, Any]) -> Signal:
-    """The signal in a file.
+    """Return the signal in a file.
 
-    :raises ConfigError: it cannot be read, is no signal, or something was given beside it.
+    :raises ConfigError: the file cannot be read or holds no signal, or the command line also describes one.
     """
     from headgate.control import parse_signal
     from headgate.errors import ConfigError
@@ -127,7 +127,7 @@ def _from_words(
     kind: Kind,
     name: str | None,
 ) -> Signal:
-    """The signal that the command line describes.
+    """Return the signal that the command line describes.
 
     :raises ConfigError: something is missing, or does not belong to this signal.
     """
@@ -135,7 +135,7 @@ def _from_words(
     from headgate.errors import ConfigError
 
     if action is None:
-        raise ConfigError(f"say what to ask ({', '.join(SIGNAL_TYPES)}), or give it with --json")
+        raise ConfigError(f"name a signal ({', '.join(SIGNAL_TYPES)}), or use --json")
     if message is not None and action is not Action.log:
         raise ConfigError(f"{action.value} takes no message; tables are named with --tables")
     data: dict[str, Any] = {}

@@ -1,19 +1,19 @@
 """``headgate snapshot``: the rows of tables, all as of one GTID set E.
 
 Every chunk is read exactly as of the same E (``headgate.snapshot``), so the lines of all tables together are one
-consistent state, however long the reading takes and whoever writes meanwhile. What can still go wrong at one E (a
-statement changes a table's definition; a table without a key is written) is met by trying again at a later E, which is
-only possible while nothing has been printed. So tables without a key, which any write disturbs, come first and are held
-back until all of them have been read at one E.
+consistent state, however long the reads take and whatever is written meanwhile. If a chunk cannot be read at E (a
+statement changes a table's definition; a table without a key is written), the command retries at a later E, which is
+only possible while nothing has been printed. So tables without a key, which any write disturbs, come first, and their
+rows are held back until all of them have been read at one E.
 
-With ``--window keep`` rows that change while they are read stay as they were read, at some moment after E; who applies
-the changes since E to them, as ``headgate tail --from E`` prints them, has them exact (``headgate.snapshot``).
+With ``--window keep`` rows that change while they are read stay as they were read, at some moment after E. The changes
+since E, as ``headgate tail --from E`` prints them, make them exact (``headgate.snapshot``).
 
-With ``--watermark lock`` the tables of some chunks are locked for the moment in which the view of them is opened; a
-table without a key can then be read however much it is written.
+With ``--watermark lock`` the tables of some chunks are locked while the read view of them is opened. A table without a
+key can then be read however much it is written.
 
-Chunks are read some at a time: each call opens one window on the log from E, so more at once would keep more of the log
-in memory, and fewer would read the log more often.
+Chunks are read in groups: each call opens one window on the log from E. Larger groups would keep more of the log in
+memory, and smaller ones would read the log more often.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _ATTEMPTS: Final = 20
-"""Times that a table which was disturbed is tried at another E."""
+"""Attempts, each at another E, until the command gives up on a disturbed table."""
 _CHUNKS_AT_ONCE: Final = 16
 
 
@@ -83,16 +83,16 @@ def command(
     window: Annotated[
         _Window,
         typer.Option(
-            help="Rows that change while they are read: 'rewind' turns them back to the GTID set, which needs whole row"
-            " images (binlog_row_image=FULL). 'keep' prints them as they were read: with MINIMAL or NOBLOB images"
-            " nothing tells what they were, but the changes that tail prints from the GTID set on make them right."
+            help="Rows that change while they are read: 'rewind' reverts them to the GTID set, which needs"
+            " whole row images (binlog_row_image=FULL). 'keep' prints them as they were read, since MINIMAL and NOBLOB"
+            " images cannot revert them; the changes that tail prints from the GTID set on make them right."
         ),
     ] = _Window.rewind,
     watermark: Annotated[
         _Watermark,
         typer.Option(
-            help="What makes rows exact: gtid alone, table locks beside it (for keyless tables), or a row written to"
-            " --signal-table, for which gtid_mode may be OFF."
+            help="What makes rows exact: gtid alone, table locks in addition (for keyless tables), or a row"
+            " written to --signal-table, which also works with gtid_mode=OFF."
         ),
     ] = _Watermark.gtid,
     signal_table: Annotated[
@@ -101,16 +101,16 @@ def command(
     lock_hold: Annotated[
         _Hold, typer.Option(help="Lock tables until a view of them is open, or until their rows are read.")
     ] = _Hold.setup,
-    lock_wait_seconds: Annotated[int, typer.Option(min=1, max=240, help="How long a table lock is waited for.")] = 10,
+    lock_wait_seconds: Annotated[int, typer.Option(min=1, max=240, help="Time limit of a table lock.")] = 10,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
 ) -> None:
     """Print the rows of tables, all as of one GTID set, while writers run.
 
-    One JSON object a line; the GTID set stands alone on the last line of stderr. Nothing is written and no table is
-    locked unless --watermark says so. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow
-    without gap or overlap. (With [bold]--window keep[/bold] some are in the rows already; setting the same columns
-    again does no harm.)
+    One JSON object a line; the last line of stderr is the GTID set. Nothing is written and no table is locked, unless
+    --watermark requests it. With [bold]headgate tail --from GTIDSET[/bold] the changes since then follow without gap or
+    overlap. (With [bold]--window keep[/bold] some are in the rows already; setting the same columns again does no
+    harm.)
 
     Examples:
       headgate snapshot mysql://root@127.0.0.1:3306 -t 'shop.*' > rows.jsonl 2> gtid
@@ -137,13 +137,13 @@ def command(
         uuid = check_settings(connection, patterns, gtids=marks is None).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
-        reading = _Reading(settings, connection, uuid, chunk_rows, window.value, locks, marks)
+        reader = _SnapshotReader(settings, connection, uuid, chunk_rows, window.value, locks, marks)
         with _progress(stats) as progress:
-            for image in reading.rows(lambda: load_tables(connection.query, patterns)):
+            for image in reader.rows(lambda: load_tables(connection.query, patterns)):
                 write_lines(snapshot_lines(image))
                 if progress is not None:
                     progress.add(image.table.full_name, image.batch.num_rows)
-        print(position_text(connection, reading.executed), file=sys.stderr)  # noqa: T201 - the answer
+        print(position_text(connection, reader.executed), file=sys.stderr)  # noqa: T201 - the result
 
 
 def _check_engines(stats: dict[str, TableStats]) -> None:
@@ -157,7 +157,7 @@ def _check_engines(stats: dict[str, TableStats]) -> None:
 
 
 def _progress(stats: dict[str, TableStats]) -> AbstractContextManager[SnapshotProgress | None]:
-    """Bars on stderr, if a person sees them and they do not run between the lines."""
+    """Return bars on stderr, if it is a terminal and stdout is not, else nothing."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         return nullcontext()
     from headgate.cli._progress import SnapshotProgress
@@ -172,11 +172,11 @@ class _Disturbed(Exception):
         super().__init__(table, reason)
         self.table, self.reason = table, reason
         self.printed = False
-        """Whether rows as of this E are out already."""
+        """Whether rows as of this E have been printed."""
 
 
-class _Reading:
-    """Reads tables as of one E, which it chooses."""
+class _SnapshotReader:
+    """Reader of tables as of one E, which it chooses."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _Reading:
         signal_table: str | None = None,
     ) -> None:
         self._settings = settings
-        self._policies = Policies(temporals="text", odd_keys="spell", window=window)
+        self._policies = Policies(temporals="text", ambiguous_keys="spell", window=window)
         self._locks = locks
         self._signal_table = signal_table
         self._connection = connection
@@ -209,9 +209,9 @@ class _Reading:
         self._ordinal = 0
 
     def rows(self, load: Callable[[], list[TableDef]]) -> Iterator[ImageBatch]:
-        """All rows of all tables as of ``executed``, which stays the same from the first batch on.
+        """Yield all rows of all tables as of ``executed``, which stays the same from the first batch on.
 
-        :param load: the tables as they are defined now.
+        :param load: returns the tables as they are defined now.
         :raises ChunkRetryError: a table was changed in a way that cannot be undone, too late or too often.
         """
         for attempt in range(_ATTEMPTS):
@@ -225,7 +225,7 @@ class _Reading:
                     break
             else:
                 return
-        often = "rows were printed already" if disturbed.printed else f"so at each of {_ATTEMPTS} tries"
+        often = "rows were printed already" if disturbed.printed else f"at each of {_ATTEMPTS} attempts"
         raise ChunkRetryError(
             f"{disturbed.reason} ({often}): run it again, or leave the table out", table=disturbed.table
         )
@@ -233,19 +233,19 @@ class _Reading:
     def _rows(self, tables: list[TableDef]) -> Iterator[ImageBatch]:
         keyless = [chunk for table in tables if not table.key for chunk in self._plan(table)]
         chunks = (chunk for table in tables if table.key for chunk in self._plan(table))
-        held = list(self._read(keyless))
+        keyless_rows = list(self._read(keyless))
         printed = False
         try:
             while some := list(islice(chunks, _CHUNKS_AT_ONCE)):
                 for image in self._read(some):
-                    yield from held
-                    held.clear()
+                    yield from keyless_rows
+                    keyless_rows.clear()
                     yield image
                     printed = True
         except _Disturbed as error:
             error.printed = printed
             raise
-        yield from held
+        yield from keyless_rows
 
     def _plan(self, table: TableDef) -> Iterator[Chunk]:
         from headgate.snapshot import advance, first_chunk_bounds, next_chunk
@@ -259,7 +259,7 @@ class _Reading:
         from headgate.replication import ImageBatch
         from headgate.snapshot import Redo, read_chunks
 
-        found = read_chunks(
+        items = read_chunks(
             self._settings,
             chunks,
             executed=self.executed,
@@ -270,10 +270,10 @@ class _Reading:
             policies=self._policies,
             locks=self._locks,
         )
-        for item in found:
+        for item in items:
             if isinstance(item, Redo):
                 raise _Disturbed(item.chunk.table, item.reason)
-            # A high watermark is for those who apply changes to the rows.
+            # Skip high watermarks, which only matter for applying changes to the rows.
             if isinstance(item, ImageBatch) and item.batch.num_rows:
                 self._ordinal += item.batch.num_rows
                 yield item

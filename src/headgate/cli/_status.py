@@ -1,4 +1,4 @@
-"""``headgate status``: how a pipeline is doing, from the file that it keeps in its lake."""
+"""``headgate status``: the status of a pipeline, from the file in its lake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _SECONDS: Final = 2.0
-"""Between two looks of ``--watch``; a busy pipeline writes about as often."""
+"""Interval of ``--watch``; a busy pipeline writes about as often."""
 _STYLES: Final = {"running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red", "stopped": ""}
 _BATCHES: Final = 5
 
@@ -29,13 +29,13 @@ _BATCHES: Final = 5
 def command(
     pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line each time.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh it until Ctrl-C.")] = False,
 ) -> int:
-    """Show how a pipeline is doing: each table's state, progress and lag, the last batches and warnings.
+    """Show the status of a pipeline: each table's state, progress and lag, the last batches and warnings.
 
-    The running pipeline keeps a file in its lake, and this reads it; neither MySQL nor Spark is asked.
-    The exit code is 1 when the run failed, is gone without having ended, or has not run yet,
-    and when a table is stale or stopped; else 0.
+    The running pipeline keeps a file in its lake, and this reads it; neither MySQL nor Spark is queried. The exit code
+    is 1 if the run failed, has disappeared without an end, or has not run yet, and if a table is stale or stopped; else
+    0.
 
     Examples:
       headgate status pipeline.toml --watch
@@ -58,11 +58,11 @@ def command(
         console().print(_picture(status, config.name))
     else:
         write_lines(_lines(status, config.name))
-    return 1 if status is None or status.needs_care() else 0
+    return 1 if status is None or status.needs_attention() else 0
 
 
 def _watch(inbox: ControlFolder, name: str, *, as_json: bool) -> None:
-    """Until Ctrl-C; lines are written when there is something new."""
+    """Show the status until Ctrl-C; write lines when there is something new."""
     from headgate.lake import read_status
 
     if on_terminal() and not as_json:
@@ -83,7 +83,7 @@ def _watch(inbox: ControlFolder, name: str, *, as_json: bool) -> None:
 
 
 def _json(status: Status | None, name: str) -> str:
-    """One line: the file's content and ``condition``."""
+    """Return one line: the file's content and ``condition``."""
     value = {"pipeline": name} if status is None else status.to_dict()
     value["condition"] = "not running" if status is None else status.condition()
     return json.dumps(value, ensure_ascii=False)
@@ -100,7 +100,7 @@ def _head(status: Status) -> str:
 
 
 def _now(status: Status) -> Iterator[str]:
-    """What the run does now."""
+    """Yield the run's activity."""
     from headgate.lake import activity_lines, index_text, snapshot_text
 
     if status.activity is not None:
@@ -131,7 +131,7 @@ def _lines(status: Status | None, name: str) -> Iterator[str]:
     for text in _now(status):
         yield f"  {text}"
     for table, state in status.tables_now().items():
-        yield f"  {table} {state.state}: {table_text(state, status.reading(table))}"
+        yield f"  {table} {state.state}: {table_text(state, status.read_progress(table))}"
     for warning in status.warnings:
         yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
 
@@ -155,7 +155,7 @@ def _picture(status: Status | None, name: str) -> Group:
     tables = Table("table", "state", "progress", header_style="bold")
     for known, state in status.tables_now().items():
         style = TABLE_STYLES.get(state.state, "")
-        tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.reading(known))))
+        tables.add_row(Text(known), Text(state.state, style), Text(table_text(state, status.read_progress(known))))
     if tables.rows:
         parts.append(tables)
     for batch in status.recent[:_BATCHES]:

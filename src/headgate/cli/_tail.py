@@ -36,9 +36,8 @@ def command(
         typer.Option(
             "--from",
             metavar="current|earliest|TIME|GTIDSET",
-            help="Where to begin: now, at the oldest log there is, at the first transaction of a time on"
-            " (2026-11-21T10:00:00Z), or after everything in a GTID set (already had);"
-            " with gtid_mode=OFF after file:position.",
+            help="Where to begin: now, at the oldest log, at the first transaction from a time on"
+            " (2026-11-21T10:00:00Z), or after everything in a GTID set; with gtid_mode=OFF after file:position.",
         ),
     ] = "current",
     until_current: Annotated[
@@ -68,27 +67,33 @@ def command(
 
     with Connection.open(settings) as connection:
         uuid = check_settings(connection, patterns, gtids=False, ordered=False).server_uuid
-        had, executed = start_of(connection, start)
+        read_before, executed = start_of(connection, start)
         if tables and not until_current:
-            _tell_missing(connection, patterns)
+            _warn_missing(connection, patterns)
 
     from headgate._policies import Policies
     from headgate.replication import follow, read_range
 
-    policies = Policies(temporals="text", odd_keys="spell")
+    policies = Policies(temporals="text", ambiguous_keys="spell")
     items: Iterable[LogItem]
     if until_current:
         items = read_range(
-            settings, executed - had, executed=executed, server_uuid=uuid, tables=patterns, epoch=0, policies=policies
+            settings,
+            executed - read_before,
+            executed=executed,
+            server_uuid=uuid,
+            tables=patterns,
+            epoch=0,
+            policies=policies,
         )
     else:
-        items = follow(settings, had, tables=patterns, policies=policies)
+        items = follow(settings, read_before, tables=patterns, policies=policies)
     for lines in _lines(items, output):
         write_lines(lines)
 
 
-def _tell_missing(connection: Connection, patterns: TablePatterns) -> None:
-    """Patterns that match nothing may wait for a table that is to come, or for ever."""
+def _warn_missing(connection: Connection, patterns: TablePatterns) -> None:
+    """Warn about patterns without a match: their tables may be created later, or never."""
     from headgate.catalog import load_stats
 
     if not load_stats(connection.query, patterns):
@@ -96,10 +101,10 @@ def _tell_missing(connection: Connection, patterns: TablePatterns) -> None:
 
 
 def _lines(items: Iterable[LogItem], output: Format) -> Iterator[list[str]]:
-    """The lines of each item that has some.
+    """Yield the lines of each item that has some.
 
-    Printed as it comes, also when its transaction has not ended: what is in the log is committed, and the reader gives
-    XA transactions where they are committed.
+    They are printed at once, also before their transaction ends: what is in the log is committed, and the reader
+    delivers XA transactions where they are committed.
     """
     from headgate.cli._jsonl import block_lines, ddl_line
     from headgate.cli._text import TextLines

@@ -1,4 +1,4 @@
-"""Changes for people: one line a change under one line a transaction, made from the JSON lines.
+"""Changes as readable text: one line per change below one line per transaction, made from the JSON lines.
 
 ::
 
@@ -28,9 +28,9 @@ _LONGEST_VALUE: Final = 60
 
 
 class TextLines:
-    """Turns JSON lines into text; remembers whose transaction's heading was printed last.
+    """Converter of JSON lines to text; it remembers the last printed heading of a transaction.
 
-    :param colours: whether to colour; the environment variable NO_COLOR says no.
+    :param colours: whether to colour; the environment variable NO_COLOR prevents it.
     """
 
     def __init__(self, *, colours: bool) -> None:
@@ -38,13 +38,13 @@ class TextLines:
         self._heading: str | None = None
 
     def of(self, line: str, keys: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """The lines for one change.
+        """Yield the lines for one change.
 
-        :param keys: key columns of ``db.table``; they are shown also where they have not changed.
+        :param keys: key columns by ``db.table``; they are shown even if they have not changed.
         """
         change: dict[str, Any] = json.loads(line)
         moment = str(change["ts"]).replace("T", " ").removesuffix("Z")
-        heading = f"{moment}  {change['gtid'] or change['file']}"  # without GTIDs nothing else tells transactions apart
+        heading = f"{moment}  {change['gtid'] or change['file']}"  # without GTIDs only these distinguish transactions
         if heading != self._heading:
             self._heading = heading
             yield self._style(heading, dim=True)

@@ -1,4 +1,4 @@
-"""``headgate ui``: a page that shows how pipelines are doing."""
+"""``headgate ui``: a page with the status of pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from headgate.cli._common import write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.extras import needs
+from headgate.extras import require_extra
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -21,20 +21,22 @@ __all__ = ["command", "serving"]
 
 
 def command(
-    pipelines: Annotated[list[Path], typer.Argument(help="The pipeline files; they need not run.", show_default=False)],
+    pipelines: Annotated[
+        list[Path], typer.Argument(help="The pipeline files; the pipelines need not run.", show_default=False)
+    ],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")] = 8321,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File with a token: allows signals, and other addresses than loopback ones."),
+        typer.Option(metavar="FILE", help="File with a token: allows signals, and addresses other than loopback ones."),
     ] = None,
 ) -> None:
-    """Show how pipelines are doing, as a page, as JSON and for Prometheus, until Ctrl-C.
+    """Show the status of pipelines, as a page, as JSON and for Prometheus, until Ctrl-C.
 
     / is the page, /api/status the same as JSON, /metrics for Prometheus. It reads the files that running pipelines keep
-    in their lakes, so it may run anywhere those can be read. With a token, POST /signals takes signals, the page has
-    buttons for them, and PUT /config replaces a pipeline's file, if the pipeline can go on with the new one. On an
-    address that others can reach everything needs the token: as Bearer, or as the password that a browser asks for.
+    in their lakes, so it may run where those can be read. With a token, POST /signals takes signals, the page has
+    buttons for them, and PUT /config replaces a pipeline's file, if the pipeline can continue with the new one. On an
+    address that others can reach everything needs the token: as Bearer, or as the password that a browser prompts for.
 
     Examples:
       headgate ui pipeline.toml
@@ -51,11 +53,11 @@ def command(
 
 
 def serving(files: Sequence[tuple[PipelineConfig, Path]], host: str, port: int, token_file: Path | None) -> Serving:
-    """The page of these pipelines, configurations and where they come from, to be entered.
+    """Return the page of these pipelines (configuration and file of each), as a context manager.
 
-    :raises ConfigError: no or no good token where one is needed, an address that cannot be listened on.
+    :raises ConfigError: a required token is missing or invalid, or the address cannot be listened on.
     """
-    needs("ui")
+    require_extra("ui")
     from headgate.ui import Serving, Token, Watched, create_app
 
     token = None if token_file is None else Token.from_file(token_file)
@@ -65,7 +67,7 @@ def serving(files: Sequence[tuple[PipelineConfig, Path]], host: str, port: int, 
 
 
 def _check(config: PipelineConfig) -> None:
-    """Loads what it needs when somebody asks."""
+    """Check a configuration; import the checks on the first call."""
     from headgate.pipeline import check_config
 
     check_config(config)

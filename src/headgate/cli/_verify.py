@@ -1,7 +1,7 @@
 """``headgate verify``: compare the rows of the lake with those of the source, while writers run.
 
 The tables of a lake in a local folder or on S3 are compared in threads, several at a time and the large ones in parts.
-Their results are printed in the order of their names. Spark is started for tables that need it, and for other lakes.
+Results are printed in the order of the tables' names. Spark starts for tables that need it, and for other lakes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def verify(
     pipeline: Annotated[Path, typer.Argument(help="The pipeline file.", show_default=False)],
     samples: Annotated[int, typer.Option("--samples", min=0, help="How many differing rows to show of a table.")] = 20,
 ) -> int:
-    """Compare every row of the lake's live and inexact tables with the source, while writers and the pipeline go on.
+    """Compare every row of the lake's live and inexact tables with the source, while writers and the pipeline continue.
 
-    Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. Exit code 1 tells that
-    something differs or could not be compared, or that a table is stopped or waits to be read again.
+    Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. The exit code is 1 if
+    something differs or could not be compared, or if a table is stopped or waits to be read again.
 
     Tables in a folder of this machine or on S3 are compared in threads, in memory that does not grow with them. Spark
     is started for tables that need it (with VARIANT columns, for example; the reason is printed) and for other lakes.
 
-    Beside sessions with partial row images (binlog_row_image MINIMAL or NOBLOB) some rows cannot be compared as of that
-    set, because they have changed since and nothing tells what they were. They are compared as of the batches that the
-    pipeline commits meanwhile, so let it run. Rows that change too often for that are named, and end with exit code 1.
+    If sessions write partial row images (binlog_row_image MINIMAL or NOBLOB), some rows cannot be compared as of that
+    set, because they have changed since and their former values are unknown. They are compared as of the batches that
+    the pipeline commits meanwhile, so let it run. If rows change too often for that, they are listed, with exit code 1.
     """
     from headgate.cli._progress import verify_view
     from headgate.config import load_config
@@ -49,9 +49,9 @@ def verify(
     check_comparable(config)
     session = _Session(config)
     try:
-        with verify_view() as view, closing(Verification(config, session, view, samples).results()) as found:
+        with verify_view() as view, closing(Verification(config, session, view, samples).results()) as comparisons:
             results = []
-            for result, row in found:
+            for result, row in comparisons:
                 view.done(result.table)
                 view.print(_lines(result, row.gtid))
                 results.append(result)
@@ -61,7 +61,7 @@ def verify(
 
 
 class _Session:
-    """A Spark session, started when it is first asked for."""
+    """A Spark session, started on the first call."""
 
     def __init__(self, config: PipelineConfig) -> None:
         self._config = config

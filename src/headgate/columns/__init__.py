@@ -1,18 +1,18 @@
-"""Columns: wire values to Arrow, one codec a column, for the log and for result sets."""
+"""Column codecs: wire values to Arrow, one codec per column, for the log and for result sets."""
 
 from headgate.columns._codec import Codec
 from headgate.columns._json_diff import apply_json_differences
-from headgate.columns._spelled import SPELLED, ZERO, Spelled, read_spelled, spells
+from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._table import TableCodec, codec_for
 
 __all__ = [
-    "SPELLED",
+    "HEX_MARK",
     "ZERO",
     "Codec",
-    "Spelled",
+    "HexKey",
     "TableCodec",
     "apply_json_differences",
     "codec_for",
-    "read_spelled",
-    "spells",
+    "needs_hex",
+    "read_hex_key",
 ]

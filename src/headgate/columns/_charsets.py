@@ -1,12 +1,12 @@
-"""Character sets other than UTF-8, in kernels: by MySQL's own tables, or UTF-16, UCS-2 and UTF-32 by rule.
+"""Kernels for character sets other than UTF-8: by MySQL's own tables, or UTF-16, UCS-2 and UTF-32 by rule.
 
 A code that a column can hold but that has no character becomes ``?``, as in ``CONVERT(… USING utf8mb4)`` and so for
-every client of the server. (Half a surrogate pair in ``ucs2`` is such a code, too. MySQL has no answer there: CONVERT
-gives NULL or what stands before it, clients get bytes that are not UTF-8.) Bytes that no column of the set can hold are
-an error.
+every client of the server. (Half a surrogate pair in ``ucs2`` is also such a code, for which MySQL has no result:
+CONVERT returns NULL or the text before it, clients get bytes that are not UTF-8.) Bytes that no column of the set can
+hold are an error.
 
-**Keys** must be told apart by their text. In a key column (``exact``) a code without character, or one whose character
-MySQL would write as another code, is an error too: two such keys would be one row.
+**Keys** must be distinct as text. In a key column (``exact``) a code without character, or one whose character MySQL
+would write as another code, is also an error: two such keys would be one row.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from headgate.kernels import Cells, store8, u8, u64
 __all__ = ["Converter", "converter_for"]
 
 Converter: TypeAlias = Callable[[Cells], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]]
-"""cells -> (int32 offsets, UTF-8 bytes, the rows that are not text of the set; those are empty)."""
+"""cells -> (int32 offsets, UTF-8 bytes, the rows that are not text of the set; their text is empty)."""
 
 _UTF16, _UTF16LE, _UCS2, _UTF32 = 0, 1, 2, 3
 _WIDE = {"utf16": _UTF16, "utf16le": _UTF16LE, "ucs2": _UCS2, "utf32": _UTF32}
 
 
 def converter_for(charset: str, *, exact: bool = False) -> Converter | None:
-    """The converter of a MySQL character set, None if there is none.
+    """Return the converter of a MySQL character set, None if there is none.
 
-    :param exact: for a key: only texts that MySQL would convert back to the same bytes.
+    :param exact: for a key: accept only texts that MySQL would convert back to the same bytes.
     """
     if charset in SINGLE_BYTE:
         return _single_byte(charset, exact)
@@ -45,7 +45,7 @@ def converter_for(charset: str, *, exact: bool = False) -> Converter | None:
 
 @njit(cache=True, nogil=True)
 def _put(out: Any, at: int, code: int) -> int:
-    """Write one character as UTF-8; where the next one goes."""
+    """Write one character as UTF-8. Return the index of the next one."""
     if code < 0x80:
         out[at] = code
         return at + 1
@@ -67,7 +67,7 @@ def _put(out: Any, at: int, code: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, bad: Any, offsets: Any, out: Any) -> Any:
-    """Every byte through ``codes`` (int64[256], -1: refused); the bytes written. Bad rows are noted in ``bad``."""
+    """Map bytes through ``codes`` (int64[256], -1: refused). Return the bytes written. Mark bad rows in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -92,7 +92,7 @@ def _single_byte(charset: str, exact: bool) -> Converter:
     codes = np.array([ord(character) for character in characters], np.int64)
     widest = max(len(character.encode()) for character in characters)
     if exact:
-        # Every byte whose character another one has, too, but ASCII's own: MySQL writes that.
+        # Every byte whose character another byte also has, except ASCII's own: MySQL writes that one.
         repeated = [
             byte for byte in range(256) if characters.count(characters[byte]) > 1 and ord(characters[byte]) != byte
         ]
@@ -109,7 +109,7 @@ def _single_byte(charset: str, exact: bool) -> Converter:
 
 @njit(cache=True, nogil=True)
 def _four_bytes(buf: Any, at: int, runs: Any) -> Any:
-    """The entry of gb18030's code of four bytes at ``at``."""
+    """Return the entry of gb18030's four-byte code at ``at``."""
     one, two = u8(buf, at) - 0x81, u8(buf, at + 1) - 0x30
     three, four = u8(buf, at + 2) - 0x81, u8(buf, at + 3) - 0x30
     if not (0 <= one < 126 and 0 <= two < 10 and 0 <= three < 126 and 0 <= four < 10):
@@ -129,7 +129,7 @@ def _four_bytes(buf: Any, at: int, runs: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _entry(buf: Any, at: int, end: int, codes: Any, triples: Any, runs: Any) -> tuple[Any, int]:
-    """``(entry, bytes)`` of the code at ``at``, as ``MultiByteTable`` has them; it ends before ``end``."""
+    """Return ``(entry, bytes)`` of the code at ``at``, as in ``MultiByteTable``; it ends before ``end``."""
     first = u8(buf, at)
     entry = np.int64(codes[first])
     if entry != NO_CODE or end - at < 2:
@@ -158,7 +158,7 @@ def _convert_codes(
     offsets: Any,
     out: Any,
 ) -> Any:
-    """The bytes written; ``out`` is 8 bytes longer than the text. Bad rows are noted in ``bad``."""
+    """Return the bytes written; ``out`` is 8 bytes longer than the text. Mark bad rows in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -198,13 +198,13 @@ def _multi_byte(charset: str, exact: bool) -> Converter:
 
 @njit(cache=True, nogil=True)
 def _unit(buf: Any, at: int, little: Any) -> Any:
-    """One 16-bit unit."""
+    """Return one 16-bit unit."""
     return u8(buf, at) | u8(buf, at + 1) << 8 if little else u8(buf, at) << 8 | u8(buf, at + 1)
 
 
 @njit(cache=True, nogil=True)
 def _next(buf: Any, at: int, end: int, kind: int, exact: Any) -> tuple[int, int]:
-    """``(character, bytes it takes)`` at ``at``; character -1 if there is none."""
+    """Return ``(character, bytes it takes)`` at ``at``; character -1 if there is none."""
     if kind == _UTF32:
         if end - at < 4:
             return -1, 0
@@ -229,7 +229,7 @@ def _next(buf: Any, at: int, end: int, kind: int, exact: Any) -> tuple[int, int]
 def _convert_wide(
     buf: Any, offset: Any, length: Any, valid: Any, kind: int, exact: Any, bad: Any, offsets: Any, out: Any
 ) -> Any:
-    """The bytes written. Bad rows are noted in ``bad``."""
+    """Return the bytes written. Mark bad rows in ``bad``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -251,7 +251,7 @@ def _convert_wide(
 def _wide(kind: int, exact: bool) -> Converter:
     def convert(cells: Cells) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         offsets, bad = np.empty(len(cells.valid) + 1, np.int32), np.zeros(len(cells.valid), np.bool_)
-        # A 16-bit unit grows to at most three bytes, four bytes never grow.
+        # A 16-bit unit grows to at most three bytes. Four bytes never grow.
         out = np.empty(total_length(cells.length, cells.valid) * 3 // 2 + 3, np.uint8)
         size = _convert_wide(cells.buf, cells.offset, cells.length, cells.valid, kind, exact, bad, offsets, out)
         return offsets, out[:size], np.flatnonzero(bad)

@@ -1,4 +1,4 @@
-"""What every codec is: the contract, and what the families share to build Arrow arrays."""
+"""Contract of a codec, and the base class that builds Arrow arrays."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from headgate.names import quote_name
 __all__ = ["MAX_ARRAY_BYTES", "BaseCodec", "Codec"]
 
 MAX_ARRAY_BYTES = 2**31 - 1
-"""Arrow's ``string`` and ``binary`` count bytes with signed 32-bit offsets."""
+"""Most bytes in an array: Arrow's ``string`` and ``binary`` have signed 32-bit offsets."""
 
 
 class Codec(Protocol):
-    """One column's way from wire bytes to Arrow, for both roads."""
+    """Converter of one column's wire bytes to Arrow."""
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The type of the arrays it makes."""
+        """Type of the arrays it makes."""
 
     @property
     def select(self) -> str:
-        """The column's expression in a SELECT list, such that :meth:`from_text` reads its result."""
+        """Expression for the column in a SELECT list, whose result :meth:`from_text` reads."""
 
     def from_log(self, cells: Cells) -> pa.Array:
-        """From row-image bytes; NULL and ABSENT become null. DecodeError names table and column."""
+        """Decode row-image bytes. NULL and ABSENT become null. A DecodeError names table and column."""
 
     def from_text(self, cells: Cells) -> pa.Array:
-        """From text-protocol bytes (``character_set_results`` NULL, ``time_zone`` '+00:00')."""
+        """Decode text-protocol bytes (``character_set_results`` NULL, ``time_zone`` '+00:00')."""
 
 
 class BaseCodec:
-    """A codec's table and column, and the building of arrays.
+    """Base of codecs: table and column, and functions that build arrays.
 
     :param table: ``db.table``, for errors.
     """
@@ -60,41 +60,40 @@ class BaseCodec:
 
     @property
     def select(self) -> str:
-        """The quoted column name."""
         return quote_name(self.column.name)
 
     def error(self, reason: str, kind: type[DecodeError] = DecodeError, row: int | None = None) -> DecodeError:
-        """An error that names table and column, and perhaps the row of the block."""
+        """Return an error that names table and column, and the row of the block if given."""
         return kind(reason, table=self.table, column=self.column.name, row=row)
 
     def undecodable(self, cells: Cells, row: int, what: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
-        """The error for the bytes of one cell that are not ``what``."""
+        """Return the error for a cell whose bytes are not ``what``."""
         start = int(cells.offset[row])
         value = cells.buf[start : start + min(int(cells.length[row]), 40)].tobytes()
         return self.error(f"a value is not {what}: 0x{value.hex()} ({int(cells.length[row])} bytes)", kind, row)
 
     def check_lengths(self, cells: Cells, size: int) -> None:
-        """Every value must take exactly ``size`` bytes."""
+        """Check that every value has exactly ``size`` bytes."""
         row = int(other_length(cells.length, cells.valid, size))
         if row >= 0:
             raise self.undecodable(cells, row, f"{size} bytes long")
 
     def array(self, cells: Cells, *buffers: npt.NDArray[Any], data_type: pa.DataType | None = None) -> pa.Array:
-        """An Arrow array over ``buffers`` with the cells' nulls."""
+        """Return an Arrow array over ``buffers`` with the cells' nulls."""
         bits, nulls = validity(cells.valid)
         return pa.Array.from_buffers(
             data_type or self.arrow_type, len(cells.valid), [bits, *map(pa.py_buffer, buffers)], null_count=nulls
         )
 
     def nested(self, cells: Cells, children: list[pa.Array], *buffers: npt.NDArray[Any]) -> pa.Array:
-        """A struct or list array over ``children`` with the cells' nulls."""
+        """Return a struct or list array over ``children`` with the cells' nulls."""
         bits, nulls = validity(cells.valid)
         return pa.Array.from_buffers(
             self.arrow_type, len(cells.valid), [bits, *map(pa.py_buffer, buffers)], null_count=nulls, children=children
         )
 
     def gathered(self, cells: Cells, skip: int = 0) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        """``(offsets, bytes)`` of all values behind each other, each without its first ``skip`` bytes."""
+        """Return ``(offsets, bytes)`` of all values concatenated, each without its first ``skip`` bytes."""
         total = total_length(cells.length, cells.valid)
         self.check_total(total)
         offsets = np.empty(len(cells.valid) + 1, np.int32)
@@ -103,12 +102,12 @@ class BaseCodec:
         return offsets, data
 
     def check_total(self, total: int) -> None:
-        """One array holds less than 2 GiB of bytes."""
+        """Check that one array holds less than 2 GiB of bytes."""
         if total > MAX_ARRAY_BYTES:
             raise self.error(f"a block holds {total} bytes of this column; one Arrow array takes {MAX_ARRAY_BYTES}")
 
     def strings(self, cells: Cells, offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.Array:
-        """A string array of UTF-8 bytes, which are checked."""
+        """Return a string array of UTF-8 bytes, which are checked."""
         row = int(invalid_utf8(data, offsets, len(cells.valid)))
         if row >= 0:
             raise self.undecodable(cells, row, "valid UTF-8 text")
@@ -116,7 +115,7 @@ class BaseCodec:
 
 
 def validity(valid: npt.NDArray[np.uint8]) -> tuple[pa.Buffer | None, int]:
-    """Arrow's validity bitmap (None if every row has a value) and the number of nulls."""
+    """Return Arrow's validity bitmap (None if every row has a value) and the number of nulls."""
     nulls = int(count_missing(valid))
     if nulls == 0:
         return None, 0

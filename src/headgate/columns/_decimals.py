@@ -4,8 +4,8 @@
 |---|---|---|
 | DECIMAL(p,s) | packed | ``-123.45``, always s digits after the point |
 
-Packed: the digits before and after the point in groups of 9, each 4 bytes, big-endian; what is left over (1 to 8 digits
-in 1 to 4 bytes) stands outermost on either side. The first bit is inverted, and all bits are for a negative value.
+Packed: the digits before and after the point in groups of 9, each 4 bytes, big-endian. The remaining digits (1 to 8 in
+1 to 4 bytes) are outermost on either side. The first bit is inverted. In a negative value, all bits are inverted.
 
 ``wide_decimals="error"`` refuses tables with a column of more than 38 digits instead.
 
@@ -34,7 +34,7 @@ _TEN = np.uint64(10)
 
 
 def _groups(precision: int, scale: int) -> tuple[Any, Any]:
-    """``(bytes, digits)`` of each group, most significant first (int64 arrays)."""
+    """Return ``(bytes, digits)`` of each group, most significant first (int64 arrays)."""
     whole, rest = divmod(precision - scale, 9)
     part, tail = divmod(scale, 9)
     digits = [rest] * bool(rest) + [9] * (whole + part) + [tail] * bool(tail)
@@ -43,7 +43,7 @@ def _groups(precision: int, scale: int) -> tuple[Any, Any]:
 
 @njit(cache=True, nogil=True)
 def _group(buf: Any, at: int, size: int, flip: int, mask: int) -> Any:
-    """The digits of one group; ``flip`` is XORed to its first byte, ``mask`` to all."""
+    """Return the digits of one group; ``flip`` is XORed to its first byte, ``mask`` to all."""
     value = u8(buf, at) ^ flip ^ mask
     for k in range(1, size):
         value = value << 8 | (u8(buf, at + k) ^ mask)
@@ -52,7 +52,7 @@ def _group(buf: Any, at: int, size: int, flip: int, mask: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _shift_add(low: Any, high: Any, factor: Any, more: Any) -> tuple[Any, Any]:
-    """``(high·2⁶⁴ + low) · factor + more`` modulo 2¹²⁸; factor below 2³², all uint64."""
+    """Return ``(high·2⁶⁴ + low) · factor + more`` modulo 2¹²⁸; factor below 2³², all uint64."""
     first = (low & _MASK32) * factor + more
     second = (low >> _32) * factor + (first >> _32)
     return (second << _32) | (first & _MASK32), high * factor + (second >> _32)
@@ -71,7 +71,7 @@ def _store(out: Any, row: int, low: Any, high: Any, negative: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _from_log_short(buf: Any, offset: Any, valid: Any, sizes: Any, digits: Any, out: Any) -> int:
-    """Up to 18 digits: one 64-bit number. The first row with a group out of range, or -1."""
+    """Decode up to 18 digits in 64 bits. Return the first row with a group out of range, or -1."""
     for i in range(len(valid)):
         value = np.int64(0)
         if valid[i] == 1:
@@ -95,7 +95,7 @@ def _from_log_short(buf: Any, offset: Any, valid: Any, sizes: Any, digits: Any, 
 
 @njit(cache=True, nogil=True)
 def _from_log_long(buf: Any, offset: Any, valid: Any, sizes: Any, digits: Any, out: Any) -> int:
-    """Up to 38 digits: 128 bits. The first row with a group out of range, or -1."""
+    """Decode up to 38 digits in 128 bits. Return the first row with a group out of range, or -1."""
     for i in range(len(valid)):
         low = np.uint64(0)
         high = np.uint64(0)
@@ -118,7 +118,7 @@ def _from_log_long(buf: Any, offset: Any, valid: Any, sizes: Any, digits: Any, o
 
 @njit(cache=True, nogil=True)
 def _from_text(buf: Any, offset: Any, length: Any, valid: Any, precision: int, scale: int, out: Any) -> int:
-    """``[-]digits[.digits]`` with exactly ``scale`` digits after the point. The first bad row or -1."""
+    """Parse ``[-]digits[.digits]``, exactly ``scale`` digits after the point. Return the first malformed row or -1."""
     for i in range(len(valid)):
         low = np.uint64(0)
         high = np.uint64(0)
@@ -184,9 +184,8 @@ class DecimalCodec(BaseCodec):
 
 @njit(cache=True, nogil=True)
 def put_decimal(buf: Any, place: int, precision: int, scale: int, out: Any, at: int) -> int:
-    """Write a packed decimal as MySQL prints it (at most precision + 3 bytes); where the next byte goes, or -1.
-
-    The bytes at ``place`` must be as many as the type takes; -1: one of its groups is out of range.
+    """Write a packed decimal as MySQL prints it (at most precision + 3 bytes). Return the index of the next byte, or -1
+    if a group is out of range. There must be as many bytes at ``place`` as the type takes.
     """
     whole = precision - scale
     mask = 0 if u8(buf, place) & 0x80 else 0xFF
@@ -223,7 +222,7 @@ def put_decimal(buf: Any, place: int, precision: int, scale: int, out: Any, at: 
 
 @njit(cache=True, nogil=True)
 def _to_text(buf: Any, offset: Any, valid: Any, precision: int, scale: int, offsets: Any, out: Any) -> tuple[int, int]:
-    """Packed decimals as MySQL prints them: ``(bytes written, first bad row or -1)``."""
+    """Write packed decimals as MySQL prints them. Return ``(bytes written, first malformed row or -1)``."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):

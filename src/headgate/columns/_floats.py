@@ -5,7 +5,7 @@
 | FLOAT | IEEE 754, 4 bytes, little-endian | of ``CAST(f AS DOUBLE)``: the plain column prints only 6 digits |
 | DOUBLE | IEEE 754, 8 bytes, little-endian | the shortest digits that read back to the number |
 
-Text is parsed with correct rounding (pyarrow's cast), so both roads give the same bits, ``-0.0`` included.
+Text is parsed with correct rounding (pyarrow's cast), so both sources give the same bits, ``-0.0`` included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["FloatCodec"]
 
 @njit(cache=True, nogil=True)
 def _bits(buf: Any, offset: Any, valid: Any, width: int, out: Any) -> None:
-    """4 or 8 bytes of each cell, unchanged, to ``out`` (uint32 or uint64)."""
+    """Copy 4 or 8 bytes of each cell unchanged to ``out`` (uint32 or uint64)."""
     for i in range(len(valid)):
         value = np.uint64(0)
         if valid[i] == 1:
@@ -44,7 +44,7 @@ class FloatCodec(BaseCodec):
 
     @property
     def select(self) -> str:
-        """A FLOAT is selected as the DOUBLE of the same value."""
+        """Expression that selects a FLOAT as the DOUBLE of the same value."""
         name = super().select
         return f"CAST({name} AS DOUBLE)" if self._width == 4 else name
 

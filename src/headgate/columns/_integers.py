@@ -6,7 +6,7 @@
 | BIT(n) | (n + 7) / 8 bytes, big-endian | the same |
 | YEAR | one byte: years since 1900; 0 = 0000 | four digits |
 
-Unsigned columns get the next wider signed type, because Spark has no unsigned ones; BIGINT UNSIGNED and BIT(64) get
+Unsigned columns get the next wider signed type, because Spark has no unsigned ones. BIGINT UNSIGNED and BIT(64) get
 decimal128(20,0). With ``bit="binary"`` a BIT(n) of any n is its (n + 7) / 8 bytes.
 """
 
@@ -42,7 +42,7 @@ _WIDE = pa.decimal128(20, 0)
 
 @njit(cache=True, nogil=True)
 def _from_log(buf: Any, offset: Any, valid: Any, width: int, signed: Any, out: Any) -> None:
-    """``width`` little-endian bytes of each cell to ``out``; 0 where there is no value."""
+    """Write ``width`` little-endian bytes of each cell to ``out``; 0 for a missing value."""
     shift = np.int64(64 - 8 * width)
     for i in range(len(valid)):
         value = np.int64(0)
@@ -65,7 +65,7 @@ def _from_log(buf: Any, offset: Any, valid: Any, width: int, signed: Any, out: A
 
 @njit(cache=True, nogil=True)
 def parse_digits(buf: Any, at: int, end: int) -> tuple[bool, Any]:
-    """``(fine, value)`` of the decimal digits ``buf[at:end]`` as uint64; not fine: no digit, another byte, overflow."""
+    """Return ``(fine, value)`` of decimal digits ``buf[at:end]`` as uint64. Not fine: empty, another byte, overflow."""
     if end - at < 1:
         return False, np.uint64(0)
     value = np.uint64(0)
@@ -87,7 +87,7 @@ def parse_digits(buf: Any, at: int, end: int) -> tuple[bool, Any]:
 
 @njit(cache=True, nogil=True)
 def _from_text(buf: Any, offset: Any, length: Any, valid: Any, low: Any, high: Any, out: Any) -> int:
-    """Digits to ``out``; a value must lie in ``-low … high`` (both uint64). The first bad row or -1."""
+    """Write digits to ``out``. Return the first row with a value outside ``-low … high`` (both uint64), or -1."""
     for i in range(len(valid)):
         value = np.uint64(0)
         if valid[i] == 1:
@@ -105,7 +105,7 @@ def _from_text(buf: Any, offset: Any, length: Any, valid: Any, low: Any, high: A
 
 @njit(cache=True, nogil=True)
 def _bits_from_bytes(buf: Any, offset: Any, length: Any, valid: Any, out: Any) -> None:
-    """Up to 8 big-endian bytes of each cell as a number."""
+    """Write up to 8 big-endian bytes of each cell as a number."""
     for i in range(len(valid)):
         value = np.uint64(0)
         if valid[i] == 1:
@@ -128,7 +128,7 @@ class IntegerCodec(BaseCodec):
         self._high = np.uint64(2 ** (bits - self._signed) - 1)
 
     def _target(self, rows: int) -> tuple[Any, Any]:
-        """The buffer of the array and the view of it that a kernel writes 64-bit (or narrower) numbers to."""
+        """Return the array's buffer and the view of it to which a kernel writes 64-bit (or narrower) numbers."""
         if self._wide:
             pairs = np.zeros((rows, 2), np.int64)
             return pairs, pairs[:, 0]

@@ -8,14 +8,14 @@ Binary JSON (MySQL source ``sql-common/json_binary.h``) is a type byte and a val
 the number of elements and their size in bytes, then fixed-size entries: an object's keys ``(offset, length)``, then
 for each value its type and either the value itself (literals, numbers that fit) or its offset from the container's
 first byte.
-Containers come small (2-byte counts and offsets) and large (4-byte). Numbers are little-endian; strings, and opaque
+Containers are small (2-byte counts and offsets) or large (4-byte). Numbers are little-endian. Strings, and opaque
 values after their column type, have a length of 7 bits a byte.
 
-The kernel walks each document twice with an explicit stack, no recursion: once to check it, to find the room its text
-needs at most, and to collect its doubles; once to write. Between the two, all doubles of the block become shortest
-decimal digits in one call of Arrow. Every offset is checked against its container's bounds; nesting is limited as in
-MySQL, and a child lies behind its container's entries, so a broken document cannot loop. One whose parts overlap would
-be more text or doubles than its bytes allow; both are limited.
+The kernel walks each document twice, with an explicit stack. The first walk checks it, computes the most bytes that its
+text needs, and collects its doubles. The second one writes. In between, one call of Arrow turns all doubles of the
+block into shortest decimal digits. Every offset is checked against its container's bounds. Nesting is limited as in
+MySQL, and a child lies behind its container's entries, so a malformed document cannot loop. A document with overlapping
+parts would give more text or doubles than its bytes allow; both are limited.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from headgate.kernels import Cells, u8, u16, u32, u64
 __all__ = ["JsonCodec"]
 
 _MAX_DEPTH = 100
-"""``JSON_DOCUMENT_MAX_DEPTH`` of MySQL: deeper documents cannot be stored."""
+"""``JSON_DOCUMENT_MAX_DEPTH`` of MySQL, which cannot store deeper documents."""
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64 = 4, 5, 6, 7, 8, 9, 10
@@ -55,7 +55,7 @@ _DOUBLE, _STRING, _OPAQUE = 11, 12, 15
 _T_TIMESTAMP, _T_DATE, _T_TIME, _T_DATETIME, _T_NEWDECIMAL = 7, 10, 11, 12, 246
 
 _EXPONENT = np.uint64(0x7FF << 52)
-"""All of these bits set: no number, but an infinity or NaN, which JSON does not have."""
+"""If all of these bits are set, the double is an infinity or NaN, which JSON does not have."""
 
 # Columns of the stack: the container's first byte, its end, elements, elements done, type.
 _BASE, _END, _COUNT, _DONE, _KIND = 0, 1, 2, 3, 4
@@ -63,7 +63,7 @@ _BASE, _END, _COUNT, _DONE, _KIND = 0, 1, 2, 3, 4
 
 @njit(cache=True, nogil=True)
 def _word(buf: Any, at: int, wide: Any) -> Any:
-    """An entry's number: 4 bytes in large containers, 2 in small ones."""
+    """Return an entry's number: 4 bytes in large containers, 2 in small ones."""
     return u32(buf, at) if wide else u16(buf, at)
 
 
@@ -89,7 +89,7 @@ def _open(buf: Any, kind: int, place: int, end: int, frame: Any) -> bool:
 
 @njit(cache=True, nogil=True)
 def _key(buf: Any, frame: Any) -> tuple[int, int]:
-    """``(start, end)`` of the current element's key; start -1 if it lies outside."""
+    """Return ``(start, end)`` of the current element's key; start -1 if it is out of bounds."""
     wide = frame[_KIND] == _LARGE_OBJECT
     width = 4 if wide else 2
     entry = frame[_BASE] + 2 * width + frame[_DONE] * (width + 2)
@@ -100,7 +100,7 @@ def _key(buf: Any, frame: Any) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _element(buf: Any, frame: Any) -> tuple[int, int]:
-    """``(type, place)`` of the current element's value; place -1 if it lies outside."""
+    """Return ``(type, place)`` of the current element's value; place -1 if it is out of bounds."""
     kind = frame[_KIND]
     wide = kind in (_LARGE_OBJECT, _LARGE_ARRAY)
     width = 4 if wide else 2
@@ -118,7 +118,7 @@ def _element(buf: Any, frame: Any) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _varlen(buf: Any, place: int, end: int) -> tuple[int, int]:
-    """``(start, end)`` of bytes with a variable-length length before them; start -1 if they lie outside."""
+    """Return ``(start, end)`` of bytes after their variable-length length; start -1 if they are out of bounds."""
     length = 0
     for k in range(5):
         if place + k >= end:
@@ -133,7 +133,7 @@ def _varlen(buf: Any, place: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _scalar_size(kind: int) -> int:
-    """Bytes of a fixed-size scalar, 0 for the others."""
+    """Return the bytes of a fixed-size scalar, 0 for others."""
     if kind == _LITERAL:
         return 1
     if kind in (_INT16, _UINT16):
@@ -165,7 +165,7 @@ def _put_integer(buf: Any, kind: int, place: int, out: Any, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_literal(literal: Any, out: Any, at: int) -> int:
-    """``null``, ``true`` or ``false`` (0, 1, 2)."""
+    """Write ``null``, ``true`` or ``false`` (0, 1, 2)."""
     if literal == 0:
         letters = (110, 117, 108, 108, 0)
     elif literal == 1:
@@ -186,7 +186,7 @@ def _decimal_bytes(digits: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _opaque_room(buf: Any, column_type: int, start: int, end: int) -> int:
-    """Bytes that an opaque value's text takes at most, -1 if it is broken."""
+    """Return the most bytes that an opaque value's text takes, -1 if it is malformed."""
     count = end - start
     if column_type == _T_NEWDECIMAL:
         if count < 2:
@@ -203,7 +203,7 @@ def _opaque_room(buf: Any, column_type: int, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_opaque(buf: Any, column_type: int, start: int, end: int, out: Any, at: int) -> int:
-    """An opaque value that :func:`_opaque_room` found sound; -1 if it is not after all."""
+    """Write an opaque value that :func:`_opaque_room` accepted; -1 if a decimal in it is malformed."""
     if column_type == _T_NEWDECIMAL:
         return put_decimal(buf, start + 2, u8(buf, start), u8(buf, start + 1), out, at)
     if column_type in (_T_DATE, _T_TIME, _T_DATETIME, _T_TIMESTAMP):
@@ -216,7 +216,7 @@ def _scalar(
     buf: Any, kind: int, place: int, end: int, writing: Any, out: Any, at: int, numbers: Any, texts: Any,
     text_offsets: Any, cursor: int, scratch: Any,
 ) -> tuple[int, int]:  # fmt: skip
-    """Measure or write one scalar: ``(at, cursor)``, at -1 if it is broken."""
+    """Measure or write one scalar: ``(at, cursor)``, at -1 if it is malformed."""
     size = _scalar_size(kind)
     if size > 0:
         if end - place < size:
@@ -258,7 +258,7 @@ def _document(
     buf: Any, start: int, end: int, writing: Any, out: Any, at: int, numbers: Any, texts: Any, text_offsets: Any,
     cursor: int, stack: Any, scratch: Any,
 ) -> tuple[int, int]:  # fmt: skip
-    """Measure or write one document: ``(at, cursor)``, at -1 if it is broken."""
+    """Measure or write one document: ``(at, cursor)``, at -1 if it is malformed."""
     kind = u8(buf, start)
     place = start + 1
     depth = 0
@@ -320,7 +320,7 @@ def _documents(
     texts: Any,
     text_offsets: Any,
 ) -> tuple[int, int, int]:
-    """Measure or write every row: ``(bytes, doubles, first broken row or -1)``; the rows' ends go to ``offsets``."""
+    """Measure or write every row: ``(bytes, doubles, first malformed row or -1)``; row ends go to ``offsets``."""
     stack = np.empty((_MAX_DEPTH, 5), np.int64)
     scratch = np.empty(32, np.uint8)
     at: Any = np.int64(0)
@@ -386,10 +386,10 @@ class JsonCodec(BaseCodec):
 
 
 def _shortest(numbers: Any) -> tuple[Any, Any]:
-    """``(bytes, int32 offsets)`` of the shortest decimal digits of each float64, in whatever form Arrow writes."""
+    """Return ``(bytes, int32 offsets)`` of the shortest decimal digits of each float64, in Arrow's form."""
     if len(numbers) == 0:
         return _NO_BYTES, _NO_OFFSETS
     texts = pc.cast(pa.array(numbers), pa.string())
     _, offsets, data = texts.buffers()
-    # Copies, so that the kernel sees writable arrays as everywhere else and is compiled once.
+    # Copies, so that the kernel sees writable arrays in every call and is compiled once.
     return np.frombuffer(data, np.uint8).copy(), np.frombuffer(offsets, np.int32).copy()

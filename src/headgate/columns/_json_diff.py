@@ -1,4 +1,4 @@
-"""JSON differences: what a log with ``binlog_row_value_options=PARTIAL_JSON`` holds in place of an updated document.
+"""JSON differences, which a log with ``binlog_row_value_options=PARTIAL_JSON`` holds instead of an updated document.
 
 An update that uses JSON_SET, JSON_REPLACE or JSON_REMOVE on the column itself may be logged as a list of operations on
 the document before it. Each is (MySQL source ``sql-common/json_diff.cc``, ``Json_diff_vector::read_binary``):
@@ -9,15 +9,15 @@ the document before it. Each is (MySQL source ``sql-common/json_diff.cc``, ``Jso
 | path | length-encoded size, then the path as text in utf8mb4 |
 | value | not for removal: length-encoded size, then a type byte and binary JSON |
 
-The result is the same document as MySQL's, in binary form again, so that one codec makes text of everything. Only the
-containers on the way to what changes are taken apart; the rest of a document stays the bytes that it was, because every
-offset in a container counts from its own first byte. Containers that are written again have the large form (4-byte
-offsets); that does not show in the text.
+The result is the same document as MySQL's, again in binary form, so that one codec makes the text of all documents.
+Only the containers on the path to a change are parsed. The rest of a document keeps its bytes, because offsets in a
+container count from its own first byte. Rewritten containers have the large form (4-byte offsets), which does not show
+in the text.
 
 Paths are those of ``Json_path::to_string``: ``$``, then ``.name``, ``."name"`` in JSON's quotes, ``[3]``, ``[last]`` or
-``[last-3]``. Where a path's index meets something that is not an array, that is taken for an array of one element.
+``[last-3]``. If a path's index meets a value that is not an array, the value counts as an array of one element.
 
-These cells are rare, so this is plain Python, one call a cell.
+These cells are rare, so this is plain Python, one call per cell.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["apply_json_differences"]
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _STRING, _OPAQUE = 4, 5, 6, 7, 8, 12, 15
 _SIZES: Final = {_LITERAL: 1, _INT16: 2, _UINT16: 2, _INT32: 4, _UINT32: 4, 9: 8, 10: 8, 11: 8}
-"""Bytes of the values that always take the same."""
+"""Bytes of values with a fixed size."""
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
 _LEG = re.compile(
     r'\.(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<name>[^."\[]+))|\[(?P<last>last)?(?:-?(?P<index>\d+))?\]', re.DOTALL
@@ -42,7 +42,7 @@ _LEG = re.compile(
 
 
 class _Value:
-    """A JSON value: its bytes, or, once it was taken apart, the values in it."""
+    """A JSON value: its bytes, or, after parsing, the values in it."""
 
     __slots__ = ("data", "items", "keys", "kind")
 
@@ -51,7 +51,7 @@ class _Value:
         self.data = data
         self.items: list[_Value] | None = None
         self.keys: list[bytes] = []
-        """Of an object, in MySQL's order: by length, then by bytes."""
+        """Keys of an object, in MySQL's order: by length, then by bytes."""
 
     @property
     def is_array(self) -> bool:
@@ -62,7 +62,7 @@ class _Value:
         return self.kind in (_SMALL_OBJECT, _LARGE_OBJECT)
 
     def open(self) -> list[_Value]:
-        """The values in this object or array, to be changed in place."""
+        """Return the values in this object or array, for changes in place."""
         if self.items is None:
             self._parse()
         assert self.items is not None
@@ -84,12 +84,12 @@ class _Value:
         for _ in range(count):
             kind = data[at]
             inline = kind in (_LITERAL, _INT16, _UINT16) or (large and kind in (_INT32, _UINT32))
-            place = at + 1 if inline else struct.unpack_from(form, data, at + 1)[0]
-            self.items.append(_Value(kind, _extent(kind, data, place)))
+            offset = at + 1 if inline else struct.unpack_from(form, data, at + 1)[0]
+            self.items.append(_Value(kind, _extent(kind, data, offset)))
             at += 1 + width
 
     def encode(self) -> tuple[int, bytes]:
-        """``(type, bytes)``"""
+        """Return ``(type, bytes)``."""
         if self.items is None:
             return self.kind, self.data
         is_object = self.is_object
@@ -109,26 +109,26 @@ class _Value:
         return _LARGE_OBJECT if is_object else _LARGE_ARRAY, bytes(head + entries + body)
 
 
-def _extent(kind: int, data: bytes, place: int) -> bytes:
-    """The bytes of the value at ``place``."""
+def _extent(kind: int, data: bytes, offset: int) -> bytes:
+    """Return the bytes of the value at ``offset``."""
     if kind <= _LARGE_ARRAY:
         form = "<I" if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else "<H"
-        size = struct.unpack_from(form, data, place + struct.calcsize(form))[0]
+        size = struct.unpack_from(form, data, offset + struct.calcsize(form))[0]
     elif kind in _SIZES:
         size = _SIZES[kind]
     elif kind in (_STRING, _OPAQUE):
-        start = place + (kind == _OPAQUE)
+        start = offset + (kind == _OPAQUE)
         length, behind = _varlen(data, start)
-        size = behind + length - place
+        size = behind + length - offset
     else:
-        raise ValueError(f"{kind} is no type of a JSON value")
-    if place + size > len(data):
+        raise ValueError(f"{kind} is not a type of a JSON value")
+    if offset + size > len(data):
         raise ValueError("a JSON value lies outside its document")
-    return data[place : place + size]
+    return data[offset : offset + size]
 
 
 def _varlen(data: bytes, at: int) -> tuple[int, int]:
-    """``(number, index behind it)``: 7 bits a byte."""
+    """Parse ``(number, index behind it)``: 7 bits a byte."""
     number = 0
     for shift in range(0, 35, 7):
         number |= (data[at] & 0x7F) << shift
@@ -146,32 +146,32 @@ class _Leg:
     index: int = 0
     from_end: bool = False
 
-    def place(self, size: int) -> int | None:
-        """The index in an array of ``size``; None: it has none there."""
+    def index_in(self, size: int) -> int | None:
+        """Return the index in an array of ``size``; None if out of range."""
         index = size - 1 - self.index if self.from_end else self.index
         return index if 0 <= index < size else None
 
 
 def _legs(path: str) -> list[_Leg]:
     if not path.startswith("$"):
-        raise ValueError(f"{path!r} is no JSON path")
-    at, found = 1, []
+        raise ValueError(f"{path!r} is not a JSON path")
+    at, legs = 1, []
     while at < len(path):
         leg = _LEG.match(path, at)
         if leg is None:
-            raise ValueError(f"{path!r} is no JSON path")
+            raise ValueError(f"{path!r} is not a JSON path")
         at = leg.end()
         if leg["quoted"] is not None:
-            found.append(_Leg(str(json.loads(f'"{leg["quoted"]}"', strict=False)).encode("utf-8", "surrogatepass")))
+            legs.append(_Leg(str(json.loads(f'"{leg["quoted"]}"', strict=False)).encode("utf-8", "surrogatepass")))
         elif leg["name"] is not None:
-            found.append(_Leg(leg["name"].encode()))
+            legs.append(_Leg(leg["name"].encode()))
         else:
-            found.append(_Leg(index=int(leg["index"] or 0), from_end=leg["last"] is not None))
-    return found
+            legs.append(_Leg(index=int(leg["index"] or 0), from_end=leg["last"] is not None))
+    return legs
 
 
 class _Document:
-    """The document that the operations change, one after the other."""
+    """Document that successive operations change."""
 
     def __init__(self, data: bytes) -> None:
         self.root = _Value(data[0], data[1:]) if data else _Value(_LITERAL, b"\0")
@@ -188,87 +188,87 @@ class _Document:
             raise ValueError(f"operation {operation} cannot be applied at {path}")
 
     def _find(self, legs: list[_Leg]) -> list[_Value]:
-        """The values on the way, the root first; what an index takes for an array of one stands there once."""
-        way = [self.root]
+        """Return the values on the path, the root first. A value that counts as an array of one appears once."""
+        path = [self.root]
         for leg in legs:
-            here = way[-1]
+            value = path[-1]
             if leg.key is not None:
-                if not here.is_object:
-                    raise ValueError("a path names a member of what is no object")
-                items = here.open()
-                if leg.key not in here.keys:
-                    raise ValueError("a path names a member that is not there")
-                way.append(items[here.keys.index(leg.key)])
-            elif here.is_array:
-                items = here.open()
-                place = leg.place(len(items))
-                if place is None:
-                    raise ValueError("a path names an element that is not there")
-                way.append(items[place])
-            elif leg.place(1) is None:
-                raise ValueError("a path names an element of what is no array")
-        return way
+                if not value.is_object:
+                    raise ValueError("a path names a member of a value that is not an object")
+                items = value.open()
+                if leg.key not in value.keys:
+                    raise ValueError("a path names a member that does not exist")
+                path.append(items[value.keys.index(leg.key)])
+            elif value.is_array:
+                items = value.open()
+                index = leg.index_in(len(items))
+                if index is None:
+                    raise ValueError("a path names an element that does not exist")
+                path.append(items[index])
+            elif leg.index_in(1) is None:
+                raise ValueError("a path names an element of a value that is not an array")
+        return path
 
     def _replace(self, legs: list[_Leg], value: _Value) -> None:
-        way = self._find(legs)
-        if len(way) == 1:
+        path = self._find(legs)
+        if len(path) == 1:
             self.root = value
             return
-        items = way[-2].open()
-        items[next(i for i, item in enumerate(items) if item is way[-1])] = value
+        items = path[-2].open()
+        items[next(i for i, item in enumerate(items) if item is path[-1])] = value
 
     @staticmethod
     def _insert(parent: _Value, leg: _Leg, value: _Value) -> None:
         if leg.key is not None and parent.is_object:
             items = parent.open()
-            place = bisect.bisect_left(parent.keys, (len(leg.key), leg.key), key=lambda key: (len(key), key))
-            if parent.keys[place : place + 1] == [leg.key]:
-                items[place] = value
+            index = bisect.bisect_left(parent.keys, (len(leg.key), leg.key), key=lambda key: (len(key), key))
+            if parent.keys[index : index + 1] == [leg.key]:
+                items[index] = value
             else:
-                parent.keys.insert(place, leg.key)
-                items.insert(place, value)
+                parent.keys.insert(index, leg.key)
+                items.insert(index, value)
         elif leg.key is None and parent.is_array:
             items = parent.open()
             items.insert(max(0, len(items) - 1 - leg.index) if leg.from_end else leg.index, value)
         else:
-            raise ValueError("a value is inserted into what cannot hold it")
+            raise ValueError("a JSON insert needs an object for a member, an array for an element")
 
     @staticmethod
     def _remove(parent: _Value, leg: _Leg) -> None:
-        place: int | None = None
+        index: int | None = None
         if leg.key is not None and parent.is_object:
             items = parent.open()
             if leg.key in parent.keys:
-                place = parent.keys.index(leg.key)
-                del parent.keys[place]
+                index = parent.keys.index(leg.key)
+                del parent.keys[index]
         elif leg.key is None and parent.is_array:
             items = parent.open()
-            place = leg.place(len(items))
-        if place is None:
-            raise ValueError("what is to be removed is not there")
-        del items[place]
+            index = leg.index_in(len(items))
+        if index is None:
+            raise ValueError("the value to remove does not exist")
+        del items[index]
 
 
 def _packed(data: bytes, at: int) -> tuple[int, int]:
-    """``(number, index behind it)``: a length-encoded integer of the client/server protocol."""
+    """Parse ``(number, index behind it)``: a length-encoded integer of the client/server protocol."""
     first = data[at]
     if first < 251:
         return first, at + 1
     size = {252: 2, 253: 3, 254: 8}.get(first)
     if size is None or at + 1 + size > len(data):
-        raise ValueError("a length in JSON differences is broken")
+        raise ValueError("a length in JSON differences is malformed")
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
 
 def apply_json_differences(document: bytes, differences: bytes) -> bytes:
-    """The document after the differences, both in MySQL's binary form (no bytes at all: ``null``).
+    """Return the document after the differences. Both are in MySQL's binary form (no bytes at all: ``null``).
 
-    :raises ValueError: the differences are broken, or do not fit the document.
+    :raises ValueError: the differences are malformed, or do not fit the document.
     """
     try:
         return _apply(document, differences)
     except (IndexError, struct.error, UnicodeDecodeError):
-        raise ValueError("a JSON document or its differences are cut short or broken") from None
+        raise ValueError("a JSON document or its differences are truncated or malformed") from None
 
 
 def _apply(document: bytes, differences: bytes) -> bytes:
@@ -291,5 +291,5 @@ def _apply(document: bytes, differences: bytes) -> bytes:
 
 def _part(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise ValueError("JSON differences are cut short")
+        raise ValueError("JSON differences are truncated")
     return data[at : at + size]

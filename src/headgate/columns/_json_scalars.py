@@ -1,8 +1,8 @@
-"""How MySQL prints the scalars inside a JSON document.
+"""Scalars inside a JSON document, as MySQL prints them.
 
-Every function writes to ``out`` at ``at`` and returns where the next byte goes; the caller has reserved the room
-(``…_ROOM``). Forms were taken from what MySQL 9.7 prints; the parity tests hold them together. Rules with a source:
-doubles from ``my_gcvt`` (MySQL source ``strings/dtoa.cc``), escapes and opaque values from ``sql-common/json_dom.cc``.
+Every function writes to ``out`` at ``at`` and returns the index of the next byte. The caller has reserved the room
+(``…_ROOM``). The forms are what MySQL 9.7 prints; the parity tests verify them. Rules with a source: doubles from
+``my_gcvt`` (MySQL source ``strings/dtoa.cc``), escapes and opaque values from ``sql-common/json_dom.cc``.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ INTEGER_ROOM = 20
 DOUBLE_ROOM = 40
 """Sign, ``0.``, 14 zeros and 17 digits; or 17 digits, ``.``, sign and exponent."""
 TEMPORAL_ROOM = 40
-"""Two quotes and ``-YYYY-MM-DD HHH:MM:SS.ffffff`` of whatever the packed number holds."""
+"""Two quotes and ``-YYYY-MM-DD HHH:MM:SS.ffffff``, for every packed number."""
 
 _SMALLEST_PLAIN = -14
 _LARGEST_PLAIN = 15
-"""Where ``my_gcvt`` stops writing a double without an exponent: ``MAX_DECPT_FOR_F_FORMAT`` = DBL_DIG digits."""
+"""Limits beyond which ``my_gcvt`` writes a double with an exponent: ``MAX_DECPT_FOR_F_FORMAT`` = DBL_DIG digits."""
 
 _BASE64 = np.frombuffer(bytearray(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"), np.uint8)
 _HEX = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
 _BASE64_LINE = 76
-"""MySQL's base64 encoder breaks lines; inside a JSON string the break is the escape ``\\\\n``."""
+"""Line length of MySQL's base64 encoder. Inside a JSON string the line break is the escape ``\\\\n``."""
 
 _DATE = 10
 _TIME = 11
@@ -51,7 +51,7 @@ _SIX = np.int64(6)
 
 @njit(cache=True, nogil=True)
 def put_unsigned(value: Any, out: Any, at: int) -> int:
-    """A uint64 in decimal digits."""
+    """Write a uint64 in decimal digits."""
     digits = 1
     rest = value // np.uint64(10)
     while rest:
@@ -65,7 +65,7 @@ def put_unsigned(value: Any, out: Any, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def string_room(buf: Any, start: int, end: int) -> int:
-    """Bytes that a quoted string takes."""
+    """Return the bytes of a quoted string."""
     room = 2 + end - start
     for k in range(start, end):
         byte = u8(buf, k)
@@ -78,7 +78,7 @@ def string_room(buf: Any, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def put_string(buf: Any, start: int, end: int, out: Any, at: int) -> int:
-    """A quoted string: quote, backslash and control characters escaped, everything else as it is."""
+    """Write a quoted string. Quote, backslash and control characters are escaped; all other bytes are unchanged."""
     out[at] = 34
     at += 1
     for k in range(start, end):
@@ -114,7 +114,7 @@ def put_string(buf: Any, start: int, end: int, out: Any, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def put_double(text: Any, start: int, end: int, digits: Any, out: Any, at: int) -> int:
-    """A double, from any decimal text of its shortest digits (``-1.5e+30``, ``0.001``, ``12``), as MySQL prints it.
+    """Write a double from any decimal text of its shortest digits (``-1.5e+30``, ``0.001``, ``12``), as MySQL does.
 
     :param digits: uint8[32], scratch.
     """
@@ -123,7 +123,7 @@ def put_double(text: Any, start: int, end: int, digits: Any, out: Any, at: int) 
         at += 1
         start += 1
     count = 0
-    point = 0  # how many digits stand before the point, leading zeros not counted; may be negative
+    point = 0  # number of digits before the point, without leading zeros; may be negative
     fraction = False
     exponent = 0
     k = start
@@ -179,7 +179,7 @@ def put_double(text: Any, start: int, end: int, digits: Any, out: Any, at: int) 
 
 @njit(cache=True, nogil=True)
 def _put_exponent(digits: Any, count: int, exponent: int, out: Any, at: int) -> int:
-    """``d.ddde[-]x``"""
+    """Write ``d.ddde[-]x``."""
     out[at] = digits[0]
     at += 1
     if count > 1:
@@ -198,10 +198,10 @@ def _put_exponent(digits: Any, count: int, exponent: int, out: Any, at: int) -> 
 
 @njit(cache=True, nogil=True)
 def put_temporal(packed: Any, kind: int, out: Any, at: int) -> int:
-    """A quoted DATE, TIME, DATETIME or TIMESTAMP from MySQL's packed 64-bit form, always with 6 fraction digits.
+    """Write a quoted DATE, TIME, DATETIME or TIMESTAMP from MySQL's packed 64-bit form, always with 6 fraction digits.
 
-    Packed: 24 bits of microseconds below; above them second, minute 6 bits each, then for TIME hours, else hour 5,
-    day 5 bits and year * 13 + month. The sign is the number's.
+    Packed: the low 24 bits are microseconds. Above them are second and minute (6 bits each), then for TIME hours, else
+    hour (5), day (5) and year * 13 + month. The sign is the number's.
     """
     out[at] = 34
     at += 1
@@ -227,14 +227,14 @@ def put_temporal(packed: Any, kind: int, out: Any, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def base64_room(count: int) -> int:
-    """Bytes that ``count`` opaque bytes take at most, with prefix, quotes and line breaks."""
+    """Return the most bytes that ``count`` opaque bytes take, with prefix, quotes and line breaks."""
     text = (count + 2) // 3 * 4
     return text + text // _BASE64_LINE * 2 + 24
 
 
 @njit(cache=True, nogil=True)
 def put_base64(buf: Any, start: int, end: int, kind: int, out: Any, at: int) -> int:
-    """``"base64:type15:…"`` of an opaque value of column type ``kind``."""
+    """Write ``"base64:type15:…"`` of an opaque value of column type ``kind``."""
     for byte in (34, 98, 97, 115, 101, 54, 52, 58, 116, 121, 112, 101):
         out[at] = byte
         at += 1

@@ -1,6 +1,6 @@
 """Kernels that several type families share: validity, gathering bytes, UTF-8.
 
-A kernel that meets a value it cannot decode returns the row's number, else -1; the codec turns that into an error.
+A kernel returns the number of the first row with a value that it cannot decode, else -1. The codec raises the error.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ASCII_MASK = np.uint64(0x8080808080808080)
 """Bits that are 0 in eight ASCII bytes."""
 
 SLACK = 48
-"""Bytes that :func:`gather` may write behind the last value: copies of up to as many are made in whole steps, whose
-number does not vary with each length."""
+"""Bytes that :func:`gather` may write behind the last value: it copies values of up to so many bytes in whole steps,
+whose number does not vary with each length."""
 
 
 @njit(cache=True, nogil=True)
 def count_missing(valid: Any) -> int:
-    """Rows that have no value."""
+    """Count the rows without a value."""
     missing = 0
     for i in range(len(valid)):
         missing += valid[i] != 1
@@ -42,7 +42,7 @@ def count_missing(valid: Any) -> int:
 
 @njit(cache=True, nogil=True)
 def pack_validity(valid: Any, bits: Any) -> None:
-    """Set bit i of the zeroed ``bits`` where ``valid[i] == 1``."""
+    """Set bit i of the zeroed ``bits`` if ``valid[i] == 1``."""
     n = len(valid)
     for start in range(0, n, 8):
         byte = 0
@@ -53,7 +53,7 @@ def pack_validity(valid: Any, bits: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def other_length(length: Any, valid: Any, size: int) -> int:
-    """The first row whose value does not take ``size`` bytes, or -1."""
+    """Return the first row whose value does not have ``size`` bytes, or -1."""
     others = 0
     for i in range(len(valid)):
         others += (valid[i] == 1) & (length[i] != size)
@@ -66,7 +66,7 @@ def other_length(length: Any, valid: Any, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def total_length(length: Any, valid: Any) -> int:
-    """Bytes of all valid cells."""
+    """Count the bytes of all valid cells."""
     total = 0
     for i in range(len(valid)):
         if valid[i] == 1:
@@ -76,7 +76,7 @@ def total_length(length: Any, valid: Any) -> int:
 
 @njit(cache=True, nogil=True)
 def gather(buf: Any, offset: Any, length: Any, valid: Any, skip: int, offsets: Any, out: Any) -> None:
-    """Copy the cells' bytes behind each other, without the first ``skip`` bytes of each (every cell has as many).
+    """Concatenate the cells' bytes, without the first ``skip`` bytes of each (every cell has so many).
 
     :param offsets: int32[rows + 1], filled.
     :param out: uint8, ``SLACK`` bytes longer than what is copied.
@@ -105,7 +105,7 @@ def gather(buf: Any, offset: Any, length: Any, valid: Any, skip: int, offsets: A
 
 @njit(cache=True, nogil=True)
 def is_ascii(data: Any, count: Any) -> Any:
-    """Whether the first ``count`` bytes are all below 0x80."""
+    """Return whether the first ``count`` bytes are all below 0x80."""
     seen = np.uint64(0)
     whole = count & ~7
     for i in range(0, whole, 8):
@@ -117,7 +117,7 @@ def is_ascii(data: Any, count: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _tail(data: Any, at: int, count: int) -> bool:
-    """Whether ``count`` continuation bytes stand at ``at``."""
+    """Return whether the ``count`` bytes at ``at`` are continuation bytes."""
     fine = True
     for k in range(count):
         fine = fine and u8(data, at + k) & 0xC0 == 0x80
@@ -126,7 +126,7 @@ def _tail(data: Any, at: int, count: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _utf8_span(data: Any, start: Any, end: Any) -> bool:
-    """Whether ``data[start:end]`` is well-formed UTF-8 (The Unicode Standard, table 3-7)."""
+    """Return whether ``data[start:end]`` is well-formed UTF-8 (The Unicode Standard, table 3-7)."""
     at = start
     while at < end:
         if at + 8 <= end and (u64(data, at) & ASCII_MASK) == 0:
@@ -163,7 +163,7 @@ def _utf8_span(data: Any, start: Any, end: Any) -> bool:
 
 @njit(cache=True, nogil=True)
 def invalid_utf8(data: Any, offsets: Any, rows: int) -> int:
-    """The first row whose bytes ``data[offsets[i]:offsets[i + 1]]`` are not UTF-8, or -1."""
+    """Return the first row whose bytes ``data[offsets[i]:offsets[i + 1]]`` are not UTF-8, or -1."""
     if is_ascii(data, np.int64(offsets[rows])):
         return -1
     for i in range(rows):

@@ -20,7 +20,7 @@ from numba import njit
 
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
-from headgate.columns._spelled import ZERO, spells
+from headgate.columns._spelled import ZERO, needs_hex
 from headgate.columns._strings import string_converter
 from headgate.errors import AmbiguousKeyError
 from headgate.kernels import NULL, Cells, copy, u8
@@ -30,7 +30,7 @@ __all__ = ["EnumCodec", "SetCodec"]
 
 @njit(cache=True, nogil=True)
 def _number(buf: Any, at: int, size: int) -> Any:
-    """``size`` (up to 8) little-endian bytes as uint64."""
+    """Return ``size`` (up to 8) little-endian bytes as uint64."""
     value = np.uint64(0)
     for k in range(size):
         value |= np.uint64(u8(buf, at + k)) << np.uint64(8 * k)
@@ -39,7 +39,7 @@ def _number(buf: Any, at: int, size: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _measure(buf: Any, offset: Any, length: Any, valid: Any, starts: Any, is_set: Any) -> tuple[int, int]:
-    """``(bytes of all texts, first row that names a value the column does not have or -1)``."""
+    """Return ``(bytes of all texts, first row with a value that the column does not have or -1)``."""
     total = 0
     count = len(starts) - 1
     for i in range(len(valid)):
@@ -69,7 +69,7 @@ def _measure(buf: Any, offset: Any, length: Any, valid: Any, starts: Any, is_set
 def _write(
     buf: Any, offset: Any, length: Any, valid: Any, starts: Any, texts: Any, is_set: Any, offsets: Any, out: Any
 ) -> None:
-    """The texts that :func:`_measure` counted."""
+    """Write the texts that :func:`_measure` counted."""
     at = 0
     offsets[0] = 0
     for i in range(len(valid)):
@@ -94,15 +94,17 @@ def _write(
 
 
 class _MemberCodec(BaseCodec):
-    """What ENUM and SET share: the table of values."""
+    """Base of the ENUM and SET codecs: the table of values."""
 
     arrow_type = pa.string()
     _is_set = False
 
     def __init__(self, column: Column, table: str, *, key: bool = False, spelled: bool = False) -> None:
         super().__init__(column, table)
-        self._twice = key and "" in column.members  # the empty text is two values of the key then: a member, and none
-        self._spelled = self._twice and spelled and spells(column)
+        self._ambiguous_empty = (
+            key and "" in column.members
+        )  # then a key has two values with empty text: a member, and 0
+        self._spelled = self._ambiguous_empty and spelled and needs_hex(column)
         texts = [member.encode() for member in column.members]
         self._starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         self._texts = np.frombuffer(bytearray(b"".join(texts) + b"\0"), np.uint8)
@@ -110,16 +112,16 @@ class _MemberCodec(BaseCodec):
 
     @property
     def select(self) -> str:
-        """See :class:`Codec`; where the empty text is two values, the one that is no member is a zero byte."""
+        """See :class:`Codec`. If two values have the empty text, the one that is no member is a zero byte."""
         name = super().select
-        return f"IF({name} = 0, X'00', {name})" if self._twice else name
+        return f"IF({name} = 0, X'00', {name})" if self._ambiguous_empty else name
 
     def _zeros(self, cells: Cells) -> npt.NDArray[np.bool_]:
-        """The rows whose value is all zero bytes, where such a key could not be told from another.
+        """Return the rows with the value 0, if such a key would be ambiguous.
 
-        :raises AmbiguousKeyError: there are some, and they are not to be spelled.
+        :raises AmbiguousKeyError: there are such rows, and they are not spelled.
         """
-        if not self._twice:
+        if not self._ambiguous_empty:
             return np.zeros(len(cells.valid), np.bool_)
         zero: npt.NDArray[np.bool_] = cells.valid == 1
         for k in range(8):  # a SET has no more bytes; the text of a member begins with another byte
@@ -128,7 +130,7 @@ class _MemberCodec(BaseCodec):
         zero &= cells.length > 0
         if zero.any() and not self._spelled:
             raise self.error(
-                f"a key has the value 0 of its {self.column.type.upper()} column, which reads as the member '' does",
+                f"a key has the value 0 of its {self.column.type.upper()} column, with the same text as member ''",
                 AmbiguousKeyError,
                 int(np.argmax(zero)),
             )

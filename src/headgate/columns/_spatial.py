@@ -22,7 +22,7 @@ __all__ = ["GeometryCodec", "VectorCodec"]
 
 @njit(cache=True, nogil=True)
 def _srids(buf: Any, offset: Any, length: Any, valid: Any, out: Any) -> int:
-    """SRIDs to ``out``; the first row that is too short or whose SRID does not fit int32, or -1."""
+    """Write SRIDs to ``out``. Return the first row that is too short or whose SRID does not fit int32, or -1."""
     for i in range(len(valid)):
         value = 0
         if valid[i] == 1:

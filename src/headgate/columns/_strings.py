@@ -7,8 +7,8 @@
 | BINARY(n) | trailing 0x00 removed | n bytes |
 | VARBINARY, BLOB types | stored bytes | the same |
 
-``character_set_results = NULL`` makes the text road equal to the log's, so one conversion serves both; what it must
-give is MySQL's own ``CONVERT(… USING utf8mb4)``.
+With ``character_set_results = NULL`` the text has the same bytes as the log, so one conversion serves both. Its result
+must be that of MySQL's own ``CONVERT(… USING utf8mb4)``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numba import njit
 from headgate.catalog import Column
 from headgate.columns._charsets import converter_for
 from headgate.columns._codec import BaseCodec
-from headgate.columns._spelled import spells, with_spelled
+from headgate.columns._spelled import needs_hex, with_hex_keys
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 from headgate.kernels import Cells, copy
 
@@ -33,7 +33,7 @@ _UTF8 = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 
 
 class StringConverter:
-    """From stored bytes in one character set to an Arrow string array; shared by text columns, ENUM and SET."""
+    """Converter of stored bytes in one character set to an Arrow string array, for text columns, ENUM and SET."""
 
     def __init__(self, codec: BaseCodec, charset: str | None, key: bool, spelled: bool) -> None:
         self._codec = codec
@@ -41,7 +41,7 @@ class StringConverter:
         self._error = AmbiguousKeyError if key else DecodeError
         self._spelled = spelled
         self._convert = None if charset is None or charset in _UTF8 else converter_for(charset, exact=key)
-        self._what = f"text of character set {charset}" + " that MySQL converts there and back, as a key must be" * key
+        self._what = f"text of character set {charset}" + " that MySQL maps to UTF-8 and back, as a key must be" * key
         if self._convert is None and charset is not None and charset not in _UTF8:
             raise UnsupportedError(
                 f"character set {charset} is not supported (column type {codec.column.mysql}); ALTER the column to "
@@ -51,24 +51,24 @@ class StringConverter:
             )
 
     def __call__(self, cells: Cells) -> pa.Array:
-        """The cells' text; an error where the bytes are not text of the character set."""
+        """Return the cells' text. Raise if bytes are not text of the character set."""
         if self._convert is None:
             return self._codec.strings(cells, *self._codec.gathered(cells))
-        offsets, data, odd = self._convert(cells)
-        if len(odd) and not self._spelled:
-            raise self._codec.undecodable(cells, int(odd[0]), self._what, self._error)
+        offsets, data, unconvertible = self._convert(cells)
+        if len(unconvertible) and not self._spelled:
+            raise self._codec.undecodable(cells, int(unconvertible[0]), self._what, self._error)
         self._codec.check_total(len(data))
         texts = self._codec.array(cells, offsets, data, data_type=pa.string())
-        return with_spelled(texts, cells, odd, self._charset or "") if self._spelled else texts
+        return with_hex_keys(texts, cells, unconvertible, self._charset or "") if self._spelled else texts
 
 
 def string_converter(
     codec: BaseCodec, charset: str | None, *, key: bool = False, spelled: bool = False
 ) -> StringConverter:
-    """The converter of one column.
+    """Return the converter of one column.
 
-    :param key: of a key: values that their text does not tell apart are an AmbiguousKeyError, or ``spelled``.
-    :raises UnsupportedError: a character set without a converter.
+    :param key: the column is in a key: a value whose text is ambiguous is an AmbiguousKeyError, or ``spelled``.
+    :raises UnsupportedError: the character set has no converter.
     """
     return StringConverter(codec, charset, key, spelled)
 
@@ -80,7 +80,7 @@ class TextCodec(BaseCodec):
 
     def __init__(self, column: Column, table: str, *, key: bool = False, spelled: bool = False) -> None:
         super().__init__(column, table)
-        self._strings = string_converter(self, column.charset, key=key, spelled=key and spelled and spells(column))
+        self._strings = string_converter(self, column.charset, key=key, spelled=key and spelled and needs_hex(column))
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
@@ -104,7 +104,7 @@ class BytesCodec(BaseCodec):
 
 @njit(cache=True, nogil=True)
 def _pad(buf: Any, offset: Any, length: Any, valid: Any, size: int, offsets: Any, out: Any) -> int:
-    """Copy every cell to ``size`` bytes of the zeroed ``out``. The first row that is longer, or -1."""
+    """Copy every cell to ``size`` bytes of the zeroed ``out``. Return the first row that is longer, or -1."""
     at = 0
     offsets[0] = 0
     for i in range(len(valid)):

@@ -1,4 +1,4 @@
-"""All columns of a table at once: the codec of each is chosen here, once per table definition."""
+"""Codecs of all columns of a table, chosen once per table definition."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ _MAX_ARROW_DIGITS = 38
 
 
 def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: bool = False) -> Codec:
-    """The codec of one column of ``table`` (``db.table``, for errors).
+    """Return the codec of one column of ``table`` (``db.table``, for errors).
 
-    :param policies: the table's own (``Policies.of``).
-    :param key: the column is part of the table's key, so its values must be told apart by their Arrow values.
-    :raises UnsupportedError: a type or character set without a codec, or one that a policy refuses; names table,
-        column and type.
+    :param policies: those of this table (``Policies.of``).
+    :param key: the column is part of the table's key, so different values must have different Arrow values.
+    :raises UnsupportedError: a type or character set has no codec, or a policy refuses it; names table, column and
+        type.
     """
     kind = column.type
     if not _is_possible(column):
-        raise UnsupportedError(f"no column can be of type {column.mysql}", table=table, column=column.name)
+        raise UnsupportedError(f"column type {column.mysql} is invalid", table=table, column=column.name)
     if kind in TEXTS:
-        return TextCodec(column, table, key=key, spelled=policies.odd_keys == "spell")
+        return TextCodec(column, table, key=key, spelled=policies.ambiguous_keys == "spell")
     if kind in ("enum", "set"):
         codec = EnumCodec if kind == "enum" else SetCodec
-        return codec(column, table, key=key, spelled=policies.odd_keys == "spell")
+        return codec(column, table, key=key, spelled=policies.ambiguous_keys == "spell")
     if kind in _SIMPLE:
         return _SIMPLE[kind](column, table)
     if kind == "bit":
@@ -82,13 +82,13 @@ def _temporal(column: Column, table: str, policies: Policies, key: bool) -> Code
     if policies.temporals == "text" or policies.zero_dates == "text":
         return TemporalTextCodec(column, table)
     nulls = policies.zero_dates == "null"
-    # What would be null anywhere else cannot be null in a key.
+    # A value that is null in other columns must not be null in a key.
     error = AmbiguousKeyError if nulls and key else DecodeError
     return (DateCodec if column.type == "date" else DatetimeCodec)(column, table, nulls=nulls and not key, kind=error)
 
 
 def _is_possible(column: Column) -> bool:
-    """MySQL's limits, which kernels rely on: a broken definition must not reach them."""
+    """Return whether the column obeys MySQL's limits, on which the kernels rely."""
     if column.type == "decimal":
         return 1 <= column.precision <= 65 and column.scale <= min(30, column.precision)
     if column.type == "bit":
@@ -99,17 +99,17 @@ def _is_possible(column: Column) -> bool:
 
 
 class TableCodec:
-    """The codecs of all columns of a table definition.
+    """Codecs of all columns of a table definition.
 
-    :param policies: of all tables; those of this one are found here.
+    :param policies: policies of all tables, from which this table's are taken.
     :raises UnsupportedError: see :func:`codec_for`.
     """
 
     def __init__(self, table: TableDef, policies: Policies = DEFAULT) -> None:
         self.table = table
-        own = policies.of(table.full_name)
+        table_policies = policies.of(table.full_name)
         self.codecs: tuple[Codec, ...] = tuple(
-            codec_for(column, table=table.full_name, policies=own, key=index in table.key)
+            codec_for(column, table=table.full_name, policies=table_policies, key=index in table.key)
             for index, column in enumerate(table.columns)
         )
         self.fields: tuple[pa.Field, ...] = tuple(
@@ -117,17 +117,17 @@ class TableCodec:
             for column, codec in zip(table.columns, self.codecs, strict=True)
         )
         self.select_list = ", ".join(codec.select for codec in self.codecs)
-        """For ``SELECT <select_list> FROM …``; names every column, so invisible ones come too."""
+        """List for ``SELECT <select_list> FROM …``. It names every column, so it includes invisible ones."""
 
     def from_log(self, block: RowBlock, *, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """Row images to arrays, one a column (or one for each index in ``columns``).
+        """Decode row images to arrays, one per column (or one for each index in ``columns``).
 
-        :raises DecodeError: a value that cannot be decoded; names table and column.
+        :raises DecodeError: a value cannot be decoded; names table and column.
         """
         wanted = range(len(self.codecs)) if columns is None else columns
         return [self.codecs[index].from_log(block.column(index)) for index in wanted]
 
     def from_text(self, block: RowBlock, *, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """Rows of ``SELECT <select_list>`` to arrays, as :meth:`from_log`."""
+        """Decode rows of ``SELECT <select_list>`` to arrays, as :meth:`from_log`."""
         wanted = range(len(self.codecs)) if columns is None else columns
         return [self.codecs[index].from_text(block.column(index)) for index in wanted]

@@ -8,14 +8,14 @@
 | TIME(f) | 3 bytes and the fraction, one big-endian number | ``[-]HH:MM:SS[.f]``, hours to 838 |
 
 DATETIME: first bit set, year · 13 + month 17 bits, day 5, hour 5, minute 6, second 6. TIMESTAMP: seconds since
-1970-01-01 UTC; all 0 is the zero date. TIME: the value (hour 10 bits, minute 6, second 6, fraction), negative or not,
-plus half of what the bytes can hold. The fraction takes (f + 1) // 2 bytes, in units of 10⁻², 10⁻⁴ or 10⁻⁶ seconds.
-(MySQL source ``mysys/my_time.cc``, ``my_datetime_packed_from_binary`` and its kin.)
+1970-01-01 UTC; all 0 is the zero date. TIME: the signed value (hour 10 bits, minute 6, second 6, fraction) plus half of
+what the bytes can hold. The fraction takes (f + 1) // 2 bytes, in units of 10⁻², 10⁻⁴ or 10⁻⁶ seconds. (MySQL source
+``mysys/my_time.cc``, ``my_datetime_packed_from_binary`` and similar functions.)
 
-As Arrow: date32, timestamp[us], timestamp[us, UTC]; TIME is a string (Spark reads no durations), or with
-``time="microseconds"`` int64. A date with a zero month or day, or a day its month does not have (sql_mode
-ALLOW_INVALID_DATES), is none that Arrow can hold: an error, null (``zero_dates="null"``; in a key still an error,
-because keys must be told apart), or the column is text (``zero_dates="text"``). As text: everything as MySQL prints it.
+As Arrow: date32, timestamp[us], timestamp[us, UTC]. TIME is a string (Spark reads no durations), or with
+``time="microseconds"`` int64. Arrow cannot hold a date with a zero month or day, or with a day its month does not have
+(sql_mode ALLOW_INVALID_DATES). It is an error, or null (``zero_dates="null"``; in a key still an error, because keys
+must stay distinct), or the column is text (``zero_dates="text"``). Text is as MySQL prints it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {"date": _DATE, "datetime": _DATETIME, "timestamp": _TIMESTAMP, "time":
 _BASE_BYTES = {"date": 3, "datetime": 5, "timestamp": 4, "time": 3}
 
 _FINE, _NO_DATE, _BROKEN = 0, 1, 2
-"""What reading a value gave: a date, a date that Arrow cannot hold, no date at all."""
+"""Result of parsing a value: a date, a date that Arrow cannot hold, not a date."""
 
 
 _DAYS_BEFORE = np.array([0, 306, 337, 0, 31, 61, 92, 122, 153, 184, 214, 245, 275], np.int64)
@@ -50,7 +50,7 @@ _EPOCH_DAYS = 719468 + 146097
 
 @njit(cache=True, nogil=True)
 def _days(year: Any, month: Any, day: Any) -> Any:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar; year 0 to 9999, month 1 to 12."""
+    """Return days since 1970-01-01 in the proleptic Gregorian calendar; year 0 to 9999, month 1 to 12."""
     shifted = year + 400 - (month <= 2)
     centuries = shifted * 5243 >> 19  # a division by 100, exact below 43,698
     return shifted * 365 + (shifted >> 2) - centuries + (centuries >> 2) + _DAYS_BEFORE[month] + day - 1 - _EPOCH_DAYS
@@ -58,7 +58,7 @@ def _days(year: Any, month: Any, day: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _is_date(year: int, month: int, day: int) -> bool:
-    """Whether the calendar has that day."""
+    """Return whether the calendar has that day."""
     if month < 1 or month > 12 or day < 1 or day > 31:
         return False
     if day <= 28:
@@ -70,7 +70,7 @@ def _is_date(year: int, month: int, day: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _fraction(buf: Any, at: int, size: int) -> Any:
-    """Microseconds of ``size`` (0 to 3) fraction bytes."""
+    """Return the microseconds of ``size`` (0 to 3) fraction bytes."""
     if size == 0:
         return 0
     if size == 1:
@@ -88,7 +88,7 @@ def _be32(buf: Any, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _dates_from_log(buf: Any, offset: Any, valid: Any, nulls: Any, out: Any) -> int:
-    """Days to ``out``; where Arrow has none: 0 and ``valid`` 0 if ``nulls``, else that row's number is returned."""
+    """Write days to ``out``. If a date is invalid, set ``valid`` and ``out`` to 0 if ``nulls``, else return its row."""
     for i in range(len(valid)):
         days = 0
         if valid[i] == 1:
@@ -106,7 +106,7 @@ def _dates_from_log(buf: Any, offset: Any, valid: Any, nulls: Any, out: Any) -> 
 
 @njit(cache=True, nogil=True)
 def _datetimes_from_log(buf: Any, offset: Any, valid: Any, fraction_bytes: int, nulls: Any, out: Any) -> int:
-    """Microseconds since 1970 to ``out``; nulls as :func:`_dates_from_log`."""
+    """Write microseconds since 1970 to ``out``; nulls as :func:`_dates_from_log`."""
     for i in range(len(valid)):
         micros = 0
         if valid[i] == 1:
@@ -128,7 +128,7 @@ def _datetimes_from_log(buf: Any, offset: Any, valid: Any, fraction_bytes: int, 
 
 @njit(cache=True, nogil=True)
 def _timestamps_from_log(buf: Any, offset: Any, valid: Any, fraction_bytes: int, nulls: Any, out: Any) -> int:
-    """Microseconds since 1970 to ``out``; nulls as :func:`_dates_from_log`."""
+    """Write microseconds since 1970 to ``out``; nulls as :func:`_dates_from_log`."""
     for i in range(len(valid)):
         micros = 0
         if valid[i] == 1:
@@ -148,18 +148,18 @@ _DAY_MINUTE_SIX = np.uint64(0x0606000606000606)
 _YEAR_MONTH_WRONG = np.uint64(0xFFF0F0FFF0F0F0F0)
 _DAY_MINUTE_WRONG = np.uint64(0xF0F0FFF0F0FFF0F0)
 """Eight bytes of text at once: XOR with the pattern turns digits into their values and the separators into 0. Adding 6
-lifts a value above 9 over the lower half of its byte; what is then seen through the mask is not as the pattern."""
+lifts a value above 9 over the lower half of its byte. Bits left under the mask mean that the text is malformed."""
 
 
 @njit(cache=True, nogil=True)
 def _pair(value: Any, shift: Any) -> Any:
-    """The number of two digits that lie as bytes in ``value``, the tens at bit ``shift``."""
+    """Return the number of two digit bytes in ``value``, the tens at bit ``shift``."""
     return (value >> shift & 15) * 10 + (value >> (shift + 8) & 15)
 
 
 @njit(cache=True, nogil=True)
 def _two(buf: Any, at: Any) -> Any:
-    """Two digits; a large value where one is not a digit."""
+    """Parse two digits; a large value if one is not a digit."""
     tens = u8(buf, at) - 48
     ones = u8(buf, at + 1) - 48
     return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else 1000000
@@ -167,7 +167,7 @@ def _two(buf: Any, at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _date_text(buf: Any, at: Any) -> Any:
-    """``(status, days)`` of ``YYYY-MM-DD``."""
+    """Return ``(status, days)`` of ``YYYY-MM-DD``."""
     first = u64(buf, at) ^ _YEAR_MONTH
     day = _two(buf, at + 8)
     if ((first + _YEAR_MONTH_SIX) | first) & _YEAR_MONTH_WRONG or day > 99:
@@ -182,7 +182,7 @@ def _date_text(buf: Any, at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _clock_text(buf: Any, at: Any, digits: Any) -> Any:
-    """Microseconds of ``DD HH:MM:SS[.f]`` since the day's begin, -1 if it is not that; ``digits`` of fraction."""
+    """Return microseconds of ``DD HH:MM:SS[.f]`` since the day's begin, -1 if malformed; ``digits`` of fraction."""
     first = u64(buf, at) ^ _DAY_MINUTE
     if ((first + _DAY_MINUTE_SIX) | first) & _DAY_MINUTE_WRONG:
         return -1
@@ -206,7 +206,7 @@ def _clock_text(buf: Any, at: Any, digits: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _dates_from_text(buf: Any, offset: Any, length: Any, valid: Any, nulls: Any, out: Any) -> int:
-    """As :func:`_dates_from_log`; -2 - row for a value that is no date text."""
+    """As :func:`_dates_from_log`; return -2 - row for a value that is not a date text."""
     for i in range(len(valid)):
         days = 0
         if valid[i] == 1:
@@ -246,7 +246,7 @@ def _datetimes_from_text(buf: Any, offset: Any, length: Any, valid: Any, digits:
 
 
 class _ArrowTemporalCodec(BaseCodec):
-    """What DATE and DATETIME codecs share: zero dates."""
+    """Base of the DATE and DATETIME codecs: zero dates."""
 
     def __init__(
         self, column: Column, table: str, *, nulls: bool = False, kind: type[DecodeError] = DecodeError
@@ -255,7 +255,7 @@ class _ArrowTemporalCodec(BaseCodec):
         self._nulls, self._kind = nulls, kind
 
     def _cells(self, cells: Cells) -> Cells:
-        """The kernels write into ``valid`` when zero dates become null: not into the caller's."""
+        """Copy ``valid`` if zero dates become null: the kernels then write into it."""
         return cells._replace(valid=cells.valid.copy()) if self._nulls else cells
 
     def _finished(self, cells: Cells, out: npt.NDArray[Any], bad: int) -> pa.Array:
@@ -265,7 +265,7 @@ class _ArrowTemporalCodec(BaseCodec):
             raise self.undecodable(cells, -2 - bad, f"a {self.column.mysql}")
         raise self.error(
             f"a row holds a zero or impossible date in a {self.column.mysql} column, which Arrow cannot "
-            'hold; set zero_dates = "text" to read dates as text, or "null" to read such ones as null, but not in a '
+            'hold; set zero_dates = "text" to read dates as text, or "null" to read such dates as null, but not in a '
             'key (in [source] or [tables."db.table"], or as the option)',
             self._kind,
             bad,
@@ -325,12 +325,12 @@ class DatetimeCodec(_ArrowTemporalCodec):
 
 
 _0, _2, _3, _4 = np.int64(0), np.int64(2), np.int64(3), np.int64(4)
-"""numba compiles a function once more for every literal it is called with, but only once for all numbers of a type."""
+"""numba compiles a function again for every literal argument, but only once for all numbers of a type."""
 
 
 @njit(cache=True, nogil=True)
 def put_digits(out: Any, at: Any, value: Any, digits: Any) -> Any:
-    """Write ``digits`` decimal digits; where the next byte goes."""
+    """Write ``digits`` decimal digits. Return the index of the next byte."""
     for k in range(digits - 1, -1, -1):
         out[at + k] = 48 + value % 10
         value //= 10
@@ -361,7 +361,7 @@ def put_clock(out: Any, at: Any, hour: Any, minute: Any, second: Any, micros: An
 
 @njit(cache=True, nogil=True)
 def _civil(days: int) -> tuple[int, int, int]:
-    """``(year, month, day)`` of days since 1970-01-01."""
+    """Return ``(year, month, day)`` of days since 1970-01-01."""
     shifted = days + 719468
     era = shifted // 146097
     of_era = shifted - era * 146097
@@ -375,7 +375,7 @@ def _civil(days: int) -> tuple[int, int, int]:
 
 @njit(cache=True, nogil=True)
 def _put_datetime(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
-    """A packed DATETIME as text."""
+    """Write a packed DATETIME as text."""
     packed = (_be32(buf, place) << 8 | u8(buf, place + 4)) & 0x7FFFFFFFFF
     months = packed >> 22
     at = put_date(out, at, months // 13 % 10000, months % 13, packed >> 17 & 31)
@@ -386,7 +386,7 @@ def _put_datetime(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _put_timestamp(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
-    """A packed TIMESTAMP as text in UTC."""
+    """Write a packed TIMESTAMP as text in UTC."""
     seconds = _be32(buf, place)
     micros = _fraction(buf, place + 4, (digits + 1) // 2)
     year, month, day = (_0, _0, _0) if seconds == 0 and micros == 0 else _civil(seconds // 86400)
@@ -397,7 +397,7 @@ def _put_timestamp(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _put_time(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
-    """A packed TIME as text."""
+    """Write a packed TIME as text."""
     size = (digits + 1) // 2
     value: Any = np.int64(0)
     for k in range(3 + size):
@@ -418,7 +418,7 @@ def _put_time(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _to_text(buf: Any, offset: Any, valid: Any, kind: int, digits: int, offsets: Any, out: Any) -> Any:
-    """Log values as MySQL prints them; the bytes written."""
+    """Write log values as MySQL prints them. Return the bytes written."""
     at: Any = np.int64(0)
     offsets[0] = 0
     for i in range(len(valid)):
@@ -438,7 +438,7 @@ def _to_text(buf: Any, offset: Any, valid: Any, kind: int, digits: int, offsets:
 
 
 class TemporalTextCodec(BaseCodec):
-    """DATE, DATETIME, TIMESTAMP (UTC) and TIME as MySQL's text, zero dates as they are."""
+    """DATE, DATETIME, TIMESTAMP (UTC) and TIME as MySQL's text, zero dates unchanged."""
 
     arrow_type = pa.string()
     _WIDEST = 26
@@ -466,7 +466,7 @@ class TemporalTextCodec(BaseCodec):
 
 @njit(cache=True, nogil=True)
 def _times_from_log(buf: Any, offset: Any, valid: Any, fraction_bytes: int, out: Any) -> None:
-    """Microseconds to ``out``, negative for times below zero."""
+    """Write microseconds to ``out``, negative for times below zero."""
     size = 3 + fraction_bytes
     bias = np.int64(1) << (8 * size - 1)
     unit = 1000000 if fraction_bytes == 0 else 10000 if fraction_bytes == 1 else 100 if fraction_bytes == 2 else 1
@@ -490,7 +490,7 @@ def _times_from_log(buf: Any, offset: Any, valid: Any, fraction_bytes: int, out:
 
 @njit(cache=True, nogil=True)
 def _times_from_text(buf: Any, offset: Any, length: Any, valid: Any, digits: int, out: Any) -> int:
-    """Microseconds of ``[-]HH[H]:MM:SS[.f]`` to ``out``; the first row that is not that, or -1."""
+    """Write microseconds of ``[-]HH[H]:MM:SS[.f]`` to ``out``. Return the first malformed row, or -1."""
     for i in range(len(valid)):
         micros = np.int64(0)
         if valid[i] == 1:
@@ -525,7 +525,7 @@ def _times_from_text(buf: Any, offset: Any, length: Any, valid: Any, digits: int
 
 
 class TimeCodec(BaseCodec):
-    """TIME as int64 microseconds, ±3,020,399,000,000 at most."""
+    """TIME as int64 microseconds, at most ±3,020,399,000,000."""
 
     arrow_type = pa.int64()
 

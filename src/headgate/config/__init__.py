@@ -12,8 +12,8 @@
     [spark]                                     # any spark.* setting
     [tables."shop.orders"]                      # policies of one table
 
-Every mistake is a ``ConfigError`` of one line that names the key, what is allowed there, and the nearest known key. No
-password is ever part of these values: they name where it is. docs/configuration.md is made from the descriptions here
+Every mistake is a ``ConfigError`` of one line that names the key, the allowed values, and the nearest known key. These
+values never hold a password, only where it is. docs/configuration.md is generated from the descriptions here
 (``tools/generate_configuration.py``).
 """
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration file, in one line."""
+"""Explanation of a mistake in a configuration file, in one line."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ __all__ = ["explain"]
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> str:
-    """The mistake to mend first, in one line: an unknown key, because what is missing or wrong besides may be that one.
+    """Return the first mistake to correct, in one line: an unknown key, because a missing or wrong one may be meant by
+    it.
 
     :param root: the model of the whole file.
     """
     mistakes = error.errors()
     first = next((one for one in mistakes if one["type"] == "extra_forbidden"), mistakes[0])
-    place = [str(part) for part in first["loc"]]
-    where = ".".join(place)
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return f"unknown key {where}{_hint(root, place)}"
+        return f"unknown key {where}{_hint(root, path)}"
     if first["type"] == "missing":
-        about = _description(root, place)
-        return f"{where} is missing{about and ': '}{about}"
-    about = _description(root, place) if first["type"] == "string_pattern_mismatch" else ""
-    text = about or " ".join(first["msg"].removeprefix("Value error, ").split())
+        description = _description(root, path)
+        return f"{where} is missing{description and ': '}{description}"
+    description = _description(root, path) if first["type"] == "string_pattern_mismatch" else ""
+    text = description or " ".join(first["msg"].removeprefix("Value error, ").split())
     return f"{where}: {text}" if where else text
 
 
-def _hint(root: type[BaseModel], place: list[str]) -> str:
-    """What an unknown key may have been meant to be."""
-    if len(place) == 3 and place[0] == "tables" and "." not in place[1]:
-        name = ".".join(place[1:])
-        return f'; the name of a table stands in quotes: [tables."{name}"]'
-    known = sorted(field.alias or name for name, field in _model_at(root, place[:-1]).model_fields.items())
-    near = difflib.get_close_matches(place[-1], known, 1)
+def _hint(root: type[BaseModel], path: list[str]) -> str:
+    """Return what an unknown key may have meant."""
+    if len(path) == 3 and path[0] == "tables" and "." not in path[1]:
+        name = ".".join(path[1:])
+        return f'; put the table name in quotes: [tables."{name}"]'
+    known = sorted(field.alias or name for name, field in _model_at(root, path[:-1]).model_fields.items())
+    near = difflib.get_close_matches(path[-1], known, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{hint} (known there: {', '.join(known)})"
 
 
-def _description(root: type[BaseModel], place: list[str]) -> str:
-    field = _model_at(root, place[:-1]).model_fields.get(place[-1])
+def _description(root: type[BaseModel], path: list[str]) -> str:
+    field = _model_at(root, path[:-1]).model_fields.get(path[-1])
     return ((field and field.description) or "").replace("`", "")
 
 
-def _model_at(root: type[BaseModel], place: list[str]) -> type[BaseModel]:
-    """The section that a path leads to; the numbers of a list and the names of tables are passed over."""
+def _model_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    """Return the section at a path; the numbers of a list and the names of tables are skipped."""
     model = root
-    for part in place:
+    for part in path:
         field = next((one for name, one in model.model_fields.items() if part in (name, one.alias)), None)
         model = (field and _model_in(field.annotation)) or model
     return model
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The section in ``Section | None``, ``tuple[Section, ...]`` or ``dict[str, Section]``."""
+    """Return the section in ``Section | None``, ``tuple[Section, ...]`` or ``dict[str, Section]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for one in get_args(annotation) if (found := _model_in(one)) is not None), None)
+    return next((model for one in get_args(annotation) if (model := _model_in(one)) is not None), None)

@@ -1,4 +1,4 @@
-"""The file of a running pipeline: it may change, and it is written whole or not at all."""
+"""The file of a running pipeline: reloaded when it changes, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -20,71 +20,71 @@ log = logging.getLogger("headgate")
 class ConfigFile:
     """A pipeline file that may change while its pipeline runs.
 
-    What a running pipeline takes over is ``[source]`` and ``[tables]``; a file that is wrong, or that changes anything
-    else, is refused with a warning, once, and the configuration before stays in force.
+    A running pipeline applies changes of ``[source]`` and ``[tables]``. If the file is invalid, or changes anything
+    else, it is refused with one warning, and the previous configuration stays in effect.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """:raises ConfigError: as :func:`load_config`."""
         self.path = Path(path)
-        self._seen = self._look()
+        self._seen_fingerprint = self._fingerprint()
         self.config = load_config(path)
 
-    def reread(self, *, asked: bool = False) -> PipelineConfig | None:
-        """The new configuration, if the file has changed and is right; :meth:`take` makes it the one in force.
+    def reread(self, *, requested: bool = False) -> PipelineConfig | None:
+        """Return the new configuration, if the file has changed and is valid; :meth:`take` puts it into effect.
 
-        :param asked: read the file even if it looks the same.
+        :param requested: read the file even if it looks the same.
         """
-        now = self._look()
-        if now == self._seen and not asked:
+        fingerprint = self._fingerprint()
+        if fingerprint == self._seen_fingerprint and not requested:
             return None
-        self._seen = now
+        self._seen_fingerprint = fingerprint
         try:
-            found = load_config(self.path)
+            config = load_config(self.path)
         except ConfigError as error:
             self.refuse(error.message)
             return None
         try:
-            check_change(self.config, found)
+            check_change(self.config, config)
         except ConfigError as error:
             self.refuse(error.message)
             return None
-        return found if found != self.config else None
+        return config if config != self.config else None
 
     def take(self, config: PipelineConfig) -> None:
-        """It is in force now."""
+        """Put a configuration into effect."""
         self.config = config
-        log.info("%s: the new configuration is in force", self.path)
+        log.info("%s: the new configuration is in effect", self.path)
 
     def refuse(self, reason: str) -> None:
-        """It cannot be followed."""
+        """Warn that a change has no effect."""
         log.warning("%s changed and is not followed: %s", self.path, reason)
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _fingerprint(self) -> tuple[int, int, int] | None:
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def check_change(before: PipelineConfig, after: PipelineConfig) -> None:
-    """Whether a running pipeline can take over ``after``.
+    """Check that a running pipeline can apply ``after``.
 
-    :raises ConfigError: more than ``[source]`` and ``[tables]`` is different.
+    :raises ConfigError: a section other than ``[source]`` and ``[tables]`` differs.
     """
     others = [name for name in PipelineConfig.model_fields if name not in ("source", "tables")]
     fixed = [name for name in others if getattr(after, name) != getattr(before, name)]
     if fixed:
-        raise ConfigError(f"{fixed[0]} changed: stop the pipeline and run it again for that")
+        raise ConfigError(f"{fixed[0]} changed: restart the pipeline to apply it")
 
 
 def write_config(path: str | os.PathLike[str], text: str) -> None:
-    """Put ``text`` in place of a pipeline file, whole or not at all; its permissions stay.
+    """Replace a pipeline file by ``text`` atomically; its permissions stay.
 
-    :raises OSError: it cannot be written.
+    :raises OSError: the file cannot be written.
     """
-    file = Path(path).resolve()  # a link stays one
+    file = Path(path).resolve()  # keep a symbolic link
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:

@@ -1,4 +1,4 @@
-"""What the sections of the file have in common."""
+"""Base of the file's sections."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class Model(BaseModel):
 
 
 def is_table(text: str) -> bool:
-    """Whether it has the form ``db.table``."""
+    """Return whether ``text`` has the form ``db.table``."""
     db, dot, table = text.partition(".")
     return bool(db and dot and table)

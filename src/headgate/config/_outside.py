@@ -1,4 +1,4 @@
-"""``[ui]``, ``[signals]`` and ``[notifications]``: how a pipeline and those around it speak to each other."""
+"""``[ui]``, ``[signals]`` and ``[notifications]``: a pipeline's interfaces for people and programs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ __all__ = ["KafkaChannelConfig", "NotificationsConfig", "SignalsConfig", "UiConf
 
 
 class UiConfig(Model):
-    """A page inside `headgate run` that shows how the pipeline is doing; `headgate ui` is the same beside it."""
+    """A page inside `headgate run` that shows the pipeline's status; `headgate ui` serves it as a separate process."""
 
-    port: int | None = Field(default=None, ge=1, le=65_535, description="port of the page; none: there is no page")
+    port: int | None = Field(default=None, ge=1, le=65_535, description="port of the page; without it there is no page")
     host: str = Field(
-        default="127.0.0.1", min_length=1, description="address to listen on; any but a loopback one needs `token_file`"
+        default="127.0.0.1",
+        min_length=1,
+        description="address to listen on; any except a loopback address needs `token_file`",
     )
     token_file: str | None = Field(
         default=None,
@@ -32,13 +34,13 @@ class KafkaChannelConfig(Model):
     topic: str = Field(min_length=1, description="the topic")
     settings_file: str | None = Field(
         default=None,
-        description="file of further settings of librdkafka, `name=value` in each line, passwords among them; a"
-        " relative path starts at the working directory",
+        description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
+        " path starts at the working directory",
     )
 
 
 class WebhookConfig(Model):
-    """A web server for notifications: each is a POST of JSON; 200 to 299 means taken."""
+    """A web server for notifications: each is a POST of JSON; a status of 200 to 299 means accepted."""
 
     url: str = Field(description="`https://…` or `http://…`, without a password")
     token_file: str | None = Field(
@@ -50,13 +52,13 @@ class WebhookConfig(Model):
 
     @field_validator("url")
     @classmethod
-    def _a_page(cls, url: str) -> str:
+    def _check_url(cls, url: str) -> str:
         try:
             parts = urlsplit(url)
-            known = parts.scheme in ("http", "https") and bool(parts.hostname)
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
         except ValueError:
-            known = False
-        if not known:
+            is_valid = False
+        if not is_valid:
             raise ValueError("expected http://host/path or https://host/path")
         if parts.password is not None:
             raise ValueError("leave the password out of the URL: put a token into token_file")
@@ -64,19 +66,19 @@ class WebhookConfig(Model):
 
 
 class NotificationsConfig(Model):
-    """Where the events of snapshots are told. What a channel does not take is kept in the ledger and sent again."""
+    """Channels for the events of snapshots. What a channel does not accept stays in the ledger and is sent again."""
 
-    log: bool = Field(default=False, description="into the log of the run, a line of JSON each")
-    table: bool = Field(default=False, description="into the Delta table `_headgate/notifications` of the lake")
-    kafka: KafkaChannelConfig | None = Field(default=None, description="to a Kafka topic")
-    webhook: WebhookConfig | None = Field(default=None, description="to a web server")
+    log: bool = Field(default=False, description="write to the log of the run, one line of JSON each")
+    table: bool = Field(default=False, description="write to the Delta table `_headgate/notifications` of the lake")
+    kafka: KafkaChannelConfig | None = Field(default=None, description="send to a Kafka topic")
+    webhook: WebhookConfig | None = Field(default=None, description="send to a web server")
     wait_seconds: int = Field(
-        default=10, ge=0, le=3600, description="seconds that the end of a run waits for channels that are slow or away"
+        default=10, ge=0, le=3600, description="seconds that the end of a run waits for slow or unavailable channels"
     )
 
 
 class SignalsConfig(Model):
-    """Where signals come from, beside the inbox (`headgate signal`, the page) and `source.signal_table`."""
+    """Signals from elsewhere than the inbox (`headgate signal`, the page) and `source.signal_table`."""
 
     kafka: KafkaChannelConfig | None = Field(
         default=None,

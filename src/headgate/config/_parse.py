@@ -1,4 +1,4 @@
-"""From TOML to checked values; each mistake becomes one line."""
+"""Parsing and checking of pipeline files; each mistake becomes one line."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
 
 
 def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:
-    """Check a pipeline file's text. A key that does nothing any more is logged as a warning.
+    """Check a pipeline file's text. Log a warning about a key that no longer has an effect.
 
     :param where: the file's name, for messages.
-    :param folder: where relative paths in it start (the working directory).
+    :param folder: start of its relative paths; by default the working directory.
     :raises ConfigError: not TOML, or a wrong key or value.
     """
     try:
@@ -65,7 +65,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
 
 
 def _remove_retired(value: dict[str, Any], where: str) -> None:
-    """``source.server_ids``: bounded dumps have no server id, and others a random one."""
+    """Remove ``source.server_ids``: bounded dumps have no server id, and others a random one."""
     source = value.get("source")
     if isinstance(source, dict) and source.pop("server_ids", None) is not None:
         log.warning("%s: source.server_ids does nothing; remove it", where)

@@ -1,4 +1,4 @@
-"""The whole file."""
+"""The whole pipeline file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["PipelineConfig"]
 
 
 class PipelineConfig(Model):
-    """One pipeline.
+    """Configuration of one pipeline.
 
-    docs/configuration.md has all keys. Values are frozen, and never hold a password: they name where it is.
+    docs/configuration.md has all keys. Values are frozen. They never hold a password, only where it is.
 
     >>> values = {
     ...     "name": "shop",
@@ -40,52 +40,52 @@ class PipelineConfig(Model):
         default_factory=dict, description='any Spark setting; the prefix may be left out: `master = "local[4]"`'
     )
     signals: SignalsConfig = Field(default_factory=SignalsConfig, description="a Kafka topic with signals")
-    ui: UiConfig = Field(default_factory=UiConfig, description="the page, off by default")
+    ui: UiConfig = Field(default_factory=UiConfig, description="the status page, off by default")
     notifications: NotificationsConfig = Field(
-        default_factory=NotificationsConfig, description="where the progress of snapshots is sent; by default nowhere"
+        default_factory=NotificationsConfig, description="channels for the progress of snapshots; by default none"
     )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 
     def policies(self) -> Policies:
-        """What values become, for all tables and for those with policies of their own."""
+        """Return how values are converted, for all tables and for those with their own policies."""
         return Policies.make(
             _policy_values(self.source), {name: _policy_values(table) for name, table in self.tables.items()}
         )
 
     def conditions(self) -> dict[str, str]:
-        """By ``db.table``: which rows readings bring, where not all are wanted."""
+        """Return the filter of a table's snapshot by ``db.table``, for tables that have one."""
         return {name: table.condition for name, table in self.tables.items() if table.condition is not None}
 
     def accepts_cascades(self, table: str) -> bool:
-        """Whether ``db.table`` is followed although foreign keys change its rows unseen."""
+        """Return whether ``db.table`` is followed although foreign keys change its rows without logging it."""
         return table in self.tables and self.tables[table].foreign_keys == "accept"
 
     @field_validator("spark", mode="before")
     @classmethod
-    def _settings(cls, given: Any) -> Any:
+    def _settings(cls, settings: Any) -> Any:
         flat: dict[str, str] = {}
-        _flatten(given, "", flat)
+        _flatten(settings, "", flat)
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
 
     @field_validator("tables")
     @classmethod
-    def _names(cls, tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
+    def _check_names(cls, tables: dict[str, TableConfig]) -> dict[str, TableConfig]:
         for name in tables:
             if not is_table(name):
-                raise ValueError(f'{name!r} is no table; expected [tables."db.table"], with the quotes')
+                raise ValueError(f'{name!r} is not a table; expected [tables."db.table"], with the quotes')
         return tables
 
 
 def _policy_values(model: Model) -> dict[str, Any]:
-    """The policies that a section sets or has by default."""
+    """Return the policies that a section sets or has by default."""
     values = model.model_dump(by_alias=True, exclude_none=True)
     return {name: values[name] for name in POLICY_VALUES if name in values}
 
 
-def _flatten(given: Any, prefix: str, out: dict[str, str]) -> None:
-    if not isinstance(given, dict):
-        raise ValueError("expected a table of spark.* settings")  # noqa: TRY004 - pydantic takes no other
-    for key, value in given.items():
+def _flatten(settings: Any, prefix: str, out: dict[str, str]) -> None:
+    if not isinstance(settings, dict):
+        raise ValueError("expected a table of spark.* settings")  # noqa: TRY004 - pydantic accepts no TypeError
+    for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
             _flatten(value, f"{name}.", out)

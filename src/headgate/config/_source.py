@@ -1,4 +1,4 @@
-"""``[source]``, and what it says of one table: ``[tables."db.table"]``."""
+"""``[source]``, and the settings of one table: ``[tables."db.table"]``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, 
 
 
 class SourceConfig(Model):
-    """The MySQL server that is read, and how."""
+    """The MySQL server, and how it is read."""
 
     url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
     tables: tuple[str, ...] = Field(
         description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins"
     )
     password_env: str | None = Field(
-        None, description="environment variable that holds the password; when neither is given: `HEADGATE_PASSWORD`"
+        None,
+        description="environment variable that holds the password; without it and `password_file`: `HEADGATE_PASSWORD`",
     )
     password_file: str | None = Field(
         None, description="file that holds the password; a relative path starts at the working directory"
@@ -37,16 +38,16 @@ class SourceConfig(Model):
     max_rows_per_batch: int | None = Field(
         None, ge=1, description="changes in a batch, roughly; a transaction is never divided"
     )
-    poll_ms: int = Field(500, ge=10, le=600_000, description="milliseconds between two questions of an idle stream")
+    poll_ms: int = Field(500, ge=10, le=600_000, description="milliseconds between two polls of an idle stream")
     retry_seconds: int = Field(
-        600, ge=0, le=86_400, description="seconds to try again when the server cannot be reached or is behind"
+        600, ge=0, le=86_400, description="seconds to retry when the server cannot be reached or is behind"
     )
     snapshot_mode: SnapshotMode = Field(
         "initial",
-        description="`initial`: the tables are read when the pipeline begins, then followed; `initial_only`: the run"
-        " ends when they are read; `no_data`: followed from now on, and read when an `execute-snapshot` signal names"
-        " them; `when_needed`: as `initial`, and read again where the server has purged the log that comes next;"
-        " `always`: as `when_needed`, and at each start",
+        description="`initial`: read the tables when the pipeline begins, then follow them; `initial_only`: end the"
+        " run when they are read; `no_data`: follow them from now on, and read them when an `execute-snapshot` signal"
+        " names them; `when_needed`: as `initial`, and read them again if the server has purged the next part of the"
+        " log; `always`: as `when_needed`, and at each start",
     )
     snapshot_new_tables: bool = Field(
         True,
@@ -55,89 +56,88 @@ class SourceConfig(Model):
     )
     snapshot_cut: Literal["batch", "start"] = Field(
         "batch",
-        description="the snapshot that a pipeline begins with: `batch` reads each part as of the batch that brings it,"
-        " beside the live changes; `start` reads all of it as of the point in the log where the pipeline began, and"
-        " live changes wait until it is done",
+        description="the snapshot at the beginning of a pipeline: `batch` reads each part as of the batch that brings"
+        " it, in parallel with the live changes; `start` reads all of it as of the log position where the pipeline"
+        " began, and live changes wait until it is done",
     )
     watermark: Literal["gtid", "signal-table", "lock"] = Field(
         "gtid",
-        description="what makes the rows that are read exact: `gtid` needs nothing but read access; `lock` also locks"
-        " the tables of a chunk, which tables without a key need if they are written all the time; `signal-table`"
-        " writes a row to `signal_table`, and does on servers with `gtid_mode=OFF`, too",
+        description="what makes the rows of a snapshot exact: `gtid` needs only read access; `lock` also locks the"
+        " tables of a chunk, which tables without a key need if they are written all the time; `signal-table` writes a"
+        " row to `signal_table`, and also works on servers with `gtid_mode=OFF`",
     )
     lock_hold: Literal["setup", "read"] = Field(
-        "setup", description="tables are locked until a view of them is open (`setup`), or their rows are read (`read`)"
+        "setup",
+        description="tables are locked until a read view of them is open (`setup`), or until their rows are read"
+        " (`read`)",
     )
     lock_wait_seconds: int = Field(
-        10, ge=1, le=240, description="seconds to wait for a table lock; then the batch is tried again"
+        10, ge=1, le=240, description="seconds to wait for a table lock; then the batch is retried"
     )
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
         None,
-        description="the snapshot that a pipeline begins with, in Debezium's words: `minimal` locks tables while a view"
-        " of them is opened, `extended` until their rows are read, `none` not at all; when it is not given: as"
-        " `watermark` and `lock_hold` say",
+        description="locks of the snapshot at the beginning of a pipeline, in Debezium's words: `minimal` locks tables"
+        " while a read view of them is opened, `extended` until their rows are read, `none` not at all; by default"
+        " `watermark` and `lock_hold` decide",
     )
     snapshot_share: float = Field(
         1.0,
         ge=0.01,
         le=1,
-        description="the part of a batch's time that reading tables may take while there are live changes: with 0.5 a"
+        description="the part of a batch's time that table reads may take while there are live changes: with 0.5 a"
         " snapshot makes batches, and so the delay of changes, about twice as long; 1: no limit",
     )
     signal_table: str | None = Field(
         None,
-        description="`db.table` with text columns `id`, `type`, `data`: rows inserted there are signals. It need not be"
-        " among `tables`; if it is not, nothing of it goes to the target",
+        description="`db.table` with text columns `id`, `type`, `data`: rows inserted there are signals. It need not"
+        " be among `tables`; if it is not, its rows do not go to the target",
     )
     relay: str | None = Field(
         None,
-        description="`http://host:port` of a [relay](relay.md) that keeps the server's log: the log is read from there,"
-        " so that many pipelines share the relay's dump; tables are still read from the server",
+        description="`http://host:port` of a [relay](relay.md) that archives the server's log: the log is read from"
+        " there, so that many pipelines share the relay's dump; tables are still read from the server",
     )
     relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
     relay_token_file: str | None = Field(
-        None,
-        description="file that holds the token that the relay asks for; a relative path starts at the working"
-        " directory",
+        None, description="file that holds the relay's token; a relative path starts at the working directory"
     )
     relay_ca_file: str | None = Field(
         None,
-        description="PEM file with the certificates to trust, for a relay with `https`; else the system's; a relative"
-        " path starts at the working directory",
+        description="PEM file with the certificates to trust, for a relay with `https`; by default the system's; a"
+        " relative path starts at the working directory",
     )
     relay_fallback: bool = Field(
         False,
-        description="log that the relay does not keep any more: `false` stops with an error, `true` reads it from the"
-        " server",
+        description="if the relay no longer has a part of the log: `false` stops with an error, `true` reads it from"
+        " the server",
     )
     zero_dates: ZeroDates = Field(
         "error",
-        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (in a"
-        " key it stops the table), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's"
-        " form",
+        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (in a key"
+        " it stops the table), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's form",
     )
     window: Window = Field(
         "rewind",
-        description="rows that change while a chunk is read: `rewind` turns them back, so that the chunk is exact as of"
+        description="rows that change while a chunk is read: `rewind` reverts them, so that the chunk is exact as of"
         " its batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
         " follow bring them up to date; `drop` leaves them out, and the changes that follow bring them, which needs"
         " `binlog_row_image=FULL` too",
     )
     wide_decimals: WideDecimals = Field(
-        "text", description="DECIMAL of more than 38 digits, which Spark's cannot hold: MySQL's `text`, or an `error`"
+        "text", description="DECIMAL of more than 38 digits, which Spark cannot hold: MySQL's `text`, or an `error`"
     )
     json_: Json = Field(
         "string",
         alias="json",
-        description="JSON: a `string` in MySQL's form, or `variant`: Spark's VARIANT, which is quicker to query, but"
-        " keeps of a number its value only (1.50 is 1.5), and of one with more than 38 digits a double",
+        description="JSON: a `string` in MySQL's form, or `variant`: Spark's VARIANT, which is faster to query, but"
+        " keeps only the value of a number (1.50 is 1.5), and a double of one with more than 38 digits",
     )
     time: Time = Field("text", description="TIME: MySQL's `text`, or `microseconds` as a bigint")
     bit: Bit = Field("integer", description="BIT(n): an `integer`, or `binary`: its (n + 7) / 8 bytes, big-endian")
 
     @field_validator("url")
     @classmethod
-    def _a_server(cls, url: str) -> str:
+    def _check_url(cls, url: str) -> str:
         try:
             parts = urlsplit(url)
             host, password = parts.hostname, parts.password
@@ -151,52 +151,52 @@ class SourceConfig(Model):
 
     @field_validator("relay")
     @classmethod
-    def _a_relay(cls, url: str | None) -> str | None:
+    def _check_relay(cls, url: str | None) -> str | None:
         try:
             parts = urlsplit(url or "http://none")
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
         except ValueError:
-            good = False
-        if not good:
+            is_valid = False
+        if not is_valid:
             raise ValueError("expected http://host:port or https://host:port")
         return url
 
     @field_validator("tables")
     @classmethod
-    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         if not any(not pattern.startswith("!") for pattern in patterns):
             raise ValueError('expected at least one pattern that does not begin with !, such as "shop.*"')
         for pattern in patterns:
             if not is_table(pattern.removeprefix("!")):
-                raise ValueError(f'{pattern!r} is no table pattern; expected db.table, such as "shop.*"')
+                raise ValueError(f'{pattern!r} is not a table pattern; expected db.table, such as "shop.*"')
         return patterns
 
     @field_validator("signal_table")
     @classmethod
-    def _a_table(cls, name: str | None) -> str | None:
+    def _check_signal_table(cls, name: str | None) -> str | None:
         if name is not None and not is_table(name):
             raise ValueError('expected db.table, such as "shop.signals"')
         return name
 
     @field_validator("password_env")
     @classmethod
-    def _a_variable(cls, name: str | None) -> str | None:
+    def _check_password_env(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError("expected the name of an environment variable (it names it, it is not the password)")
+            raise ValueError("expected the name of an environment variable, not the password")
         return name
 
     @model_validator(mode="after")
-    def _fits_together(self) -> SourceConfig:
+    def _check_combination(self) -> SourceConfig:
         if self.password_env is not None and self.password_file is not None:
             raise ValueError("password_env and password_file are both set; keep one")
         if self.watermark == "signal-table" and self.signal_table is None:
-            raise ValueError("watermark is signal-table; signal_table says in which table, db.table")
+            raise ValueError("watermark = signal-table needs signal_table, as db.table")
         if self.watermark == "signal-table" and self.relay is not None:
             raise ValueError("relay and watermark = signal-table do not go together: a relay's log has GTIDs")
         if self.relay is None and (
             self.relay_source or self.relay_token_file or self.relay_ca_file or self.relay_fallback
         ):
-            raise ValueError("relay_… says how a relay is read; relay says where it is, http://host:port")
+            raise ValueError("relay_… settings need relay, http://host:port")
         return self
 
 
@@ -204,13 +204,12 @@ class TableConfig(Model):
     """Policies of one table."""
 
     schema_changes: Literal["evolve", "strict"] = Field(
-        "evolve",
-        description="`evolve`: an ALTER that may change rows reads the table again; `strict`: it stops the table",
+        "evolve", description="an ALTER that may change rows: `evolve` reads the table again; `strict` stops the table"
     )
     condition: str | None = Field(
         None,
         min_length=1,
-        description="SQL over the table's columns: readings bring only the rows that fulfil it; changes are followed"
+        description="SQL over the table's columns: snapshots bring only the rows that meet it; changes are followed"
         " for all rows",
     )
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
@@ -221,7 +220,7 @@ class TableConfig(Model):
     bit: Bit | None = Field(None, description=_AS_IN_SOURCE)
     foreign_keys: Literal["refuse", "accept"] = Field(
         "refuse",
-        description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log this:"
-        " `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows what"
-        " the log holds; the table is then `inexact`, not `live`",
+        description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log"
+        " this: `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows"
+        " the logged changes only; the table is then `inexact`, not `live`",
     )

@@ -32,17 +32,17 @@ class TargetConfig(Model):
         500,
         ge=0,
         le=3_600_000,
-        description="milliseconds from the beginning of a batch to that of the next one, at least: each batch adds"
-        " files to the tables that it changes",
+        description="least number of milliseconds between the starts of two batches: each batch adds files to the"
+        " tables that it changes",
     )
 
     retention_hours: int = Field(
         6,
         ge=1,
         le=87_600,
-        description="how far back the lake can be read as of a batch, in hours: headgate removes what only older"
-        " batches need, in local folders and on S3. The newest batch always stays readable. A program that"
-        " streams one of the tables may stand still for so long. See [upkeep](operations.md#upkeep) for its cost",
+        description="hours for which old batches stay readable: headgate removes the files that only older batches"
+        " need, in local folders and on S3. The newest batch always stays readable. A program that streams one of the"
+        " tables may pause for so long. See [upkeep](operations.md#upkeep) for its cost",
     )
 
     @field_validator("mode", mode="before")
@@ -54,7 +54,7 @@ class TargetConfig(Model):
         return tuple(value for value in _MODES if value in values)
 
     @model_validator(mode="after")
-    def _a_place(self) -> TargetConfig:
+    def _check_path(self) -> TargetConfig:
         if self.path and self.catalog:
             raise ValueError("target.path and target.catalog are both set; keep one")
         if self.catalog is not None:

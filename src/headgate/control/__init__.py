@@ -1,13 +1,13 @@
-"""What users ask of a running pipeline, and what it tells them, in the form of Debezium's signals and notifications.
+"""Signals to a running pipeline and notifications from it, in Debezium's form.
 
-Signals: whatever way they come, checked and put into the inbox. Notifications: events of snapshots, and the channels
-that they go out by.
+Signals: from any channel, checked and put into the inbox. Notifications: events of snapshots, and the channels that
+send them.
 """
 
 from __future__ import annotations
 
 from headgate.control._courier import Channel, Courier
-from headgate.control._events import BatchFacts, Notification, OpenSnapshots, tell
+from headgate.control._events import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.control._kafka import KafkaChannel
 from headgate.control._kafka_client import KafkaCluster
 from headgate.control._log import LogChannel
@@ -44,6 +44,7 @@ __all__ = [
     "Signal",
     "TopicPosition",
     "WebhookChannel",
+    "batch_notifications",
     "check_filter",
     "check_topic",
     "inbox_files",
@@ -51,5 +52,4 @@ __all__ = [
     "parse_signal",
     "signal_file",
     "submit",
-    "tell",
 ]

@@ -1,4 +1,4 @@
-"""How to reach a Kafka cluster."""
+"""Connection settings of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["KafkaCluster"]
 
 @dataclass(frozen=True)
 class KafkaCluster:
-    """The name of a file with secrets, never the secrets: it is read where a client is made.
+    """The name of a file with secrets, never the secrets: the file is read where a client is created.
 
     :param bootstrap: ``host:port``, or several, comma-separated.
-    :param settings_file: further settings of librdkafka (its CONFIGURATION.md), ``name=value`` lines; empty ones and
-        ``#`` are left out.
+    :param settings_file: further settings of librdkafka (its CONFIGURATION.md), ``name=value`` lines; empty lines and
+        ``#`` lines are ignored.
     """
 
     bootstrap: str
     settings_file: str | None = None
 
     def settings(self) -> dict[str, Any]:
-        """What a client of confluent-kafka is made with; may hold secrets, so it goes nowhere else.
+        """Return the settings of a confluent-kafka client. They may hold secrets: pass them to nothing else.
 
         :raises ConfigError: the file cannot be read.
         """
-        own: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
+        defaults: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
         if self.settings_file is None:
-            return own
+            return defaults
         try:
             text = Path(self.settings_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -38,4 +38,4 @@ class KafkaCluster:
             raise ConfigError(f"Kafka's settings_file {self.settings_file} cannot be read: {reason}") from None
         lines = [line.strip() for line in text.splitlines()]
         pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-        return {**own, **{name.strip(): value.strip() for name, _, value in pairs}}
+        return {**defaults, **{name.strip(): value.strip() for name, _, value in pairs}}

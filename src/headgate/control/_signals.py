@@ -1,23 +1,23 @@
-"""A signal: what somebody asks of a running pipeline, checked as far as that can be done without a server.
+"""Signals to a running pipeline, checked as far as possible without a server.
 
 The form is Debezium's, ``{"id": …, "type": …, "data": {…}}`` (Debezium's documentation, "Sending signals to a Debezium
-connector"), as far as this table goes:
+connector"), limited to this table:
 
 ====================  ==================================================================================
 ``execute-snapshot``  ``data-collections``, ``type`` (INCREMENTAL or BLOCKING), ``additional-conditions``
                       ``[{"data-collection": …, "filter": …}]``, ``surrogate-key``
-``stop-snapshot``     ``data-collections``; none: all
-``pause-snapshot``    nothing
-``resume-snapshot``   nothing
-``log``               ``message``; ``{}`` in it becomes the stream's GTID set
+``stop-snapshot``     ``data-collections``; without: all
+``pause-snapshot``    no data
+``resume-snapshot``   no data
+``log``               ``message``; ``{}`` in it is replaced by the stream's GTID set
 ====================  ==================================================================================
 
-``data-collections`` are regular expressions that must match the whole of ``db.table``, case-sensitive. ``data`` may be
-JSON text, too, as in a signal table. What is unknown is refused, so that a misspelt condition does not read a whole
+``data-collections`` are regular expressions that must match the whole of ``db.table``, case-sensitive. ``data`` may
+also be JSON text, as in a signal table. Unknown keys are refused, so that a misspelt condition does not read a whole
 table.
 
-A signal's id names its file in the inbox, percent-encoded, so any id is a valid one and none leaves the folder. The
-same id twice, while the first is not done, is the same signal.
+A signal's id, percent-encoded, names its file in the inbox, so any id is valid and none leaves the folder. While a
+signal is not done, a second one with its id is the same signal.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "log": ("message",),
 }
 _FILE_LIMIT: Final = 180
-"""Characters of an encoded id: file systems allow names of 255 bytes, and a temporary name is longer."""
+"""Characters of an encoded id. File systems allow names of 255 bytes, and a temporary name is longer."""
 _TEXT_LIMIT: Final = 1 << 16
-"""Characters of a condition or message: they travel in offsets and ledgers."""
+"""Characters of a condition or message, which offsets and ledgers store."""
 
 
 class Outbox(Protocol):
-    """Where signals are put: ``headgate.carrier.ControlFolder``."""
+    """Destination of signals: ``headgate.carrier.ControlFolder``."""
 
     def write(self, name: str, value: dict[str, Any]) -> None:
-        """Put ``value`` under ``name``, whole or not at all."""
+        """Write ``value`` under ``name``, atomically."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal that makes sense. See the module's text for the fields."""
+    """A valid signal. The module's docstring describes the fields."""
 
     id: str
     type: str
@@ -80,7 +80,7 @@ class Signal:
     message: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """In the form that :func:`parse_signal` reads."""
+        """Return the form that :func:`parse_signal` reads."""
         data: dict[str, Any] = {}
         if self.type in ("execute-snapshot", "stop-snapshot"):
             data["type"] = self.kind
@@ -97,44 +97,44 @@ class Signal:
         return {"id": self.id, "type": self.type, "data": data}
 
     def names(self, table: str) -> bool:
-        """Whether ``data-collections`` names ``db.table``; with none, every table is named."""
+        """Return whether ``data-collections`` matches ``db.table``; without expressions every table matches."""
         return not self.collections or any(re.fullmatch(pattern, table) for pattern in self.collections)
 
     def unmatched(self, tables: list[str]) -> list[str]:
-        """The expressions that match none of these tables."""
+        """Return the expressions that match none of these tables."""
         return [one for one in self.collections if not any(re.fullmatch(one, table) for table in tables)]
 
     def filter_of(self, table: str) -> str | None:
-        """The condition for ``db.table``: the first whose expression matches; None: all its rows."""
+        """Return the filter of the first condition that matches ``db.table``, or None for all rows."""
         return next((one.filter for one in self.conditions if re.fullmatch(one.collection, table)), None)
 
     def idle_conditions(self, tables: list[str]) -> list[str]:
-        """The expressions of conditions that match none of these tables."""
-        found = [one.collection for one in self.conditions]
-        return [one for one in found if not any(re.fullmatch(one, table) for table in tables)]
+        """Return the expressions of conditions that match none of these tables."""
+        expressions = [one.collection for one in self.conditions]
+        return [one for one in expressions if not any(re.fullmatch(one, table) for table in tables)]
 
 
 def parse_signal(value: Any, *, name: str | None = None) -> Signal:
     """Check a signal.
 
-    :param value: an object as in the module's text, or its JSON text.
-    :param name: the id of a signal that carries none; by default it gets a random one.
-    :raises ConfigError: what is wrong with it.
+    :param value: an object as in the module's docstring, or its JSON text.
+    :param name: the id of a signal without one; by default a random id.
+    :raises ConfigError: the signal is invalid; the message says why.
     """
-    given = _object(value, "a signal")
-    unknown = sorted(set(given) - {"id", "type", "data", "submitted_us", "additionalData"})
+    fields = _object(value, "a signal")
+    unknown = sorted(set(fields) - {"id", "type", "data", "submitted_us", "additionalData"})
     if unknown:
-        raise ConfigError(f"a signal has id, type and data, but no {unknown[0]!r}")
-    kind = given.get("type")
+        raise ConfigError(f"unknown key {unknown[0]!r} in a signal; expected id, type and data")
+    kind = fields.get("type")
     if kind not in SIGNAL_TYPES:
         near = difflib.get_close_matches(str(kind), SIGNAL_TYPES, 1)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(SIGNAL_TYPES)}"
         raise ConfigError(f"unknown signal type {kind!r}: {hint}")
-    data = _object(given.get("data") or {}, "the data of a signal")
+    data = _object(fields.get("data") or {}, "the data of a signal")
     _check_keys(kind, data)
     conditions = _conditions(data)
     signal = Signal(
-        id=_id(given.get("id"), name),
+        id=_id(fields.get("id"), name),
         type=kind,
         collections=_collections(kind, data),
         kind=_kind(data),
@@ -148,13 +148,13 @@ def parse_signal(value: Any, *, name: str | None = None) -> Signal:
 
 
 def signal_file(name: str) -> str:
-    """The name of a signal's file without ``.json``: its id, percent-encoded, a leading dot too."""
+    """Return the file name of a signal without ``.json``: its id, percent-encoded, a leading dot too."""
     encoded = quote(name, safe="")
     return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
 def submit(inbox: Outbox, signal: Signal) -> str:
-    """Put a signal into a pipeline's inbox; it is safe there when this returns. Gives the signal's id back.
+    """Put a signal into a pipeline's inbox and return its id. The signal is safe there when this returns.
 
     Signals of one planning are taken in the order in which they were submitted.
     """
@@ -182,14 +182,14 @@ def _short(value: Any) -> str:
     return repr(text if len(text) <= 80 else f"{text[:77]}...")
 
 
-def _id(given: Any, name: str | None) -> str:
-    if given is None or given == "":
-        given = name or uuid.uuid4().hex
-    if not isinstance(given, str):
-        raise ConfigError(f"the id of a signal is {given!r}, not text")
-    if len(signal_file(given)) > _FILE_LIMIT:
-        raise ConfigError(f"the id of a signal is too long: {_short(given)}")
-    return given
+def _id(value: Any, name: str | None) -> str:
+    if value is None or value == "":
+        value = name or uuid.uuid4().hex
+    if not isinstance(value, str):
+        raise ConfigError(f"the id of a signal is {value!r}, not text")
+    if len(signal_file(value)) > _FILE_LIMIT:
+        raise ConfigError(f"the id of a signal is too long: {_short(value)}")
+    return value
 
 
 def _check_keys(kind: str, data: Mapping[str, Any]) -> None:
@@ -197,7 +197,7 @@ def _check_keys(kind: str, data: Mapping[str, Any]) -> None:
         if key not in _KNOWN[kind]:
             near = difflib.get_close_matches(str(key), _KNOWN[kind], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"the data of {kind} has no {key!r}{hint}")
+            raise ConfigError(f"unknown key {key!r} in the data of {kind}{hint}")
 
 
 def _text(data: Mapping[str, Any], key: str) -> str | None:
@@ -219,16 +219,16 @@ def _kind(data: Mapping[str, Any]) -> Literal["INCREMENTAL", "BLOCKING"]:
 
 
 def _collections(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
-    given = data.get("data-collections")
-    if given is None or given == []:
+    expressions = data.get("data-collections")
+    if expressions is None or expressions == []:
         if kind == "execute-snapshot":
             raise ConfigError(r'execute-snapshot has no "data-collections": name tables, such as ["shop\\.orders"]')
         return ()
-    if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
-        raise ConfigError(f"data-collections is {_short(given)}; expected a list of regular expressions")
-    for one in given:
+    if not isinstance(expressions, (list, tuple)) or not all(isinstance(one, str) for one in expressions):
+        raise ConfigError(f"data-collections is {_short(expressions)}; expected a list of regular expressions")
+    for one in expressions:
         _check_expression(one)
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(expressions))
 
 
 def _check_expression(text: str) -> None:
@@ -241,22 +241,22 @@ def _check_expression(text: str) -> None:
 
 
 def _conditions(data: Mapping[str, Any]) -> tuple[Condition, ...]:
-    given = data.get("additional-conditions") or []
-    if not isinstance(given, (list, tuple)):
-        raise ConfigError(f"additional-conditions is {_short(given)}; expected a list of objects")
-    found = []
-    for one in given:
+    entries = data.get("additional-conditions") or []
+    if not isinstance(entries, (list, tuple)):
+        raise ConfigError(f"additional-conditions is {_short(entries)}; expected a list of objects")
+    conditions = []
+    for one in entries:
         fields = _object(one, "an additional condition")
         if set(fields) != {"data-collection", "filter"} or not all(isinstance(text, str) for text in fields.values()):
             raise ConfigError(
                 f'an additional condition is {_short(dict(fields))}; expected {{"data-collection": …, "filter": …}}'
             )
         _check_expression(fields["data-collection"])
-        found.append(Condition(fields["data-collection"], check_filter(fields["filter"])))
+        conditions.append(Condition(fields["data-collection"], check_filter(fields["filter"])))
     for_all = _text(data, "additional-condition")
     if for_all is not None:
-        found.append(Condition(".*", check_filter(for_all)))
-    return tuple(found)
+        conditions.append(Condition(".*", check_filter(for_all)))
+    return tuple(conditions)
 
 
 _QUOTED = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
@@ -264,22 +264,22 @@ _COMMENT = re.compile(r"--|#|/\*|\*/")
 
 
 def check_filter(text: str) -> str:
-    """A condition that stays one inside parentheses; whether its names and types make sense, the server says.
+    """Return the condition if it is safe inside parentheses. The server checks its names and types.
 
-    :raises ConfigError: it does not.
+    :raises ConfigError: the condition is not safe.
     """
     if not text.strip() or len(text) > _TEXT_LIMIT:
-        raise ConfigError(f"the filter {_short(text)} is no condition")
+        raise ConfigError(f"the filter {_short(text)} is not a condition")
     bare = _QUOTED.sub(" x ", text)
     problem = None
     if set(bare) & set("'\"`"):
-        problem = "a quote does not end"
+        problem = "a quote is not closed"
     elif ";" in bare or _COMMENT.search(bare):
-        problem = "comments and semicolons have no place in it"
+        problem = "comments and semicolons are not allowed"
     elif not _balanced(bare):
         problem = "its parentheses do not match"
     elif re.search(r"\bselect\b", bare, re.IGNORECASE):
-        problem = "write the condition alone; a SELECT would see other tables as of another moment"
+        problem = "write the condition alone; a SELECT would read other tables as of another moment"
     if problem is not None:
         raise ConfigError(f"the filter {_short(text)} cannot be used: {problem}")
     return text

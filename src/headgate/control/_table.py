@@ -1,25 +1,25 @@
-"""Signals out of the log: rows that are inserted into a signal table.
+"""Signals from the binlog: rows inserted into a signal table.
 
 The table has Debezium's form: text columns ``id``, ``type`` and ``data`` (Debezium's documentation, "Sending signals to
-a Debezium connector"). An INSERT is a signal; updates and deletes mean nothing, so the table may be tidied at any
-time, and rows that a snapshot of it brings mean nothing either.
+a Debezium connector"). An INSERT is a signal. Updates and deletes are ignored, so rows may be removed at any time. Rows
+from a snapshot of the table are ignored too.
 
-What holds, and why
-===================
+Guarantees
+==========
 
-- **Each insert is followed once.** Whoever reads the range of the log hands the rows on as they are
-  (:func:`inserted_rows`); when the batch counts, the sinks put a file for each into the inbox (:func:`inbox_files`).
-  The next batch is planned after that, and takes the file as it takes any other. The file is named by the insert's
-  transaction and its number in it (without GTIDs: by its place in the log, which belongs to the one server then), so a
-  batch that is repeated writes the same file. A batch is repeated only until the
-  stream goes on from it, so before anything was planned that takes its signals.
-- **None is lost.** Is the run killed between the batch's entry in the ledger and the files, Spark repeats the batch;
-  the ledger has it, so it is only handed back, and that writes the files.
-- **In order of the log.** Signals of one planning are taken in order of ``submitted_us``, which is the time of commit,
-  made to grow from each to the next.
+- **Each insert takes effect once.** The reader of the binlog range passes the rows on unchanged
+  (:func:`inserted_rows`). When the batch is committed, the sinks put a file for each row into the inbox
+  (:func:`inbox_files`). The next batch is planned after that, and takes the file like any other. The file is named by
+  the insert's transaction and its number in it (without GTIDs: by its binlog position, since the log then belongs to
+  one server), so a repeated batch writes the same file. A batch is repeated only until the stream continues from it, so
+  before any planning takes its signals.
+- **None is lost.** If the run is killed between the batch's ledger row and the files, Spark repeats the batch. The
+  ledger has it, so it is only handed back, and that writes the files.
+- **In order of the log.** Signals of one planning are taken in order of ``submitted_us``, the commit time, increased
+  where it would not grow from each to the next.
 
-A row that is no signal is passed on like the others: the planner says what is wrong with it. ``snapshot-window-open``
-and ``snapshot-window-close`` are marks that watermarks leave in such a table, not signals.
+A row that is not a valid signal is passed on like the others, and the planner reports what is wrong.
+``snapshot-window-open`` and ``snapshot-window-close`` are marks that watermarks leave in such a table, not signals.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from headgate.control._signals import signal_file
 __all__ = ["SIGNAL_COLUMNS", "inbox_files", "inserted_rows"]
 
 SIGNAL_COLUMNS: Final = ("id", "type", "data")
-"""In any letter case, at any place among others."""
+"""In any letter case, at any position among other columns."""
 _MARKS: Final = frozenset({"snapshot-window-open", "snapshot-window-close"})
 
 
 def inserted_rows(images: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The inserts among row images of a signal table, in order, as plain JSON values.
+    """Return the inserts among row images of a signal table, in order, as plain JSON values.
 
     :param images: a canonical record batch.
-    :return: ``{gtid, seq: [file, pos, ordinal], ts_us, id, type, data}``; in place of the last three ``problem``, if
+    :return: ``{gtid, seq: [file, pos, ordinal], ts_us, id, type, data}``; ``problem`` instead of the last three, if
         they cannot be read. ``gtid`` is null in a log without GTIDs.
     """
     inserted = images.filter(pc.equal(images.column(0), "c"))
     names = {name.lower(): index for index, name in enumerate(images.schema.names)}
     missing = [name for name in SIGNAL_COLUMNS if name not in names]
-    found = []
-    places = zip(inserted.column(1).to_pylist(), inserted.column(2).to_pylist(), strict=True)
+    rows = []
+    positions = zip(inserted.column(1).to_pylist(), inserted.column(2).to_pylist(), strict=True)
     times = pc.cast(inserted.column(3), pa.int64()).to_pylist()
-    for number, ((seq, gtid), ts_us) in enumerate(zip(places, times, strict=True)):
+    for number, ((seq, gtid), ts_us) in enumerate(zip(positions, times, strict=True)):
         row: dict[str, Any] = {"gtid": gtid, "seq": [seq["file"], seq["pos"], seq["ordinal"]], "ts_us": ts_us}
         if missing:
             row["problem"] = f"the signal table has no column {missing[0]}"
@@ -62,8 +62,8 @@ def inserted_rows(images: pa.RecordBatch) -> list[dict[str, Any]]:
             if cells["type"] in _MARKS:
                 continue
             row |= _texts(cells)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _texts(cells: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _texts(cells: dict[str, Any]) -> dict[str, Any]:
 
 
 def inbox_files(rows: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Name and content of a file for each row; the rows of one batch in any order."""
+    """Return name and content of a file for each row. The rows of one batch may be in any order."""
     files, last_us = [], 0
     for row in sorted(rows, key=lambda one: one["seq"]):
         last_us = max(last_us + 1, row["ts_us"])

@@ -1,26 +1,26 @@
-"""Signals out of a Kafka topic.
+"""Signals from a Kafka topic.
 
-A message is for the pipeline that its key names; its value is a signal as JSON, as Debezium's connectors take it
-(Debezium's documentation, "Sending signals to a Debezium connector", Kafka signaling channel). Messages with other keys
-are for others: they are passed over and counted, so one topic serves many pipelines.
+A message's key names its pipeline; its value is a signal as JSON, as Debezium's connectors take it (Debezium's
+documentation, "Sending signals to a Debezium connector", Kafka signaling channel). Messages with other keys are for
+other pipelines: they are skipped and counted, so one topic serves many pipelines.
 
-What holds, and why
-===================
+Guarantees
+==========
 
-- **Each message is followed once, and none is lost.** The planner keeps the position (the offset of the next message)
-  in the stream's offset. A planning gets all messages from that position on (:meth:`KafkaSignals.poll`), and its own
-  offset has the position after them; whether Spark keeps that offset or plans again from the one before, messages and
-  position go together. Kafka itself keeps nothing for us: no group, no commits.
-- **In order.** A topic with several partitions has no order, so it is refused. So is a topic that is compacted: Kafka
-  removes all messages of a key but the newest, and all signals of a pipeline have one key. Both are looked at again
-  every minute, because they can be altered.
-- **A new stream begins at the topic's end**: what was asked before concerned another one. The position is in the
-  stream's offset before the first message counts.
-- **Kafka may be away.** The stream goes on meanwhile; only signals wait. Connecting is done in a thread of its own, and
-  messages are fetched by librdkafka in the background, so a planning waits for neither, unless it has to.
+- **Each message takes effect once, and none is lost.** The planner keeps the position (the offset of the next message)
+  in the stream's offset. A planning gets all messages from that position on (:meth:`KafkaSignals.poll`), and its offset
+  has the position after them. So messages and position stay together, whether Spark keeps that offset or plans again
+  from the one before. Kafka stores nothing for the pipeline: no group, no commits.
+- **In order.** A topic with several partitions has no order, so it is refused. So is a compacted topic: Kafka keeps
+  only the newest message of a key, and all signals of a pipeline have one key. Both are checked again every minute,
+  because they can be altered.
+- **A new stream begins at the topic's end**: earlier signals were for another stream. The position is in the stream's
+  offset before the first message counts.
+- **Kafka may be unavailable.** The stream continues; only signals wait. A separate thread connects, and librdkafka
+  fetches messages in the background, so a planning waits for neither, except with ``wait``.
 
-Messages that the topic no longer holds (retention) are gone, with a warning; is the topic a new one of the same name,
-whose end lies before the position, it is read from its beginning.
+Messages that the topic no longer holds (retention) are lost, with a warning. If the topic was recreated under its name
+and ends before the position, it is read from its beginning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control._kafka_client import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
-from headgate.extras import needs
+from headgate.extras import require_extra
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -47,22 +47,22 @@ __all__ = ["KafkaSignals", "KafkaTopic", "Polled", "TopicPosition", "check_topic
 log = logging.getLogger("headgate")
 
 _ANSWER_SECONDS: Final = 10.0
-"""How long a broker may take to answer."""
-_AGAIN_SECONDS: Final = 10.0
-"""The pause after a failed try to connect."""
-_LOOK_SECONDS: Final = 60.0
-"""How often the number of partitions and the policy are looked at."""
+"""Time limit of a broker's answer."""
+_RECONNECT_SECONDS: Final = 10.0
+"""Pause after a failed attempt to connect."""
+_CHECK_SECONDS: Final = 60.0
+"""Interval between checks of the number of partitions and of the policy."""
 _AT_ONCE: Final = 1000
 _NAME_LIMIT: Final = 100
 """Characters of a topic in a signal's id; Kafka allows 249, and an id names a file."""
-_KEYS_TOLD: Final = 5
+_REPORTED_KEYS: Final = 5
 
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """A topic with signals, and which of them are ours.
+    """A topic with signals, and the key of this pipeline's messages.
 
-    :param key: the key of our messages: the pipeline's name.
+    :param key: the pipeline's name.
     """
 
     cluster: KafkaCluster
@@ -70,31 +70,31 @@ class KafkaTopic:
     key: str
 
     def to_json(self) -> str:
-        """For an option of the Spark source. No secret is in it."""
+        """Return the value of an option of the Spark source, without secrets."""
         value = {"bootstrap": self.cluster.bootstrap, "topic": self.topic, "key": self.key}
         more = {"settings_file": self.cluster.settings_file} if self.cluster.settings_file is not None else {}
         return json.dumps({**value, **more}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> KafkaTopic:
-        """From :meth:`to_json`.
+        """Create a topic from the result of :meth:`to_json`.
 
-        :raises ConfigError: anything else.
+        :raises ConfigError: the text has another form.
         """
         names = {"bootstrap", "topic", "key", "settings_file"}
         try:
-            given = json.loads(text)
+            parsed = json.loads(text)
         except ValueError:
-            given = None
-        known = isinstance(given, dict) and names - {"settings_file"} <= given.keys() <= names
-        if not known or not all(isinstance(value, str) and value for value in given.values()):
+            parsed = None
+        known = isinstance(parsed, dict) and names - {"settings_file"} <= parsed.keys() <= names
+        if not known or not all(isinstance(value, str) and value for value in parsed.values()):
             raise ConfigError('expected {"bootstrap": …, "topic": …, "key": …} and perhaps "settings_file"')
-        return cls(KafkaCluster(given["bootstrap"], given.get("settings_file")), given["topic"], given["key"])
+        return cls(KafkaCluster(parsed["bootstrap"], parsed.get("settings_file")), parsed["topic"], parsed["key"])
 
 
 @dataclass(frozen=True)
 class TopicPosition:
-    """Where the next message is."""
+    """Position of the next message."""
 
     topic: str
     offset: int
@@ -102,32 +102,32 @@ class TopicPosition:
 
 @dataclass(frozen=True)
 class Polled:
-    """What a planning gets. ``position`` is None as long as Kafka could not be asked where its topic ends."""
+    """Result of a poll. ``position`` is None until Kafka has reported the end of the topic."""
 
     position: TopicPosition | None = None
     signals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Name → what the message says, or ``{problem}``, in order."""
+    """Name → the message's JSON object, or ``{problem}``, in order."""
     skipped: int = 0
-    """Messages for others."""
+    """Messages for other pipelines."""
     keys: tuple[str, ...] = ()
     """Some of their keys."""
 
 
 def check_topic(topic: KafkaTopic) -> None:
-    """Ask the cluster for the topic.
+    """Check that the topic can carry signals.
 
-    :raises ConfigError: there is no such topic, it has several partitions, or it is compacted.
+    :raises ConfigError: the topic does not exist, has several partitions, or is compacted.
     :raises ConnectError: no broker answers.
     """
     _connect(topic).close()
 
 
 def _connect(topic: KafkaTopic) -> Consumer:
-    needs("kafka")
+    require_extra("kafka")
     from confluent_kafka import Consumer, KafkaException
 
     fixed = {
-        "group.id": f"headgate-{topic.key}",  # asked for, but never joined
+        "group.id": f"headgate-{topic.key}",  # required, but never joined
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -136,7 +136,7 @@ def _connect(topic: KafkaTopic) -> Consumer:
     try:
         consumer = Consumer({**topic.cluster.settings(), **fixed})
     except (KafkaException, ValueError, TypeError) as error:
-        raise ConfigError(f"Kafka's client cannot be made: {_said(error)}") from None
+        raise ConfigError(f"cannot create the Kafka client: {_error_text(error)}") from None
     try:
         _check_partitions(consumer, topic)
         _check_policy(topic)
@@ -150,65 +150,65 @@ def _check_partitions(consumer: Consumer, topic: KafkaTopic) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
     try:
-        found = consumer.list_topics(topic.topic, timeout=_ANSWER_SECONDS).topics[topic.topic]
+        metadata = consumer.list_topics(topic.topic, timeout=_ANSWER_SECONDS).topics[topic.topic]
     except KafkaException as error:
-        raise ConnectError(f"Kafka at {topic.cluster.bootstrap} does not answer: {_said(error)}") from None
-    if found.error is not None:
-        unknown = found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        raise (ConfigError if unknown else ConnectError)(f"Kafka's topic {topic.topic}: {found.error.str()}")
-    if len(found.partitions) != 1:
+        raise ConnectError(f"Kafka at {topic.cluster.bootstrap} does not answer: {_error_text(error)}") from None
+    if metadata.error is not None:
+        unknown = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        raise (ConfigError if unknown else ConnectError)(f"Kafka's topic {topic.topic}: {metadata.error.str()}")
+    if len(metadata.partitions) != 1:
         raise ConfigError(
-            f"Kafka's topic {topic.topic} has {len(found.partitions)} partitions, so its messages have no order:"
-            " signals need a topic with one"
+            f"Kafka's topic {topic.topic} has {len(metadata.partitions)} partitions, so its messages have no order;"
+            " use a topic with one partition"
         )
 
 
 def _check_policy(topic: KafkaTopic) -> None:
-    """The policy is the topic's own, or its broker's default (Kafka's documentation, "Topic Configs")."""
+    """Check the topic's cleanup policy, or its broker's default (Kafka's documentation, "Topic Configs")."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic.topic)
     client = AdminClient(topic.cluster.settings())
     try:
-        found = client.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result()
+        config = client.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result()
     except KafkaException as error:
-        if error.args[0].name() not in _NOT_SHOWN:
-            raise ConnectError(f"Kafka's topic {topic.topic}: {_said(error)}") from None
-        _tell_not_shown(topic, _said(error))
+        if error.args[0].name() not in _POLICY_HIDDEN:
+            raise ConnectError(f"Kafka's topic {topic.topic}: {_error_text(error)}") from None
+        _warn_hidden_policy(topic, _error_text(error))
         return
-    policy = str(found["cleanup.policy"].value)
+    policy = str(config["cleanup.policy"].value)
     if "compact" in policy:
         raise ConfigError(
-            f"Kafka's topic {topic.topic} has cleanup.policy={policy}, and compaction removes all signals with the same"
-            f" key but the newest: kafka-configs --bootstrap-server {topic.cluster.bootstrap} --alter --entity-type"
+            f"Kafka's topic {topic.topic} has cleanup.policy={policy}, and compaction keeps only the newest signal of a"
+            f" key: kafka-configs --bootstrap-server {topic.cluster.bootstrap} --alter --entity-type"
             f" topics --entity-name {topic.topic} --add-config cleanup.policy=delete"
         )
 
 
-_NOT_SHOWN: Final = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "_UNSUPPORTED_FEATURE")
-"""Errors of librdkafka (``rd_kafka_resp_err_t``) that say that the broker will not tell: no ACL, or no such request."""
+_POLICY_HIDDEN: Final = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "_UNSUPPORTED_FEATURE")
+"""Errors of librdkafka (``rd_kafka_resp_err_t``) when the broker hides the policy: no ACL, or no such request."""
 
 
 @cache
-def _tell_not_shown(topic: KafkaTopic, reason: str) -> None:
-    """Once for each topic, which is looked at every minute."""
+def _warn_hidden_policy(topic: KafkaTopic, reason: str) -> None:
+    """Warn once for each topic, which is checked every minute."""
     log.warning(
-        "Kafka does not show the cleanup.policy of topic %s (%s; it takes the ACL DescribeConfigs): make sure that it"
-        " is delete, or signals are lost",
+        "Kafka does not show the cleanup.policy of topic %s (%s). Grant the ACL DescribeConfigs, or check that"
+        " the policy is delete, else signals are lost",
         topic.topic,
         reason,
     )
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     first = error.args[0] if error.args else error
     text = getattr(first, "str", None)
     return str(text()) if callable(text) else str(first)
 
 
 class KafkaSignals:
-    """A topic, read from the stream's position on. For one thread; make one where planning is done.
+    """Reader of a signal topic, from the stream's position on. For one thread; create it where planning runs.
 
     :param clock: seconds, monotonic.
     """
@@ -216,20 +216,20 @@ class KafkaSignals:
     def __init__(self, topic: KafkaTopic, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._topic, self._clock = topic, clock
         self._connecting: _Connecting | None = None
-        self._looking: _Connecting | None = None
+        self._checking: _Connecting | None = None
         self._consumer: Consumer | None = None
-        self._retry_at = self._look_at = clock()
-        self._held: list[_Held] = []
-        self._asked = self._next = 0
-        """The position that ``_held`` begins at; the offset of the next message to fetch."""
-        self._told: str | None = None
+        self._retry_at = self._check_at = clock()
+        self._fetched: list[_FetchedMessage] = []
+        self._start_offset = self._next = 0
+        """The position that ``_fetched`` begins at; the offset of the next message to fetch."""
+        self._logged_problem: str | None = None
 
     def poll(self, at: TopicPosition | None, *, wait: bool = False) -> Polled:
-        """Messages from ``at`` on, as far as they are here; the same again until ``at`` moves.
+        """Return the messages from ``at`` on that have arrived; the same again until ``at`` moves.
 
         :param at: None, or a position in another topic: begin at the topic's end.
-        :param wait: until all is here that the topic holds now, for 20 seconds at most.
-        :raises ConfigError: the topic has several partitions now, is compacted, or is gone.
+        :param wait: wait for all messages that the topic holds now, for 20 seconds at most.
+        :raises ConfigError: the topic has several partitions now, is compacted, or no longer exists.
         """
         if at is not None and at.topic != self._topic.topic:
             at = None
@@ -244,31 +244,33 @@ class KafkaSignals:
             self.close()
             if not isinstance(error, Transient):
                 raise
-            self._tell(str(error))
+            self._warn_delayed(str(error))
             return Polled(at)
         return self._polled()
 
     def close(self) -> None:
-        """Leave the topic; the next call connects again."""
+        """Disconnect. The next call connects again."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            self._retry_at = self._clock() + _AGAIN_SECONDS
+            self._retry_at = self._clock() + _RECONNECT_SECONDS
             consumer.close()
 
     def _polled(self) -> Polled:
         name = self._topic.topic[:_NAME_LIMIT]
-        ours = {f"kafka-{name}-{held.offset}": held.said for held in self._held if held.said is not None}
-        keys = [held.key for held in self._held if held.said is None]
+        ours = {
+            f"kafka-{name}-{message.offset}": message.signal for message in self._fetched if message.signal is not None
+        }
+        keys = [message.key for message in self._fetched if message.signal is None]
         return Polled(
-            TopicPosition(self._topic.topic, self._next), ours, len(keys), tuple(dict.fromkeys(keys))[:_KEYS_TOLD]
+            TopicPosition(self._topic.topic, self._next), ours, len(keys), tuple(dict.fromkeys(keys))[:_REPORTED_KEYS]
         )
 
     # --- connecting
 
     def _connected(self, deadline: float | None) -> Consumer | None:
-        """The consumer, when there is one."""
+        """Return the consumer, or None while it is not connected."""
         if self._consumer is not None:
-            self._look()
+            self._check()
             return self._consumer
         if self._connecting is None:
             if deadline is None and self._clock() < self._retry_at:
@@ -277,54 +279,52 @@ class KafkaSignals:
         if not self._connecting.done(None if deadline is None else max(0.0, deadline - self._clock())):
             return None
         connecting, self._connecting = self._connecting, None
-        self._retry_at = self._clock() + _AGAIN_SECONDS
+        self._retry_at = self._clock() + _RECONNECT_SECONDS
         self._consumer = connecting.result()
-        self._asked = -1
-        self._look_at = self._clock() + _LOOK_SECONDS
-        if self._told is not None:
+        self._start_offset = -1
+        self._check_at = self._clock() + _CHECK_SECONDS
+        if self._logged_problem is not None:
             log.warning("Kafka's topic %s can be read again", self._topic.topic)
-            self._told = None
+            self._logged_problem = None
         return self._consumer
 
-    def _look(self) -> None:
-        """Look whether the topic still has one partition and is not compacted, by another connection that nobody waits
-        for.
-        """
-        if self._looking is not None and self._looking.done(None):
-            looking, self._looking = self._looking, None
-            looking.result().close()
-        elif self._looking is None and self._clock() >= self._look_at:
-            self._look_at = self._clock() + _LOOK_SECONDS
-            self._looking = _Connecting(self._topic)
+    def _check(self) -> None:
+        """Check for one partition and no compaction, over another connection and without waiting."""
+        if self._checking is not None and self._checking.done(None):
+            checking, self._checking = self._checking, None
+            checking.result().close()
+        elif self._checking is None and self._clock() >= self._check_at:
+            self._check_at = self._clock() + _CHECK_SECONDS
+            self._checking = _Connecting(self._topic)
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._told:
-            log.warning("signals out of Kafka have to wait: %s", problem)
-            self._told = problem
+    def _warn_delayed(self, problem: str) -> None:
+        if problem != self._logged_problem:
+            log.warning("signals from Kafka are delayed: %s", problem)
+            self._logged_problem = problem
 
     def _bounds(self, consumer: Consumer) -> tuple[int, int]:
-        """The first offset that the topic holds, and the one after its last."""
+        """Return the first offset that the topic holds, and the one after its last."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            found = consumer.get_watermark_offsets(TopicPartition(self._topic.topic, 0), timeout=_ANSWER_SECONDS)
+            offsets = consumer.get_watermark_offsets(TopicPartition(self._topic.topic, 0), timeout=_ANSWER_SECONDS)
         except KafkaException as error:
-            raise ConnectError(f"Kafka's topic {self._topic.topic}: {_said(error)}") from None
-        if found is None:
+            raise ConnectError(f"Kafka's topic {self._topic.topic}: {_error_text(error)}") from None
+        if offsets is None:
             raise ConnectError(f"Kafka's topic {self._topic.topic}: no answer")
-        return found
+        return offsets
 
     # --- fetching
 
     def _move(self, consumer: Consumer, offset: int) -> None:
-        """Hold nothing that lies before ``offset``, and have everything fetched from there on."""
-        if offset == self._asked:
+        """Drop messages before ``offset``, and fetch everything from there on."""
+        if offset == self._start_offset:
             return
-        if 0 <= self._asked < offset <= self._next:
-            self._held = [held for held in self._held if held.offset >= offset]
+        if 0 <= self._start_offset < offset <= self._next:
+            self._fetched = [message for message in self._fetched if message.offset >= offset]
         else:
             self._seek(consumer, offset)
-        self._asked = offset
+        self._start_offset = offset
 
     def _seek(self, consumer: Consumer, offset: int) -> None:
         from confluent_kafka import KafkaException, TopicPartition
@@ -333,15 +333,15 @@ class KafkaSignals:
         if offset < low:
             log.warning("messages %d to %d of Kafka's topic %s are gone", offset, low - 1, self._topic.topic)
         elif offset > high:
-            log.warning("Kafka's topic %s is a new one; it is read from its beginning", self._topic.topic)
-        self._held, self._next = [], offset if low <= offset <= high else low
+            log.warning("Kafka's topic %s was recreated; reading it from its beginning", self._topic.topic)
+        self._fetched, self._next = [], offset if low <= offset <= high else low
         try:
             consumer.assign([TopicPartition(self._topic.topic, 0, self._next)])
         except KafkaException as error:
-            raise ConnectError(f"Kafka's topic {self._topic.topic}: {_said(error)}") from None
+            raise ConnectError(f"Kafka's topic {self._topic.topic}: {_error_text(error)}") from None
 
     def _fetch(self, consumer: Consumer, deadline: float | None) -> None:
-        """Hold every message that is here; with a deadline, all up to what is the topic's end now."""
+        """Take every message that has arrived; with a deadline, all up to the topic's present end."""
         end = 0 if deadline is None else self._bounds(consumer)[1]
         while True:
             messages = consumer.consume(_AT_ONCE, timeout=0.2 if self._next < end else 0.0)
@@ -357,31 +357,31 @@ class KafkaSignals:
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:
                 raise ConnectError(f"Kafka's topic {self._topic.topic}: {error.str()}")
-            self._next = max(self._next, offset or 0)  # past marks of transactions, which are no messages
+            self._next = max(self._next, offset or 0)  # skip transaction marks, which are not messages
             return
         assert offset is not None
         self._next = offset + 1
         key = _text(message.key())
         if key == self._topic.key:
-            self._held.append(_Held(offset, key, _signal(message.value())))
+            self._fetched.append(_FetchedMessage(offset, key, _signal(message.value())))
         else:
-            self._held.append(_Held(offset, "(none)" if key is None else key[:_NAME_LIMIT], None))
+            self._fetched.append(_FetchedMessage(offset, "(none)" if key is None else key[:_NAME_LIMIT], None))
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A message; ``said`` is None if it is for others."""
+class _FetchedMessage:
+    """A message; ``signal`` is None if it is for another pipeline."""
 
     offset: int
     key: str
-    said: Mapping[str, Any] | None
+    signal: Mapping[str, Any] | None
 
 
 class _Connecting:
-    """One try to connect, in a thread of its own."""
+    """One attempt to connect, in a thread."""
 
     def __init__(self, topic: KafkaTopic) -> None:
-        self._found: Consumer | None = None
+        self._consumer: Consumer | None = None
         self._error: HeadgateError | None = None
         self._topic = topic
         self._thread = threading.Thread(target=self._run, name="headgate-kafka", daemon=True)
@@ -389,21 +389,21 @@ class _Connecting:
 
     def _run(self) -> None:
         try:
-            self._found = _connect(self._topic)
+            self._consumer = _connect(self._topic)
         except HeadgateError as error:
             self._error = error
 
     def done(self, seconds: float | None) -> bool:
-        """Whether it has ended; waits for it so long (None: not at all)."""
+        """Return whether it has ended, after waiting ``seconds`` at most (None: not at all)."""
         self._thread.join(0.0 if seconds is None else seconds)
         return not self._thread.is_alive()
 
     def result(self) -> Consumer:
-        """What came of it, or its error."""
+        """Return the consumer, or raise the attempt's error."""
         if self._error is not None:
             raise self._error
-        assert self._found is not None
-        return self._found
+        assert self._consumer is not None
+        return self._consumer
 
 
 def _text(data: str | bytes | None) -> str | None:
@@ -411,11 +411,11 @@ def _text(data: str | bytes | None) -> str | None:
 
 
 def _signal(value: str | bytes | None) -> Mapping[str, Any]:
-    """What a message says: a JSON object, else ``{problem}``."""
+    """Return a message's JSON object, else ``{problem}``."""
     text = _text(value) or ""
-    found: Any = None
+    parsed: Any = None
     with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(text)
-    if isinstance(found, dict):
-        return found
+        parsed = json.loads(text)
+    if isinstance(parsed, dict):
+        return parsed
     return {"problem": f"a message that is not a JSON object: {text[:80]!r}"}

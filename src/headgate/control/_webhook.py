@@ -1,8 +1,8 @@
 """Notifications to an HTTP server: a POST for each, as JSON.
 
-With an answer of 200 to 299 it is delivered; with any other (a redirection too: a POST that is sent on is no POST any
-more), or none in time, it is not, and the rest of its batch is not tried before it. ``Idempotency-Key`` is the event's
-id, so a receiver can tell what it has already.
+A status of 200 to 299 means delivered. Any other answer, a redirect too (a redirected POST is no longer a POST), or a
+time-out means not delivered: the rest of the batch waits for it. ``Idempotency-Key`` is the event's id, so that a
+receiver recognises repetitions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headgate.tls import client_context
 __all__ = ["WebhookChannel"]
 
 
-class _AsItIs(urllib.request.HTTPRedirectHandler):
-    """Redirections are answers like any other."""
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Handler that does not follow redirects."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -33,20 +33,20 @@ class WebhookChannel:
     """The channel ``webhook``.
 
     :param url: ``http://`` or ``https://``.
-    :param token_file: a file whose text is sent as ``Authorization: Bearer``; read each time, so it may change.
-    :param timeout_seconds: how long one POST may take.
+    :param token_file: a file whose text is sent as ``Authorization: Bearer``; read for each POST, so it may change.
+    :param timeout_seconds: time limit of one POST.
     """
 
     name = "webhook"
 
     def __init__(self, url: str, *, token_file: str | None = None, timeout_seconds: float = 10) -> None:
         self._url, self._token_file, self._timeout = url, token_file, timeout_seconds
-        self._opener = urllib.request.build_opener(_AsItIs, urllib.request.HTTPSHandler(context=client_context()))
+        self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=client_context()))
 
     def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
         """Post each of a batch's notifications.
 
-        :raises NotificationError: the server cannot be reached or refuses; the message has no secret.
+        :raises NotificationError: the server cannot be reached or refuses; the message holds no secret.
         """
         for one in notifications:
             self._post(one, epoch)
@@ -75,4 +75,4 @@ class WebhookChannel:
             raise NotificationError(f"the webhook's token_file cannot be read: {error.strerror}") from None
 
     def close(self) -> None:
-        """Each POST has a connection of its own."""
+        """Do nothing: each POST opens and closes its connection."""

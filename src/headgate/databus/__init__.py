@@ -1,14 +1,14 @@
-"""What a relay and its consumers say to each other: Databus's events and checkpoints, byte by byte and key by key.
+"""Databus's events and checkpoints, byte by byte and key by key: what a relay and its consumers exchange.
 
 ===============  =========================================================================
-``_binary``      events, versions 1 and 2: writing, walking, choosing, checking
+``_binary``      events, versions 1 and 2: writing, walking, converting, checking
 ``_fields``      events as columns
-``_schema``      a version of a source's schema, and its identity in events
-``_checkpoint``  a consumer's place in the stream or in a bootstrap, in Databus's form
+``_schema``      a version of a source's schema, and its id in events
+``_checkpoint``  a consumer's position in the stream or in a bootstrap, in Databus's form
 ``_group``       reports of a group's members, and the answers
 ===============  =========================================================================
 
-The relay writes it, its client reads it, and neither needs the other.
+The relay writes it, its client reads it, and neither depends on the other.
 """
 
 from headgate.databus._binary import (
@@ -21,6 +21,7 @@ from headgate.databus._binary import (
     fit,
     i16_at,
     i64_at,
+    is_intact,
     put_eops,
     put_events,
     put_number,
@@ -28,7 +29,6 @@ from headgate.databus._binary import (
     seal,
     size_at,
     skip,
-    sound,
     source_at,
     u32_at,
 )
@@ -39,14 +39,14 @@ from headgate.databus._checkpoint import (
     FIRST,
     SNAPSHOT,
     BootstrapPoint,
-    Place,
+    StreamPosition,
     bootstrap_of,
     checkpoint_event,
     checkpoint_json,
-    place_of,
+    parse_position,
 )
-from headgate.databus._fields import EventFields, event_fields, stretches_of
-from headgate.databus._group import LARGEST_GROUP, Done, Owned
+from headgate.databus._fields import EventFields, byte_ranges, event_fields
+from headgate.databus._group import LARGEST_GROUP, Owned, PartitionReport
 from headgate.databus._schema import Schema, avro_text
 
 __all__ = [
@@ -60,13 +60,14 @@ __all__ = [
     "PART_HEAD",
     "SNAPSHOT",
     "BootstrapPoint",
-    "Done",
     "EventFields",
     "Owned",
-    "Place",
+    "PartitionReport",
     "Schema",
+    "StreamPosition",
     "avro_text",
     "bootstrap_of",
+    "byte_ranges",
     "checkpoint_event",
     "checkpoint_json",
     "convert_to_v1",
@@ -76,7 +77,8 @@ __all__ = [
     "fit",
     "i16_at",
     "i64_at",
-    "place_of",
+    "is_intact",
+    "parse_position",
     "put_eops",
     "put_events",
     "put_number",
@@ -84,8 +86,6 @@ __all__ = [
     "seal",
     "size_at",
     "skip",
-    "sound",
     "source_at",
-    "stretches_of",
     "u32_at",
 ]

@@ -29,10 +29,10 @@ Version 2 (``DbusEventV2.java``, ``DbusEventPart.java``)::
 
     attributes: bits 0-1 0 control, 1 upsert, 2 delete; bits 2-3 key 1 long, 2 bytes; 0x10 replicated, 0x20 trace,
                 0x40 metadata, 0x80 payload
-
-The metadata part of an update is ours, where the relay is asked for before-images: the row as it was, in Avro by the
-schema that the part names. It is that of the payload, under its version as a schema of metadata (``_schemas.py``).
     header CRC: byte 13 to the header's end (so it covers the body's CRC); body CRC: the rest
+
+The metadata part of an update is headgate's own, if the relay writes before images: the before image in Avro, by the
+schema that the part names. It is that of the payload, under its version as a schema of metadata (``_schemas.py``).
 
 The CRC is CRC-32's polynomial with a register that begins at 0 and is not inverted at the end (Databus,
 ``ByteBufferCRC32.java``).
@@ -60,6 +60,7 @@ __all__ = [
     "fit",
     "i16_at",
     "i64_at",
+    "is_intact",
     "put_eops",
     "put_events",
     "put_number",
@@ -67,7 +68,6 @@ __all__ = [
     "seal",
     "size_at",
     "skip",
-    "sound",
     "source_at",
     "u32_at",
 ]
@@ -87,7 +87,7 @@ _DELETE: Final = 2
 
 @njit(cache=True, nogil=True)
 def put_number(out: Any, at: Any, size: int, value: Any) -> None:
-    """A big-endian integer of ``size`` bytes."""
+    """Write a big-endian integer of ``size`` bytes."""
     for k in range(size - 1, -1, -1):
         out[at + k] = np.uint8(value & 255)
         value >>= 8
@@ -111,7 +111,7 @@ def i64_at(buf: Any, at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def size_at(buf: Any, at: Any) -> Any:
-    """The length of the event at ``at``."""
+    """Return the length of the event at ``at``."""
     return u32_at(buf, at + 5) if buf[at] == 0 else u32_at(buf, at + 17)
 
 
@@ -127,7 +127,7 @@ def source_at(buf: Any, at: Any) -> Any:
 
 
 def event_sizes(version: int, values: Any, key_sizes: Any | None) -> Any:
-    """Bytes of whole events (int64[n]) from those of their values, and of their keys (None: long keys)."""
+    """Return the bytes of whole events (int64[n]) from those of their values, and of their keys (None: long keys)."""
     key = 8 if key_sizes is None else key_sizes + 4
     return values + key + (53 if version == 1 else 45 + 22)
 
@@ -135,7 +135,7 @@ def event_sizes(version: int, values: Any, key_sizes: Any | None) -> Any:
 @njit(cache=True, nogil=True)
 def _put_head(out: Any, at: Any, version: int, size: Any, header: Any, attributes: Any, stamp: Any, source: Any,
               partition: int, logical: int, sequence: Any) -> None:  # fmt: skip
-    """Everything before the key but CRCs and schema id."""
+    """Write everything before the key; CRCs and schema id are 0."""
     if version == 1:
         put_number(out, at, 5, 0)
         put_number(out, at + 5, 4, size)
@@ -169,15 +169,15 @@ def _put_part_head(out: Any, at: Any, size: Any, schema_version: int, digest: An
 @njit(cache=True, nogil=True)
 def put_events(out: Any, at: Any, sizes: Any, version: int, deletes: Any, stamps: Any, sequences: Any, source: int,
                partition: int, logical: int, digest: Any, schema_version: int, long_keys: Any, key_offsets: Any,
-               key_data: Any, values: Any, befores: Any, before_version: int) -> None:  # fmt: skip
-    """Write all of each event but its value and CRCs.
+               key_data: Any, values: Any, before_images: Any, before_version: int) -> None:  # fmt: skip
+    """Write each event except its value and CRCs.
 
-    :param at: int64[n]: where the events begin; ``sizes``: how long they are.
+    :param at: int64[n]: offsets of the events; ``sizes``: their lengths.
     :param deletes: bool[n]; ``stamps``: int64[n] ns; ``sequences``: int64[n].
     :param long_keys: int64[n], or empty: then the keys are ``key_data[key_offsets[i]:key_offsets[i + 1]]``.
-    :param values: int64[n], filled: where the values begin.
-    :param befores: int64[n]: how long each event's row before it is (-1: it has none); filled with where it is to
-        begin. Empty: none has one.
+    :param values: int64[n], filled with the offsets of the values.
+    :param before_images: int64[n]: lengths of the before images (-1: none), replaced by their offsets. Empty: there
+        are none.
     :param before_version: of its schema, as one of metadata.
     """
     has_long = long_keys.shape[0] > 0
@@ -199,11 +199,11 @@ def put_events(out: Any, at: Any, sizes: Any, version: int, deletes: Any, stamps
             copy(out, p + 33, digest, 0, 16)
             values[i] = p + behind
         else:
-            if befores.shape[0] > 0 and befores[i] >= 0:
-                before = befores[i]
+            if before_images.shape[0] > 0 and before_images[i] >= 0:
+                before = before_images[i]
                 put_number(out, p + 21, 2, attributes | 0x40)
                 _put_part_head(out, p + behind, before, before_version, digest)
-                befores[i] = p + behind + 22
+                before_images[i] = p + behind + 22
                 behind += 22 + before
             _put_part_head(out, p + behind, sizes[i] - behind - 22, schema_version, digest)
             values[i] = p + behind + 22
@@ -225,7 +225,7 @@ def _crc(buf: Any, start: Any, end: Any, tables: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _crcs(buf: Any, at: Any, tables: Any) -> Any:
-    """``(place, CRC)`` of the body and where the header's covered bytes begin and end; the body comes first."""
+    """Return the body's CRC offset and CRC, and the header's CRC offset and covered range; write the body's first."""
     size = size_at(buf, at)
     if buf[at] == 0:
         end = at + (57 if buf[at + 10] & 8 else 61)
@@ -238,9 +238,9 @@ def _crcs(buf: Any, at: Any, tables: Any) -> Any:
 def _seal(out: Any, start: Any, end: Any, tables: Any) -> None:
     at = start
     while at < end:
-        body, crc, place, first, last = _crcs(out, at, tables)
+        body, crc, head, first, last = _crcs(out, at, tables)
         put_number(out, body, 4, np.int64(crc))
-        put_number(out, place, 4, np.int64(_crc(out, first, last, tables)))
+        put_number(out, head, 4, np.int64(_crc(out, first, last, tables)))
         at += size_at(out, at)
 
 
@@ -253,8 +253,8 @@ def seal(out: Any, start: int, end: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _whole(buf: Any, at: Any, end: Any, tables: Any) -> Any:
-    """Whether a whole, undamaged event stands at ``at``."""
+def _is_intact(buf: Any, at: Any, end: Any, tables: Any) -> Any:
+    """Whether a whole, undamaged event is at ``at``."""
     if at + 45 > end or (buf[at] != 0 and buf[at] != 2):
         return False
     size = size_at(buf, at)
@@ -268,23 +268,23 @@ def _whole(buf: Any, at: Any, end: Any, tables: Any) -> Any:
             return False
     if header > size:
         return False
-    body, crc, place, first, last = _crcs(buf, at, tables)
-    return u32_at(buf, body) == np.int64(crc) and u32_at(buf, place) == np.int64(_crc(buf, first, last, tables))
+    body, crc, head, first, last = _crcs(buf, at, tables)
+    return u32_at(buf, body) == np.int64(crc) and u32_at(buf, head) == np.int64(_crc(buf, first, last, tables))
 
 
 @njit(cache=True, nogil=True)
-def _all_whole(buf: Any, end: Any, tables: Any) -> Any:
+def _all_intact(buf: Any, end: Any, tables: Any) -> Any:
     at = np.int64(0)
     while at < end:
-        if not _whole(buf, at, end, tables):
+        if not _is_intact(buf, at, end, tables):
             return False
         at += size_at(buf, at)
     return True
 
 
-def sound(data: Any) -> bool:
-    """Whether these bytes (uint8[]) are whole, undamaged events and nothing else."""
-    return bool(_all_whole(data, len(data), CRC_TABLES))
+def is_intact(data: Any) -> bool:
+    """Whether these bytes (uint8[]) are only whole, undamaged events."""
+    return bool(_all_intact(data, len(data), CRC_TABLES))
 
 
 @njit(cache=True, nogil=True)
@@ -292,7 +292,7 @@ def _scan(buf: Any, end: Any, tables: Any, scns: Any, ends: Any, stamps: Any, ev
     at = np.int64(0)
     windows = 0
     inside = 0
-    while at < end and windows < scns.shape[0] and _whole(buf, at, end, tables):
+    while at < end and windows < scns.shape[0] and _is_intact(buf, at, end, tables):
         eop = source_at(buf, at) == EOP_SOURCE
         sequence = i64_at(buf, at + (11 if buf[at] == 0 else 37))
         stamp = i64_at(buf, at + 23)
@@ -310,7 +310,7 @@ def _scan(buf: Any, end: Any, tables: Any, scns: Any, ends: Any, stamps: Any, ev
 
 
 def scan_windows(buf: Any) -> tuple[Any, Any, Any, Any]:
-    """``(SCN, end, timestamp, data events)`` of the whole, undamaged windows at the beginning of ``buf`` (int64[n])."""
+    """Return ``(SCN, end, timestamp, events)`` of the whole, undamaged windows at the start of ``buf`` (int64[n])."""
     most = len(buf) // EOP_SIZE[2] + 1
     scns, ends, stamps, events = (np.empty(most, np.int64) for _ in range(4))
     count = int(_scan(buf, len(buf), CRC_TABLES, scns, ends, stamps, events))
@@ -319,7 +319,7 @@ def scan_windows(buf: Any) -> tuple[Any, Any, Any, Any]:
 
 @njit(cache=True, nogil=True)
 def skip(buf: Any, start: Any, end: Any, count: Any) -> Any:
-    """Where the event begins that comes ``count`` events after the one at ``start``; at most ``end``."""
+    """Return the offset of the event ``count`` events after the one at ``start``; at most ``end``."""
     at = start
     while count > 0 and at < end:
         at += size_at(buf, at)
@@ -329,7 +329,7 @@ def skip(buf: Any, start: Any, end: Any, count: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def fit(buf: Any, start: Any, end: Any, budget: Any) -> Any:
-    """``(stop, data events, control events, size of the event that does not fit or 0)``: what fits in ``budget``."""
+    """Return ``(stop, data events, control events, size of the event that does not fit or 0)`` for ``budget`` bytes."""
     at = start
     data = 0
     control = 0
@@ -347,8 +347,8 @@ def fit(buf: Any, start: Any, end: Any, budget: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def count_sources(buf: Any, counts: Any, now: Any) -> None:
-    """By the sources of data events: add one to ``counts[0]``, the event's bytes to ``counts[1]``, and put ``now`` into
-    ``counts[2]``.
+    """For the source of each data event: add one to ``counts[0]``, add the event's bytes to ``counts[1]``, and put
+    ``now`` into ``counts[2]``.
     """
     at = np.int64(0)
     while at < buf.shape[0]:
@@ -363,7 +363,7 @@ def count_sources(buf: Any, counts: Any, now: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _v1_size(buf: Any, at: Any) -> Any:
-    """Bytes of a version 2 event's content as version 1, and where its value begins and ends."""
+    """Return the bytes of a version 2 event as version 1, and its value's offset and length."""
     header = u32_at(buf, at + 5)
     attributes = i16_at(buf, at + 21)
     part = at + header
@@ -397,7 +397,7 @@ def _to_v1(buf: Any, start: Any, end: Any, out: Any) -> Any:
 
 
 def convert_to_v1(data: Any) -> Any:
-    """Version 2 events as version 1, which has no metadata part and one partition for both; uint8[]."""
+    """Convert version 2 events (uint8[]) to version 1, without metadata parts and with one partition as both."""
     out = np.empty(len(data) + len(data) // EOP_SIZE[2] * 8 + 8, np.uint8)
     size = int(_to_v1(data, 0, len(data), out))
     seal(out, 0, size)

@@ -1,15 +1,16 @@
-"""A consumer's checkpoint in Databus's form (``Checkpoint.java``): its place in the stream, or in a bootstrap.
+"""A consumer's checkpoint in Databus's form (``Checkpoint.java``): its position in the stream, or in a bootstrap.
 
-In the stream it is ``windowScn`` and ``windowOffset``. While it is bootstrapped::
+In the stream it is ``windowScn`` and ``windowOffset``. In a bootstrap::
 
     {"consumption_mode": "BOOTSTRAP_SNAPSHOT", "bootstrap_since_scn": 0, "bootstrap_start_scn": 1234,
      "bootstrap_snapshot_source_index": 0, "snapshot_source": "com.example.Person", "snapshot_offset": 16777316,
      "bootstrap_catchup_source_index": 0, "catchup_source": "com.example.Person",
      "bootstrap_target_scn": -1, "windowScn": 1234, "windowOffset": -1, "prevScn": -1}
 
-``BOOTSTRAP_SNAPSHOT``: rows of ``snapshot_source`` are read, ``snapshot_offset`` −1: all of them. ``windowScn`` is how
-far the consumer's stream is meanwhile; −1 and 0: not at all. ``BOOTSTRAP_CATCHUP``: changes after the start up to the
-target, ``windowScn`` and ``windowOffset`` (events that were had of the window) say how far. −1 is "not set".
+``BOOTSTRAP_SNAPSHOT``: the consumer reads rows of ``snapshot_source``; ``snapshot_offset`` −1: it has all of them.
+``windowScn`` is its position in the stream meanwhile; −1 and 0: none. ``BOOTSTRAP_CATCHUP``: it reads changes after the
+start up to the target; ``windowScn`` and ``windowOffset`` (events of the window that it has) are its position. −1 is
+"not set".
 
 A checkpoint also goes through the stream, as the value of a control event (source id −3).
 """
@@ -33,11 +34,11 @@ __all__ = [
     "FIRST",
     "SNAPSHOT",
     "BootstrapPoint",
-    "Place",
+    "StreamPosition",
     "bootstrap_of",
     "checkpoint_event",
     "checkpoint_json",
-    "place_of",
+    "parse_position",
 ]
 
 SNAPSHOT: Final = "BOOTSTRAP_SNAPSHOT"
@@ -58,22 +59,22 @@ _TEXTS: Final = {"snapshot_source": "snapshot_source", "catchup_source": "catchu
 
 
 @dataclass(frozen=True)
-class Place:
-    """A reader's position, as a Databus checkpoint has it.
+class StreamPosition:
+    """A reader's position, as in a Databus checkpoint.
 
-    ``scn`` −1: the oldest there is; −2: from the first window that there ever was, or not at all. ``offset`` −1: the
-    window is done; otherwise so many of its events are.
+    ``scn`` −1: the oldest event; −2: the first window ever, or an error. ``offset`` −1: the window is done; otherwise
+    the number of its events that are done.
     """
 
     scn: int
     offset: int = -1
 
-    def after_event(self, scn: int) -> Place:
-        """The place behind the next event, which is of window ``scn``."""
-        return Place(scn, self.offset + 1 if self.scn == scn and self.offset > 0 else 1)
+    def after_next_event(self, scn: int) -> StreamPosition:
+        """Return the position after the next event, which is of window ``scn``."""
+        return StreamPosition(scn, self.offset + 1 if self.scn == scn and self.offset > 0 else 1)
 
 
-FIRST: Final = Place(-2)
+FIRST: Final = StreamPosition(-2)
 _ONLINE: Final = ("INIT", "ONLINE_CONSUMPTION")
 _SCN_SCHEMA: Final = {"type": "integer", "minimum": -1, "maximum": _LARGEST, "default": -1}
 CHECKPOINT_SCHEMA: Final[dict[str, Any]] = {
@@ -85,100 +86,100 @@ CHECKPOINT_SCHEMA: Final[dict[str, Any]] = {
         "bootstrap_start_scn": {},
     },
 }
-"""JSON Schema of what :func:`place_of` takes."""
+"""JSON Schema of the argument of :func:`parse_position`."""
 
 
-def checkpoint_json(place: Place) -> dict[str, Any]:
-    """A place as a checkpoint of online consumption."""
-    found = {
-        "windowOffset": place.offset,
+def checkpoint_json(position: StreamPosition) -> dict[str, Any]:
+    """Return a position as a checkpoint of online consumption."""
+    value = {
+        "windowOffset": position.offset,
         "snapshot_offset": -1,
         "prevScn": -1,
-        "windowScn": place.scn,
+        "windowScn": position.scn,
         "consumption_mode": _ONLINE[-1],
     }
-    return found | {"windowScn": 0, "bootstrap_start_scn": 0} if place == FIRST else found
+    return value | {"windowScn": 0, "bootstrap_start_scn": 0} if position == FIRST else value
 
 
-def place_of(checkpoint: Any) -> Place:
-    """The place that a checkpoint (a JSON object) means; ``windowScn`` −1, or none, is the oldest there is. After a
+def parse_position(checkpoint: Any) -> StreamPosition:
+    """Return the position of a checkpoint (a JSON object); ``windowScn`` −1, or none, is the oldest event. After a
     bootstrap from a relay that had no window yet it is 0, with ``bootstrap_start_scn`` 0.
 
-    :raises ValueError: it is none, or one of the bootstrap, which comes from elsewhere.
+    :raises ValueError: it is not a checkpoint, or one of a bootstrap.
     """
     if not isinstance(checkpoint, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - one kind of error for all that is wrong
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - one error type for all faults
     if checkpoint.get("consumption_mode", _ONLINE[-1]) not in _ONLINE:
-        raise ValueError("a checkpoint of the bootstrap")
+        raise ValueError("it is a checkpoint of a bootstrap")
     scn, offset = checkpoint.get("windowScn", -1), checkpoint.get("windowOffset", -1)
     if not all(isinstance(one, int) and not isinstance(one, bool) and -1 <= one <= _LARGEST for one in (scn, offset)):
-        raise ValueError("not numbers")
+        raise ValueError("windowScn and windowOffset must be integers from -1 to 2**63 - 1")
     if scn == 0 and checkpoint.get("bootstrap_start_scn") == 0:
         return FIRST
-    return Place(scn, offset)
+    return StreamPosition(scn, offset)
 
 
 @dataclass(frozen=True)
 class BootstrapPoint:
-    """Where a bootstrap is."""
+    """Position in a bootstrap."""
 
     mode: str = SNAPSHOT
     since: int = 0
-    """The consumer's last SCN before it; 0: it is new."""
+    """The consumer's last SCN before it; 0: a new consumer."""
     start: int = -1
     target: int = -1
     snapshot_index: int = 0
     snapshot_source: str = ""
-    """A logical source's name, as the next one."""
+    """Name of a logical source, like ``catchup_source``."""
     offset: int = 0
-    """Of the source's rows."""
+    """In the source's rows; -1: all are read."""
     catchup_index: int = 0
     catchup_source: str = ""
     window: int = -1
     window_offset: int = -1
     other: Mapping[str, Any] = field(default_factory=dict)
-    """What else the checkpoint holds, to be given back as it came."""
+    """Other fields of the checkpoint, returned unchanged."""
 
     @property
-    def place(self) -> Place:
-        """How far the consumer's stream is."""
-        return Place(self.window, self.window_offset) if self.window else FIRST
+    def position(self) -> StreamPosition:
+        """Position of the consumer's stream."""
+        return StreamPosition(self.window, self.window_offset) if self.window else FIRST
 
-    def at(self, place: Place) -> BootstrapPoint:
-        """The same with the stream further on."""
-        return replace(self, window=max(place.scn, 0), window_offset=place.offset)
+    def at(self, position: StreamPosition) -> BootstrapPoint:
+        """Return a copy with the stream at ``position``."""
+        return replace(self, window=max(position.scn, 0), window_offset=position.offset)
 
     def has(self, scn: int) -> bool:
-        """Whether the consumer has had the stream up to a window, and all of that."""
+        """Whether the consumer has the stream through a window."""
         return self.window > scn or (self.window == scn and self.window_offset < 0)
 
     def to_json(self) -> dict[str, Any]:
-        """Databus's form."""
-        own = {name: getattr(self, ours) for ours, name in (_NUMBERS | _TEXTS).items()}
-        return {"prevScn": -1, **self.other, **own, "consumption_mode": self.mode}
+        """Return Databus's form."""
+        known = {name: getattr(self, attribute) for attribute, name in (_NUMBERS | _TEXTS).items()}
+        return {"prevScn": -1, **self.other, **known, "consumption_mode": self.mode}
 
     @classmethod
     def from_json(cls, value: Any) -> BootstrapPoint:
-        """:raises ValueError: it is no checkpoint of a bootstrap."""
+        """:raises ValueError: it is not a checkpoint of a bootstrap."""
         if not isinstance(value, dict) or value.get("consumption_mode") not in (SNAPSHOT, CATCHUP):
             raise ValueError("not a checkpoint of a bootstrap")
-        given: dict[str, Any] = {}
-        for ours, name in _NUMBERS.items():
-            found = value.get(name, 0 if ours.endswith("index") else -1)
-            if not isinstance(found, int) or isinstance(found, bool) or not -1 <= found <= _LARGEST:
+        fields: dict[str, Any] = {}
+        for attribute, name in _NUMBERS.items():
+            number = value.get(name, 0 if attribute.endswith("index") else -1)
+            if not isinstance(number, int) or isinstance(number, bool) or not -1 <= number <= _LARGEST:
                 raise ValueError(f"{name} is not a number")
-            given[ours] = found
-        for ours, name in _TEXTS.items():
-            given[ours] = str(value.get(name) or "")
+            fields[attribute] = number
+        for attribute, name in _TEXTS.items():
+            fields[attribute] = str(value.get(name) or "")
         known = {*_NUMBERS.values(), *_TEXTS.values(), "consumption_mode"}
         other = {name: one for name, one in value.items() if name not in known}
-        return cls(mode=value["consumption_mode"], other=other, **given)
+        return cls(mode=value["consumption_mode"], other=other, **fields)
 
 
 def bootstrap_of(checkpoint: Mapping[str, Any]) -> BootstrapPoint | None:
-    """The bootstrap that a checkpoint is of; None: it is one of the stream.
+    """Return the bootstrap's position in a checkpoint; None: it is one of the stream.
 
-    :raises ValueError: it is of a bootstrap, but wrong.
+    :raises ValueError: it is of a bootstrap, but invalid.
     """
     if checkpoint.get("consumption_mode") not in (SNAPSHOT, CATCHUP):
         return None
@@ -186,7 +187,7 @@ def bootstrap_of(checkpoint: Mapping[str, Any]) -> BootstrapPoint | None:
 
 
 def checkpoint_event(point: BootstrapPoint, version: int, partition: int) -> Any:
-    """The control event that brings a checkpoint (uint8[]), of event version 1 or 2."""
+    """Return the control event that holds a checkpoint (uint8[]), of event version 1 or 2."""
     value = json.dumps(point.to_json(), separators=(",", ":")).encode()
     if version == 1:
         head = struct.pack(">B4xIHqhhqh20xq", 0, 61 + len(value), 0, 0, partition, 0, 0, CHECKPOINT_SOURCE, 0)

@@ -1,4 +1,4 @@
-"""The fields of many events at once, as arrays: what JSON and the client need."""
+"""Fields of many events at once, as arrays, for JSON and the client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numba import njit
 from headgate.databus._binary import i16_at, i64_at, size_at, source_at, u32_at
 from headgate.kernels import copy
 
-__all__ = ["EventFields", "event_fields", "stretches_of"]
+__all__ = ["EventFields", "byte_ranges", "event_fields"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -20,7 +20,7 @@ _COLUMNS: Final = 20
 
 
 class EventFields(NamedTuple):
-    """Each is int64[events]; places are in the bytes that were parsed."""
+    """Each is int64[events]; offsets are in the parsed bytes."""
 
     size: Int64s
     attributes: Int64s
@@ -31,21 +31,21 @@ class EventFields(NamedTuple):
     """ns since 1970."""
     source: Int64s
     digest: Int64s
-    """Where the schema's id begins; -1: the event has none."""
+    """Offset of the schema's id; -1: the event has none."""
     schema_version: Int64s
-    """0 in version 1, which does not say it."""
+    """0 in version 1, which does not have it."""
     header_crc: Int64s
     body_crc: Int64s
     long_key: Int64s
-    """0 where the key is bytes."""
+    """0 if the key is bytes."""
     key: Int64s
-    """Where a key of bytes begins; -1: it is a number."""
+    """Offset of a key of bytes; -1: it is a number."""
     key_size: Int64s
     value: Int64s
     value_size: Int64s
     version: Int64s
     before: Int64s
-    """Where the row before an update begins, 16 bytes behind its schema's id; -1: the event has none."""
+    """Offset of the before image, 16 bytes after its schema's id; -1: the event has none."""
     before_size: Int64s
     before_version: Int64s
     """Of its schema."""
@@ -110,7 +110,7 @@ def _count(buf: Any, end: Any) -> Any:
 
 
 def event_fields(data: Any) -> EventFields:
-    """The fields of whole, sound events (uint8[])."""
+    """Return the fields of whole, undamaged events (uint8[])."""
     out = np.empty((_COLUMNS, int(_count(data, len(data)))), np.int64)
     _parse(data, len(data), out)
     return EventFields(*out)
@@ -122,8 +122,8 @@ def _gather(buf: Any, starts: Any, sizes: Any, offsets: Any, out: Any) -> None:
         copy(out, np.int64(offsets[i]), buf, starts[i], sizes[i])
 
 
-def stretches_of(data: Any, starts: Int64s, sizes: Int64s) -> pa.Array:
-    """Stretches of the bytes (uint8[]) as a binary array; together less than 2 GiB."""
+def byte_ranges(data: Any, starts: Int64s, sizes: Int64s) -> pa.Array:
+    """Return ranges of the bytes (uint8[]) as a binary array; together less than 2 GiB."""
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     gathered = np.empty(int(offsets[-1]), np.uint8)

@@ -1,6 +1,6 @@
-"""What a member of a group of consumers and the relay tell each other (``POST /groups/<name>``), of each partition.
+"""Messages between a member of a consumer group and the relay (``POST /groups/<name>``), for each partition.
 
-This is headgate's own; Databus's groups were kept by ZooKeeper.
+This is headgate's own; in Databus ZooKeeper kept the groups.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["LARGEST_GROUP", "Done", "Owned"]
+__all__ = ["LARGEST_GROUP", "Owned", "PartitionReport"]
 
 LARGEST_GROUP: Final = 1024
-"""Partitions: each is a connection and a thread of its owner, so many more would not make sense."""
+"""Most partitions: each is a connection and a thread of its owner, so more would not make sense."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What an owner says of a partition."""
+class PartitionReport:
+    """An owner's report about a partition."""
 
     generation: int
     checkpoint: Mapping[str, Any] | None = None
-    """How far it is; None: no news."""
+    """The owner's position; None: unchanged."""
     release: bool = False
-    """It has stopped and gives it up."""
+    """The owner has stopped and releases the partition."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the form that is sent."""
         checkpoint = {} if self.checkpoint is None else {"checkpoint": dict(self.checkpoint)}
         return {"generation": self.generation, "release": self.release, **checkpoint}
 
@@ -37,17 +37,22 @@ class Owned:
 
     generation: int
     checkpoint: Mapping[str, Any] | None
-    """Where to begin; None: with the oldest there is."""
-    back: bool
-    """It is to stop, report how far it came, and release it."""
+    """Where to begin; None: at the oldest event."""
+    release_requested: bool
+    """The owner must stop, report its checkpoint, and release the partition."""
     bootstrap: bool = False
-    """Rows come first where there is no checkpoint, or nothing holds what comes after it."""
+    """Rows come first if there is no checkpoint, or if no relay holds what comes after it."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it is sent."""
-        return dict(vars(self))
+        """Return the form that is sent."""
+        return {
+            "generation": self.generation,
+            "checkpoint": self.checkpoint,
+            "back": self.release_requested,
+            "bootstrap": self.bootstrap,
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Owned:
-        """As it is received; a relay of an older version says nothing of bootstraps, a newer one may say more."""
+        """Parse the received form; an older relay omits ``bootstrap``, a newer one may add fields."""
         return cls(value["generation"], value["checkpoint"], value["back"], value.get("bootstrap", False))

@@ -1,5 +1,5 @@
-"""A version of a source's Avro schema, and its identity in events: the MD5 of its text as Avro's Java library prints it
-(Databus, ``SchemaId``: ``md5(schema.toString(false))``), in version 1.4, which Databus's client has.
+"""A version of a source's Avro schema, and its id in events: the MD5 of its text as Avro's Java library prints it
+(Databus, ``SchemaId``: ``md5(schema.toString(false))``), in version 1.4, which Databus's client uses.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Schema:
     version: int
     """From 1."""
     text: str
-    """As it stands in the registry."""
+    """As in the registry."""
     value: Mapping[str, Any]
     """The parsed text."""
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes: the schema's identity in events."""
+        """16 bytes: the schema's id in events."""
         return hashlib.md5(avro_text(self.value).encode(), usedforsecurity=False).digest()
 
 
 def avro_text(schema: Any) -> str:
-    """A schema in one line, as Avro 1.4's Java library prints what it has parsed: that is Databus's.
+    """Return a schema in one line, as Avro 1.4's Java library, which Databus uses, prints what it has parsed.
 
-    What that library knows comes first, in its order; then attributes that it does not know, as far as they are text,
-    so without a decimal's precision and scale. Of records and enums it forgets ``doc``. A namespace is printed where it
-    is not the outermost one.
+    Attributes that the library knows come first, in its order; then other attributes if they are text, so without a
+    decimal's precision and scale. It drops ``doc`` of records and enums. It prints a namespace if it is not the
+    outermost one.
     """
     return json.dumps(_printed(schema, "", []), ensure_ascii=False, separators=(",", ":"))
 
@@ -53,7 +53,7 @@ def avro_text(schema: Any) -> str:
 def _printed(schema: Any, space: str, outermost: list[str]) -> Any:
     """
     :param space: the namespace of the type around it.
-    :param outermost: the first namespace that was printed, if one was.
+    :param outermost: the first namespace that was printed, if any.
     """
     if isinstance(schema, list):
         return [_printed(one, space, outermost) for one in schema]
@@ -84,7 +84,7 @@ def _printed(schema: Any, space: str, outermost: list[str]) -> Any:
 
 
 def _reference(name: str, space: str, outermost: Sequence[str]) -> str:
-    """A type by its name."""
+    """Return a type's name."""
     short, space = _name_and_space(name, space)
     return short if not space or [space] == outermost[:1] else f"{space}.{short}"
 
@@ -94,9 +94,9 @@ def _name_and_space(name: str, space: str) -> tuple[str, str]:
     return (short, before) if dot else (name, space)
 
 
-def _others(given: Mapping[str, Any]) -> dict[str, str]:
-    """The attributes that the library does not know, as far as they are text."""
-    return {name: value for name, value in given.items() if name not in _KNOWN and isinstance(value, str)}
+def _others(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes that the library does not know, if they are text."""
+    return {name: value for name, value in attributes.items() if name not in _KNOWN and isinstance(value, str)}
 
 
 def _printed_field(field: Mapping[str, Any], space: str, outermost: list[str]) -> dict[str, Any]:

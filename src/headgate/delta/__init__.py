@@ -1,22 +1,30 @@
-"""The Delta table format, as far as headgate writes it itself: data files and their statistics, the log's list of
-files, commits, deletion vectors, the index by which the rows of a key are found, the folding of small files, and which
-files may be removed. Knows neither Spark nor MySQL.
+"""The parts of the Delta table format that headgate writes itself: data files and their statistics, the log's file
+list, commits, deletion vectors, the key index, the folding of small files, and which files may be removed. Independent
+of Spark and MySQL.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._commit import Put, commit
-from headgate.delta._definition import OURS, TYPE_FEATURES, NewColumn, addition, creation, demands, needs_mapping
+from headgate.delta._definition import (
+    RETENTION_PROPERTIES,
+    TYPE_FEATURES,
+    NewColumn,
+    addition,
+    creation,
+    needs_mapping,
+    unsupported_requirements,
+)
 from headgate.delta._files import Listed, files_of
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
 from headgate.delta._parquet import CODECS, VARIANT, discard_files, is_plain, write_files
-from headgate.delta._statistics import loosened
+from headgate.delta._statistics import with_loose_bounds
 
 if TYPE_CHECKING:
-    from headgate.delta._change import Found, KeyedTable, Sequences
+    from headgate.delta._change import KeyedTable, KeyLookup, Sequences
     from headgate.delta._copy import copy_file
     from headgate.delta._fold import Fold, choose_files, prepare_fold
     from headgate.delta._history import FileHistory, data_files_in
@@ -30,7 +38,7 @@ __all__ = [
     "LOG",
     "MAPPING_FEATURE",
     "MAPPING_MODE",
-    "OURS",
+    "RETENTION_PROPERTIES",
     "TYPE_FEATURES",
     "UNMAPPED",
     "VARIANT",
@@ -38,8 +46,8 @@ __all__ = [
     "DataFile",
     "FileHistory",
     "Fold",
-    "Found",
     "IndexCache",
+    "KeyLookup",
     "KeyedTable",
     "Keys",
     "Listed",
@@ -56,27 +64,27 @@ __all__ = [
     "copy_file",
     "creation",
     "data_files_in",
-    "demands",
     "discard_files",
     "files_of",
     "is_mapped_otherwise",
     "is_plain",
     "keys_of",
-    "loosened",
     "names_of",
     "needs_mapping",
     "old_log_files",
     "positions_of",
     "prepare_fold",
     "to_variant",
+    "unsupported_requirements",
     "version_at",
+    "with_loose_bounds",
     "worth_checkpoint",
     "write_checkpoint",
     "write_files",
 ]
 
 _LATE = {
-    "Found": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
+    "KeyLookup": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
     "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy",
     "to_variant": "_variant",
@@ -85,7 +93,7 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs numba or pyroaring is loaded when it is asked for."""
+    """Import names that need numba or pyroaring on first use."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,12 +1,12 @@
-"""Checkpoints of a table's log: what its newest version is made of, so that readers need not replay the whole log.
+"""Checkpoints of a table's log: the actions of its newest version, so that readers need not replay the whole log.
 
-No commit waits for one: whoever looks after a table writes one now and then.
+No commit waits for one: the upkeep of a table writes one from time to time.
 
-**Without tombstones**, if the table says that nobody else removes files (:data:`OURS`). Delta's checkpoints name the
-files that were removed lately, to keep a VACUUM from taking them too early. A table that is upserted to all the time
-has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s. Where a VACUUM removes nothing because
-the retention is so long, they have no purpose. For other tables, and those with features whose actions are not known
-here, another writer makes the checkpoint: delta-rs, or in a store Delta.
+**Without tombstones**, if the table's properties reserve the removal of files to headgate
+(:data:`RETENTION_PROPERTIES`). Delta's checkpoints list recently removed files, to keep VACUUM from deleting them too
+early. A table with constant upserts has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s.
+If the retention is so long that VACUUM removes nothing, they have no purpose. For other tables, and those with features
+that headgate does not support, another writer makes the checkpoint: delta-rs, or in a store Delta.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.delta._definition import FEATURES, OURS
+from headgate.delta._definition import FEATURES, RETENTION_PROPERTIES
 from headgate.delta._files import files_of
 from headgate.delta._log import LAST_CHECKPOINT, LOG, Snapshot, TableLog, checkpoint_name, checkpointed_version
 from headgate.errors import TargetError
@@ -32,11 +32,11 @@ __all__ = ["worth_checkpoint", "write_checkpoint"]
 log = logging.getLogger("headgate")
 
 _COMMITS: Final = 50
-"""After so many commits a new checkpoint is worth its cost, however large the table is …"""
+"""After this many commits a new checkpoint is worth its cost for a table of any size …"""
 _FEW_COMMITS: Final = 10
-"""… and after no fewer, however small."""
+"""… and after fewer than this many for none."""
 _FILES_A_COMMIT: Final = 20
-"""To write so many files into a checkpoint takes about 1 ms; so does a reader's replay of a commit of upserts."""
+"""Writing this many files into a checkpoint takes about 1 ms, as does a reader's replay of a commit of upserts."""
 
 _TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
 _MAP, _LIST = pa.map_(pa.string(), pa.string()), pa.list_(pa.string())
@@ -69,9 +69,9 @@ _SCHEMA: Final = pa.schema(
 
 
 def worth_checkpoint(commits: int, files: int | None) -> bool:
-    """Whether a checkpoint is worth its cost after so many commits since the last one.
+    """Whether a checkpoint is worth its cost after this many commits since the last one.
 
-    :param files: how many data files the table has; None: unknown.
+    :param files: number of the table's data files; None: unknown.
     """
     least = _COMMITS if files is None else max(_FEW_COMMITS, files // _FILES_A_COMMIT)
     return commits >= min(least, _COMMITS)
@@ -80,11 +80,15 @@ def worth_checkpoint(commits: int, files: int | None) -> bool:
 def write_checkpoint(folder: str, otherwise: Callable[[str], None] | None = None) -> None:
     """Write a checkpoint of the newest version. A failure is logged.
 
-    :param otherwise: writes those that are not written here; by default delta-rs does, in a local folder.
+    :param otherwise: writes those of unsupported tables; by default delta-rs does, in a local folder.
     """
     try:
         table = TableLog(folder).refresh()
-        if table.features is not None and table.features <= FEATURES and OURS.items() <= table.properties.items():
+        if (
+            table.features is not None
+            and table.features <= FEATURES
+            and RETENTION_PROPERTIES.items() <= table.properties.items()
+        ):
             _write(folder, table)
         else:
             (otherwise or _write_by_delta_rs)(folder)
@@ -108,7 +112,7 @@ def _write_by_delta_rs(folder: str) -> None:
 
 
 def _write(folder: str, table: Snapshot) -> None:
-    """One file, in the classic form (Delta Transaction Log Protocol, "Checkpoints")."""
+    """Write one file, in the classic form (Delta Transaction Log Protocol, "Checkpoints")."""
     rows = [_line(action) for action in _actions(table)]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), sink, compression="snappy", store_schema=False)
@@ -129,7 +133,7 @@ def _actions(table: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def _line(action: Mapping[str, Any]) -> dict[str, Any]:
-    """An action as a row: maps as pairs."""
+    """Convert an action to a row: maps as pairs."""
     return {kind: _pairs(value, _SCHEMA.field(kind).type) for kind, value in action.items()}
 
 

@@ -1,12 +1,12 @@
 """Commits to a table's log: one version after another, each by one writer.
 
-Delta's own transaction in the JVM takes some 100 ms a commit on a local disk, mostly for processes that Hadoop's local
-file system starts to set permissions. In a local folder a commit is a file with a name that nobody else
-has taken: it is written aside, synced, and linked under its name, which the operating system does for one writer only.
-So whoever has planned on a version commits the next one, or learns that another program did, and plans again. For
-tables elsewhere the caller brings a way to put a file where none is (:data:`Put`).
+Delta's own transaction in the JVM takes some 100 ms per commit on a local disk, mostly for processes that Hadoop's
+local file system starts to set permissions. In a local folder a commit is a file with an unused name: it is written
+under a temporary name, synced, and linked to its name, which the operating system does for one writer only. So a writer
+that has planned on a version commits the next one, or learns that another program did, and plans again. For tables
+elsewhere the caller passes a function that creates a file only if it does not exist (:data:`Put`).
 
-Only tables that ask nothing of their writers but what these actions say may be written so (``headgate.lake``).
+Only tables that require nothing of writers except these actions may be written this way (``headgate.lake``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from headgate.errors import CommitConflictError
 __all__ = ["Put", "commit"]
 
 Put = Callable[[str, str, str], None]
-"""Puts a text as a file of a table's folder, whole: ``(folder, name, text)``. If one of that name is there it raises
-``FileExistsError``; if it raises anything, its own is not there."""
+"""Creates a whole file of a table's folder: ``(folder, name, text)``. Raises ``FileExistsError`` if the name exists.
+After any exception, its own file does not exist."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-"""What file systems without hard links say. There two programs that commit at the same moment can lose one commit, as
-they can by Delta's own writers, which look and then rename."""
+"""Errors of file systems without hard links. There two programs that commit at the same moment can lose one commit, as
+with Delta's own writers, which check and then rename."""
 
 
 def commit(
@@ -45,14 +45,14 @@ def commit(
     blind: bool,
     put: Put | None = None,
 ) -> None:
-    """Make the next version of the table in ``folder``, or its first one.
+    """Commit the next version of the table in ``folder``, or its first one.
 
-    :param read: the version that it was planned on.
-    :param actions: as the log has them: objects, or their JSON text.
-    :param operation: what the table's history calls it.
-    :param blind: it only adds rows, whatever the table holds, so it conflicts with no other.
-    :param put: puts the commit's file where none is; by default in a local folder.
-    :raises CommitConflictError: another program made that version.
+    :param read: the version that the commit was planned on.
+    :param actions: as in the log: objects, or their JSON text.
+    :param operation: its name in the table's history.
+    :param blind: it only adds rows, independent of the table's content, so it conflicts with no other.
+    :param put: creates the commit's file if it does not exist; by default in a local folder.
+    :raises CommitConflictError: another program committed that version.
     :raises OSError: it cannot be written.
     """
     version = read.version + 1
@@ -75,7 +75,7 @@ def commit(
 
 
 def _put(folder: str, name: str, text: str) -> None:
-    """Put a file, whole, where none is. If this raises anything, it is not there."""
+    """Create a whole file that does not exist yet. After any exception it does not exist."""
     path = Path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

@@ -1,4 +1,4 @@
-"""A data file's rows in new files, with other values: what an UPDATE of whole files writes."""
+"""Copies of a data file's rows with changed values, as an UPDATE of whole files writes them."""
 
 from __future__ import annotations
 
@@ -24,29 +24,31 @@ def copy_file(
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
     always: Collection[str],
 ) -> list[str]:
-    """Write the rows that count, in their order; the ``add`` actions of the new files, as JSON.
+    """Write the live rows, in order, to new files; return the ``add`` actions of these, as JSON.
 
     :param schema: the table's; columns that the file lacks are null.
-    :param change: gives the rows to write for some rows, with the same columns.
-    :param always: columns that have statistics wherever they stand.
+    :param change: returns the rows to write for a batch of rows, with the same columns.
+    :param always: columns that have statistics at any position.
     :raises OSError: a file cannot be read or written.
     """
-    rows = (change(batch) for batch in _counting(folder, source, schema))
+    rows = (change(batch) for batch in _live_rows(folder, source, schema))
     return list(write_files(rows, folder, schema, codec, always, source.names))
 
 
-def _counting(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows that count, part by part, with the table's columns."""
+def _live_rows(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the live rows in batches, with the table's columns."""
     gone = np.empty(0, np.int64) if source.vector is None else rows_of(read_vector(folder, source.vector))
     with source.open(folder) as opened:
-        there = [name for name in schema.names if name in opened.columns]
+        present = [name for name in schema.names if name in opened.columns]
         first = 0
-        for batch in opened.batches(_BATCH_ROWS, there):
+        for batch in opened.batches(_BATCH_ROWS, present):
             counts = np.ones(batch.num_rows, np.bool_)
             counts[gone[np.searchsorted(gone, first) : np.searchsorted(gone, first + batch.num_rows)] - first] = False
             first += batch.num_rows
             columns = [
-                as_column(batch.column(one.name), one.type) if one.name in there else pa.nulls(batch.num_rows, one.type)
+                as_column(batch.column(one.name), one.type)
+                if one.name in present
+                else pa.nulls(batch.num_rows, one.type)
                 for one in schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(counts))

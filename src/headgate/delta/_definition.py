@@ -1,4 +1,4 @@
-"""What a table is, in its log: how it is made, how it gets columns, what it asks of those who write it.
+"""A table's definition in its log: creation, added columns, and what it requires of writers.
 
 Source: Delta Transaction Log Protocol, "Change Metadata", "Protocol Evolution", "Schema Serialization Format".
 """
@@ -14,18 +14,34 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.delta._log import Snapshot
-from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, MAX_ID, is_mapped, is_mapped_otherwise, number
+from headgate.delta._mapping import (
+    MAPPING_FEATURE,
+    MAPPING_MODE,
+    MAX_ID,
+    assign_physical_names,
+    is_mapped,
+    is_mapped_otherwise,
+)
 
-__all__ = ["FEATURES", "OURS", "TYPE_FEATURES", "NewColumn", "addition", "creation", "demands", "needs_mapping"]
+__all__ = [
+    "FEATURES",
+    "RETENTION_PROPERTIES",
+    "TYPE_FEATURES",
+    "NewColumn",
+    "addition",
+    "creation",
+    "needs_mapping",
+    "unsupported_requirements",
+]
 
 _EVER: Final = "interval 10000 days"
-OURS: Final = {
+RETENTION_PROPERTIES: Final = {
     "delta.deletedFileRetentionDuration": _EVER,
     "delta.logRetentionDuration": _EVER,
     "delta.enableExpiredLogCleanup": "false",
 }
-"""Properties of tables whose old files and log are removed by headgate alone. Delta's writers and VACUUM leave them,
-and Spark reads versions of any age, which it refuses beyond the first of these durations."""
+"""Properties of tables whose old files and log only headgate removes. Delta's writers and VACUUM keep them, and Spark
+reads versions of any age: it refuses only those older than the first of these durations."""
 
 _PROPERTIES: Final = frozenset(
     {
@@ -33,19 +49,19 @@ _PROPERTIES: Final = frozenset(
         "delta.checkpointInterval",
         MAPPING_MODE,
         MAX_ID,
-        *OURS,
+        *RETENTION_PROPERTIES,
         "delta.minReaderVersion",
         "delta.minWriterVersion",
     }
 )
 _LEGACY: Final = frozenset({"appendOnly", "invariants"})
-"""What writers of protocol version 2 keep to without being asked by name."""
+"""Features that protocol version 2 requires of writers without naming them."""
 FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE}
-"""What headgate keeps to when it writes a table itself."""
+"""Features that headgate supports when it writes a table itself."""
 TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
-"""Types that a table must be allowed to have columns of, and the feature that allows it."""
-_ODD_NAME: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""Characters that a Parquet column's name cannot hold in Delta."""
+"""Column types that need a table feature, and the feature."""
+_FORBIDDEN_CHARACTERS: Final = re.compile(r"[ ,;{}()\n\t=]")
+"""Characters that Delta does not allow in a Parquet column's name."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +69,8 @@ class NewColumn:
     """A column to add.
 
     :param kind: its type, as Spark DDL.
-    :param inside: the struct column that it becomes a field of.
-    :param after: the column that it follows; "": it comes first; None: it comes last.
+    :param inside: the struct column to add it to, as a field.
+    :param after: the column before it; "": it is the first; None: it is the last.
     """
 
     name: str
@@ -63,8 +79,8 @@ class NewColumn:
     after: str | None = None
 
 
-def demands(table: Snapshot) -> list[str]:
-    """What a table asks of its writers but rows: Delta's properties, features of its protocol, partitions."""
+def unsupported_requirements(table: Snapshot) -> list[str]:
+    """Return what a table requires that headgate does not support: Delta properties, protocol features, partitions."""
     features = table.features
     if features is None:
         return [f"protocol version {table.protocol.get('minWriterVersion')}"]
@@ -73,20 +89,20 @@ def demands(table: Snapshot) -> list[str]:
 
 
 def _unknown(properties: Mapping[str, str]) -> list[str]:
-    """Delta's properties that ask for more than is known here."""
-    found = {name for name in properties if name.startswith("delta.")} - _PROPERTIES
+    """Return the Delta properties that headgate does not support."""
+    unsupported = {name for name in properties if name.startswith("delta.")} - _PROPERTIES
     if is_mapped_otherwise(properties):
-        found.add(MAPPING_MODE)
-    return sorted(found)
+        unsupported.add(MAPPING_MODE)
+    return sorted(unsupported)
 
 
 def needs_mapping(name: str) -> bool:
     """Whether only a table with column mapping can have a column of this name."""
-    return _ODD_NAME.search(name) is not None
+    return _FORBIDDEN_CHARACTERS.search(name) is not None
 
 
 def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    """The actions of a table's first version; None: it is not one that is only asked for rows.
+    """Return the actions of a table's first version; None: the table requires more than headgate supports.
 
     :param schema_json: its columns, as JSON in the form of Spark's types.
     """
@@ -96,7 +112,7 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
         return None
     fields = _named_fields(schema)
     if is_mapped(properties) or _need_mapping(fields):
-        properties = number(fields, properties, keep=False)
+        properties = assign_physical_names(fields, properties, keep=False)
         schema_json = json.dumps(schema)
         features |= {MAPPING_FEATURE}
     if properties.get("delta.enableDeletionVectors", "").lower() == "true":
@@ -115,32 +131,32 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
 def addition(
     table: Snapshot, columns: Sequence[NewColumn], kind_of: Callable[[str], Any]
 ) -> list[dict[str, Any]] | None:
-    """The actions that add columns; None: the table, or a column, asks for more than that.
+    """Return the actions that add columns; None: headgate does not support the table, a column, or its position.
 
-    :param kind_of: a type in the form that it has in a table's JSON: a name, or an object.
+    :param kind_of: converts a type to its form in a table's JSON: a name, or an object.
     """
-    if demands(table):
+    if unsupported_requirements(table):
         return None
     schema, properties = json.loads(table.metadata["schemaString"]), table.properties
     new = [{"name": one.name, "type": kind_of(one.kind), "nullable": True, "metadata": {}} for one in columns]
     mapped = is_mapped(properties) or _need_mapping(_named_fields({"fields": new}))
-    if mapped:  # if it was not, its files have the columns under their own names
-        properties = number(_named_fields(schema), properties, keep=True)
+    if mapped:  # if the table was not, its files have the columns under their own names
+        properties = assign_physical_names(_named_fields(schema), properties, keep=True)
     if not all(_insert(schema, column, added) for column, added in zip(columns, new, strict=True)):
         return None
-    needed, there = _features(schema), table.features or frozenset()
+    needed, existing = _features(schema), table.features or frozenset()
     if needed is None:
         return None
     if mapped:
-        properties = number(_named_fields(schema), properties, keep=False)
+        properties = assign_physical_names(_named_fields(schema), properties, keep=False)
         needed |= {MAPPING_FEATURE}
-    changed = [] if needed <= there else [_protocol(needed | there)]
+    changed = [] if needed <= existing else [_protocol(needed | existing)]
     metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": dict(properties)}
     return [*changed, {"metaData": metadata}]
 
 
 def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> bool:
-    """Insert a field into a table's columns, or into those of a struct; False: there is no room for it there."""
+    """Insert a field into a table's or a struct's columns; False: its name is taken, or its position does not exist."""
     fields = schema["fields"]
     if column.inside is not None:
         outer = next((other for other in fields if other["name"] == column.inside), None)
@@ -160,7 +176,7 @@ def _need_mapping(fields: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _named_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The columns, and the fields in them."""
+    """Return the columns and the fields in them."""
     return [field for field in _fields(schema) if "metadata" in field]
 
 
@@ -169,21 +185,21 @@ def _protocol(features: Collection[str]) -> dict[str, Any]:
     if not read:
         return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     written = [*read, *sorted(_LEGACY)]
-    if read == [MAPPING_FEATURE]:  # readers of version 2 know it
+    if read == [MAPPING_FEATURE]:  # readers of version 2 support it
         return {"protocol": {"minReaderVersion": 2, "minWriterVersion": 7, "writerFeatures": written}}
     named = {"readerFeatures": read, "writerFeatures": written}
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
 
 
 def _features(schema: Mapping[str, Any]) -> frozenset[str] | None:
-    """What columns of these types ask for; None: more than rows."""
+    """Return the features that the columns' types need; None if headgate lacks one."""
     kinds = {field["type"] for field in _fields(schema) if isinstance(field["type"], str)}
-    found = frozenset(TYPE_FEATURES[kind] for kind in kinds & TYPE_FEATURES.keys())
-    return found if found <= FEATURES else None
+    features = frozenset(TYPE_FEATURES[kind] for kind in kinds & TYPE_FEATURES.keys())
+    return features if features <= FEATURES else None
 
 
 def _fields(kind: Any) -> Iterator[dict[str, Any]]:
-    """All fields of a type, at all depths. The parts of an array or a map count as fields, too."""
+    """Yield all fields of a type, at all depths. The parts of an array or a map count as fields, too."""
     if not isinstance(kind, dict):
         return
     for field in kind.get("fields", ()):

@@ -1,11 +1,11 @@
-"""The files of one table: in a folder of this machine, or in an object store.
+"""The files of one table, in a local folder or an object store.
 
-Names are relative to the table's folder, with ``/`` between their parts. New files get names that nobody else has, and
-count once a commit names them; what a killed writer leaves is an orphan.
+Names are relative to the table's folder, with ``/`` between their parts. New files get unique names, and count once a
+commit names them. A killed writer leaves orphans.
 
-**Listings are two**: a folder of 100,000 files takes Arrow about as long as ``os.scandir``, but it has all of them at
-once, and follows links to other folders. In a store a listing is one request for each 1,000 files. A file that Arrow
-removes is three (HEAD, DELETE, PUT of a marker for its folder), so several are removed at once.
+**Listings**: Arrow lists a folder of 100,000 files about as fast as ``os.scandir``, but returns all of them at once and
+follows links to other folders, so it is used for stores only. There a listing is one request per 1,000 files. Removing
+a file takes three (HEAD, DELETE, PUT of a marker for its folder), so several are removed at once.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _R = TypeVar("_R")
 
 _HIDDEN: Final = ("_", ".")
 _AT_ONCE: Final = 16
-"""Requests to a store, where one takes 10 to 50 ms."""
+"""Parallel requests to a store, where one takes 10 to 50 ms."""
 
 
 class FileIdentity(NamedTuple):
-    """Tells a file from another one that has taken its name. In a store there are no inodes, and times are seconds."""
+    """Identity of a file, to detect a replacement. Stores have no inodes (0), and times in whole seconds."""
 
     inode: int
     modified_ns: int
@@ -44,12 +44,12 @@ class FileIdentity(NamedTuple):
 
     @property
     def modified(self) -> float:
-        """In seconds since 1970 UTC."""
+        """Time of modification in seconds since 1970 UTC."""
         return self.modified_ns / 1e9
 
 
 class Listed:
-    """A file of a listing, by its name."""
+    """A file of a listing."""
 
     __slots__ = ("_entry", "name")
 
@@ -58,7 +58,7 @@ class Listed:
         self._entry = entry
 
     def identity(self) -> FileIdentity | None:
-        """What tells this file from others; None: it is gone since. Asks the operating system."""
+        """Return the file's identity; None if it was removed since. Queries the operating system for local files."""
         return _of_store(self._entry) if isinstance(self._entry, pafs.FileInfo) else _of_folder(self._entry)
 
 
@@ -66,47 +66,47 @@ class Files(Protocol):
     """The files of one table."""
 
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
-        """A file's bytes, fewer than ``size`` at its end.
+        """Return a file's bytes, fewer than ``size`` at its end.
 
-        :raises FileNotFoundError: it is not there.
+        :raises FileNotFoundError: it does not exist.
         """
 
     def identity(self, name: str) -> FileIdentity | None:
-        """What tells this file from others; None: it is not there.
+        """Return the file's identity; None if it does not exist.
 
-        :raises OSError: it cannot be told.
+        :raises OSError: it cannot be determined.
         """
 
     def has_folder(self, folder: str) -> bool:
-        """Whether there is such a folder, or in a store any file below it."""
+        """Whether the folder exists, or in a store any file below it."""
 
     def below(self, folder: str = "", *, hidden: bool = False) -> Iterator[Listed]:
-        """The files in a folder and the folders in it; none if it is not there.
+        """Yield the files in a folder and its subfolders; none if it does not exist.
 
         :param hidden: also those whose names begin with ``_`` or ``.``, and those in folders of such names.
         """
 
     def create(self, name: str) -> AbstractContextManager[Any]:
-        """A new file to write to; it is whole when the block has ended well."""
+        """Create a file to write to; it is complete when the block has ended without an error."""
 
     def put(self, name: str, data: bytes | pa.Buffer) -> None:
-        """Write a whole file, in the place of one that may be there."""
+        """Write a whole file, replacing an existing one."""
 
     def delete(self, name: str) -> None:
-        """Remove a file; it is no error if it is gone."""
+        """Remove a file; no error if it does not exist."""
 
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """What ``work`` gives for each of these, in their order; it asks for files, so in a store several at once."""
+        """Yield the result of ``work`` for each item, in order; in a store several run in parallel."""
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
-        """A Parquet file, whoever wrote it; its times are in µs.
+        """Open a Parquet file from any writer; its times are in µs.
 
         :raises OSError: it cannot be read.
         """
 
 
 class _Folder:
-    """Of this machine."""
+    """Files in a local folder."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -164,7 +164,7 @@ class _Folder:
 
 
 class _Prefix:
-    """Of an object store, where a file is there once it is whole."""
+    """Files in an object store, where a file exists only once it is complete."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -207,7 +207,7 @@ class _Prefix:
         try:
             yield sink
         except BaseException:
-            with suppress(OSError):  # Arrow's streams cannot be given up: what is there becomes a file
+            with suppress(OSError):  # Arrow's streams cannot be aborted: closing writes the partial file
                 sink.close()
                 system.delete_file(path)
             raise
@@ -245,5 +245,5 @@ def _of_store(info: pafs.FileInfo) -> FileIdentity:
 
 @lru_cache(maxsize=10_000)
 def files_of(folder: str) -> Files:
-    """The files of the table at a local path or a URI."""
+    """Return the files of the table at a local path or a URI."""
     return _Prefix(folder) if is_remote(folder) else _Folder(folder)

@@ -1,14 +1,13 @@
-"""Small files become one, beside the writer: prepared while it goes on, committed by it.
+"""Folding of small files into one: prepared in parallel with the writer, committed by it.
 
-Each batch adds a file to a table, and marks rows in others. A fold keeps the number of files small: it copies the rows
-of the files of one size class into one new file, in the order of the key. So a row is copied once for each class. If
-many rows of a file are deleted, the others are copied into a new file, too.
+Each batch adds a file to a table, and deletes rows in others. A fold keeps the number of files small: it copies the
+rows of the files of one size class into one new file, in key order. So a row is copied once per class. If many rows of
+a file are deleted, its live rows are copied into a new file, too.
 
-**Prepared on one version, committed on a later one.** Meanwhile rows of the sources may have been marked: they are
-marked in the new file, too, because :class:`Fold` knows where each row went. A source that is gone because all its rows
-were marked is one of which every row is marked; one that another program has taken out, and perhaps written elsewhere,
-makes the fold void. The commit says that no data has changed (``dataChange`` false), so streams that read the table
-pass over it.
+**Prepared on one version, committed on a later one.** Rows of the sources that were deleted in between are deleted in
+the new file, too, because :class:`Fold` knows where each row went. If a source was removed because all its rows were
+deleted, all of them are deleted in the new file. If another program removed a source, and perhaps wrote its rows
+elsewhere, the fold is discarded. The commit has ``dataChange`` false, so streams that read the table skip it.
 
 **Bounded**: by the bytes and rows of the sources, which are in memory while a fold is prepared.
 """
@@ -27,29 +26,29 @@ import pyarrow.compute as pc
 
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_column, discard_files, write_files
-from headgate.delta._statistics import loosened
+from headgate.delta._statistics import with_loose_bounds
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
 __all__ = ["Fold", "choose_files", "prepare_fold"]
 
 _FILES: Final = 8
-"""So many files of a class become one. A reader takes 0.5 ms for each file, whatever it holds: a table of 500,000 rows
-is read in 50 ms as one file, in 63 ms as 26; 8 are hardly seen."""
+"""Number of files of a class that are folded. A reader takes 0.5 ms per file of any size: a table of 500,000 rows is
+read in 50 ms as one file, in 63 ms as 26. The cost of 8 is negligible."""
 _CLASSES: Final = (1 << 20, 16 << 20, 128 << 20)
-"""Bytes below which a file is of the first class, the second, the third; larger ones are left alone."""
+"""Upper limits in bytes of the first, second and third class. Larger files are not folded."""
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 4_000_000
 _DELETED_SHARE: Final = 0.1
-"""A reader passes over deleted rows in about the time in which it reads others. At this share a row is copied nine
-times for each deletion, at 1 µs each time."""
+"""A reader takes about as long to skip a deleted row as to read a live one. At this share 9 rows are copied for each
+deletion, at 1 µs each."""
 _NONE: Final = 0xFFFFFFFF
-"""The place of a row that was deleted before."""
+"""The position of a row that was already deleted."""
 
 
 def choose_files(table: Snapshot, least: int | None = None) -> list[DataFile]:
-    """What should be folded next; empty: nothing.
+    """Return the files to fold next; empty if none.
 
-    :param least: so many files of a class are enough; by default 8.
+    :param least: number of files of a class that is enough; by default 8.
     """
     classes: list[list[DataFile]] = [[] for _ in _CLASSES]
     for file in table.files.values():
@@ -66,7 +65,7 @@ def choose_files(table: Snapshot, least: int | None = None) -> list[DataFile]:
 
 
 def _bounded(files: Sequence[DataFile]) -> list[DataFile]:
-    """As many of them as one fold may take; none if that is only one."""
+    """Return as many of the files as one fold may take; none if that is only one."""
     chosen: list[DataFile] = []
     size = rows = 0
     for file in files:
@@ -79,37 +78,37 @@ def _bounded(files: Sequence[DataFile]) -> list[DataFile]:
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows that were copied into a new file."""
+    """A prepared fold: rows that were copied into a new file."""
 
     folder: str
     sources: tuple[DataFile, ...]
-    """As they were read."""
-    places: Mapping[str, Any]
-    """uint32[rows] by source: the row of the new file that each of its rows has become."""
+    """The source files, as they were read."""
+    new_positions: Mapping[str, Any]
+    """uint32[rows] by source path: each row's position in the new file."""
     added: Mapping[str, Any] | None
-    """The ``add`` of the new file; None: no row was left."""
+    """The ``add`` of the new file; None: the sources had no live row."""
 
     def actions(self, table: Snapshot, emptied: Collection[str]) -> list[dict[str, Any]] | None:
-        """What commits it on a version; None: it is void.
+        """Return the actions that commit the fold on a version; None if it is invalid.
 
-        :param emptied: files that are gone because all their rows were deleted.
+        :param emptied: files that were removed because all their rows were deleted.
         :raises OSError: the new file's deletion vector cannot be written.
         """
         now = time.time_ns() // 1_000_000
         actions = []
         marked = [np.empty(0, np.uint32)]
         for source in self.sources:
-            file, places = table.files.get(source.path), self.places[source.path]
+            file, new_positions = table.files.get(source.path), self.new_positions[source.path]
             if file is None:
                 if source.path not in emptied:
                     return None
-                marked.append(places[places != _NONE])
+                marked.append(new_positions[new_positions != _NONE])
                 continue
             actions.append(file.removal(now, data_change=False))
             if file.vector != source.vector:
-                gone = places[rows_of(self._vector(file))]
+                gone = new_positions[rows_of(self._vector(file))]
                 if np.count_nonzero(gone == _NONE) < source.deleted:
-                    return None  # another program has restored an older version, in which more rows count
+                    return None  # another program has restored an older version, in which more rows are live
                 marked.append(gone[gone != _NONE])
         if self.added is not None:
             add, deleted = dict(self.added), positions_of(np.concatenate(marked))
@@ -119,7 +118,7 @@ class Fold:
                 return actions
             if deleted:
                 vectors = VectorFile()
-                add |= {"deletionVector": vectors.add(deleted), "stats": loosened(add["stats"], rows)}
+                add |= {"deletionVector": vectors.add(deleted), "stats": with_loose_bounds(add["stats"], rows)}
                 vectors.write(self.folder)
             actions.append({"add": add})
         return actions
@@ -136,11 +135,11 @@ class Fold:
 def prepare_fold(
     folder: str, sources: Sequence[DataFile], schema: pa.Schema, codec: str, key: Sequence[str]
 ) -> Fold | None:
-    """Write the rows of some files into a new one; None: they do not fit into one.
+    """Write the live rows of some files into a new one; None if they do not fit into one.
 
     :param schema: the table's; columns that a file lacks are null.
-    :param key: the columns that the rows are ordered by, which have statistics wherever they stand; if there are none,
-        the rows are in the order in which the files were written.
+    :param key: the columns to sort by, which have statistics at any position; if there are none, the rows are in the
+        order in which the files were written.
     :raises OSError: a file cannot be read or written.
     """
     tables, kept, counts = [], [], []
@@ -161,19 +160,19 @@ def prepare_fold(
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])
         return None
-    became = np.empty(len(order), np.uint32)
-    became[np.asarray(order)] = np.arange(len(order), dtype=np.uint32)
-    places, first = {}, 0
+    new_index = np.empty(len(order), np.uint32)
+    new_index[np.asarray(order)] = np.arange(len(order), dtype=np.uint32)
+    new_positions, first = {}, 0
     for source, rows, count in zip(sources, kept, counts, strict=True):
-        place = np.full(count, _NONE, np.uint32)
-        place[rows] = became[first : first + len(rows)]
-        places[source.path] = place
+        positions = np.full(count, _NONE, np.uint32)
+        positions[rows] = new_index[first : first + len(rows)]
+        new_positions[source.path] = positions
         first += len(rows)
-    return Fold(folder, tuple(sources), places, {**added[0], "dataChange": False} if added else None)
+    return Fold(folder, tuple(sources), new_positions, {**added[0], "dataChange": False} if added else None)
 
 
 def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
-    """All rows of a file, deleted ones included, with the table's columns."""
+    """Read all rows of a file, deleted ones included, with the table's columns."""
     with source.open(folder) as file:
         table = file.read(name for name in schema.names if name in file.columns)
     columns = [

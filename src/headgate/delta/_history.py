@@ -1,13 +1,13 @@
-"""Since which version each file of a table's folder is no longer part of the table: what may be removed.
+"""Removable files of a table: since which version each file is no longer part of the table.
 
-A version is readable as long as its data files and the files of its deletion vectors are there. To keep all versions
-from ``oldest`` on, a file may go if the newest version does not name it and none since ``oldest`` did: a commit at or
-before ``oldest`` took it out for the last time.
+A version is readable as long as its data files and the files of its deletion vectors exist. To keep all versions from
+``oldest`` on, a file may be removed if the newest version does not name it and none since ``oldest`` did: a commit at
+or before ``oldest`` removed it for the last time.
 
-The log is replayed forwards, once, from the newest checkpoint that is not newer than ``oldest``. Then each commit costs
-what it holds, and the folder need not be listed. A listing finds what no commit names (:meth:`FileHistory.orphans`).
+The log is replayed forwards, once, from the newest checkpoint that is not newer than ``oldest``. After that, only new
+commits are read, and the folder need not be listed. A listing finds files of no commit (:meth:`FileHistory.orphans`).
 
-Methods that are generators yield now and then, so that the caller may pause.
+Methods that are generators yield from time to time, so that the caller may pause.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _FEATURES: Final = frozenset(
 
 
 class FileHistory:
-    """The files of the table in ``folder``, followed through its versions. Not to be used by several threads.
+    """The files of the table in ``folder``, followed through its versions. Not thread-safe.
 
-    :param oldest: the oldest version that is to stay readable.
+    :param oldest: the oldest version that must stay readable.
     """
 
     def __init__(self, folder: str, oldest: int) -> None:
@@ -48,13 +48,13 @@ class FileHistory:
         self.version = -1
         """The newest version that was followed."""
         self.same_since = 0
-        """All versions from this one to the newest hold the same rows and columns."""
+        """All versions from this one to the newest have the same rows and columns."""
         self._oldest = oldest
         self._names: dict[str, tuple[str, ...]] = {}
         self._uses: Counter[str] = Counter()
         self._gone: dict[str, int] = {}
         self.properties: Mapping[str, str] = {}
-        """Of the newest version."""
+        """Table properties of the newest version."""
         self._columns: str | None = None
         self._elsewhere = False
         self._features: frozenset[str] = frozenset()
@@ -62,12 +62,12 @@ class FileHistory:
 
     @property
     def is_removable(self) -> bool:
-        """Whether all files of its versions are known: none lies elsewhere, and the protocol has no other kinds."""
+        """Whether all files of its versions are known: none is elsewhere, and the protocol has no other kinds."""
         return not self._elsewhere and self._features <= _FEATURES
 
     @property
     def data_files(self) -> int:
-        """How many data files the newest version has."""
+        """Number of data files of the newest version."""
         return len(self._names)
 
     def is_live(self, name: str) -> bool:
@@ -75,15 +75,15 @@ class FileHistory:
         return name in self._uses
 
     def gone_since(self, name: str) -> int | None:
-        """The version that no longer has a file that an earlier one needs; None: there is no such file."""
+        """Return the first version without a file that an earlier one needs; None: there is no such file."""
         return self._gone.get(name)
 
     def is_continued(self) -> bool:
-        """Whether the log still has the newest version that was followed: nobody put another table there."""
+        """Whether the log still has the newest version that was followed: no other table replaced this one."""
         return self.version < 0 or commit_identity(self.folder, self.version) == self._identity
 
     def follow(self) -> Iterator[None]:
-        """Read the commits since.
+        """Read the commits after :attr:`version`.
 
         :raises TargetError: the log is damaged.
         """
@@ -99,32 +99,34 @@ class FileHistory:
         self._identity = commit_identity(self.folder, self.version)
 
     def _begin(self) -> Iterator[None]:
-        """Start at the newest checkpoint that is not newer than the oldest version; else at the oldest one."""
-        found = find_checkpoints(self.folder)
-        earlier = [version for version in found if version <= self._oldest]
-        if not found or (not earlier and read_commit(self.folder, 0) is not None):
+        """Start at the newest checkpoint that is not newer than the oldest version; else at commit 0, or if that is
+        missing at the oldest checkpoint.
+        """
+        checkpoints = find_checkpoints(self.folder)
+        earlier = [version for version in checkpoints if version <= self._oldest]
+        if not checkpoints or (not earlier and read_commit(self.folder, 0) is not None):
             return
-        self.version = self.same_since = max(earlier) if earlier else min(found)
-        for kinds in (("protocol", "metaData", "add"), ("remove",)):  # what was added again is not gone
-            for name in found[self.version]:
+        self.version = self.same_since = max(earlier) if earlier else min(checkpoints)
+        for kinds in (("protocol", "metaData", "add"), ("remove",)):  # adds first: a file in use is not gone
+            for name in checkpoints[self.version]:
                 for count, action in enumerate(read_checkpoint(self.folder, name, kinds)):
                     self._apply([action], replayed=True)
                     if count % _YIELD_ACTIONS == 0:
                         yield
 
     def _apply(self, actions: Iterable[Mapping[str, Any]], *, replayed: bool = False) -> None:
-        """Take in the actions of a commit, its removes before its adds.
+        """Apply the actions of a commit, its removes before its adds.
 
-        :param replayed: they are some of a checkpoint, whose adds come before its removes.
+        :param replayed: they are from a checkpoint, whose adds are applied before its removes.
         """
         taken: list[str] = []
-        buried: list[str] = []
+        dropped: list[str] = []
         added = []
         for action in actions:
             if "remove" in action:
                 known = None if replayed else self._names.pop(_name(action["remove"]), None)
                 taken += known or ()
-                buried += self._files(action["remove"]) if known is None else ()
+                dropped += self._files(action["remove"]) if known is None else ()
             elif "add" in action:
                 added.append(action["add"])
             if not replayed and self._changes(action):
@@ -137,10 +139,10 @@ class FileHistory:
             for name in files:
                 self._gone.pop(name, None)
         self._uses.subtract(taken)
-        self._bury({*taken, *buried})
+        self._record_gone({*taken, *dropped})
 
-    def _bury(self, names: Iterable[str]) -> None:
-        """Those of these that are not used are gone, from this version on."""
+    def _record_gone(self, names: Iterable[str]) -> None:
+        """Record those of these files that are unused as gone since this version."""
         for name in names:
             if self._uses[name] <= 0:
                 del self._uses[name]
@@ -152,18 +154,18 @@ class FileHistory:
             self._columns = action["metaData"].get("schemaString")
             self.properties = action["metaData"].get("configuration") or {}
         elif "protocol" in action:
-            asked = (action["protocol"].get(f"{who}Features") or () for who in ("reader", "writer"))
-            self._features = frozenset(feature for features in asked for feature in features)
+            feature_lists = (action["protocol"].get(f"{who}Features") or () for who in ("reader", "writer"))
+            self._features = frozenset(feature for features in feature_lists for feature in features)
 
     def _changes(self, action: Mapping[str, Any]) -> bool:
-        """Whether rows or columns come, go or change."""
+        """Whether an action adds, removes or changes rows or columns."""
         if "metaData" in action:
             return bool(action["metaData"].get("schemaString") != self._columns)
-        found = action.get("add") or action.get("remove")
-        return found is not None and bool(found.get("dataChange", True))
+        file_action = action.get("add") or action.get("remove")
+        return file_action is not None and bool(file_action.get("dataChange", True))
 
     def _files(self, action: Mapping[str, Any]) -> tuple[str, ...]:
-        """The files of an ``add`` or ``remove``, by their names in the folder."""
+        """Return the files of an ``add`` or ``remove``, by their names in the folder."""
         vector = action.get("deletionVector")
         names = [_name(action), *([] if vector is None or vector["storageType"] == "i" else [vector_file(vector)])]
         if not all(_is_inside(name) for name in names):
@@ -171,27 +173,27 @@ class FileHistory:
         return tuple(names)
 
     def unneeded(self, oldest: int) -> list[str]:
-        """The files that no version from ``oldest`` on has, as far as the log tells; by name."""
-        found = []
+        """Return the names of files that by the log no version from ``oldest`` on has."""
+        names = []
         if self.is_removable:
             for name, version in self._gone.items():
                 if version > oldest:
                     break
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def forget(self, names: Iterable[str]) -> None:
-        """These are removed."""
+        """Forget files that were removed."""
         for name in names:
             self._gone.pop(name, None)
 
     def orphans(self, before: float) -> Iterator[Listed | None]:
-        """Files in the folder that no version since the beginning has, and that were written before a moment.
+        """Yield files in the folder that no followed version has, and that were written before a moment.
 
-        Lists the folder. A file may be of a commit that is about to come, so the moment is to be long ago.
+        Lists the folder. A file may belong to a commit in progress, so the moment must be long ago.
 
         :param before: seconds since 1970 UTC.
-        :return: None now and then, for a pause.
+        :return: None from time to time, for a pause.
         """
         if not self.is_removable:
             return
@@ -205,7 +207,7 @@ class FileHistory:
 
 
 def data_files_in(folder: str) -> Iterator[Listed]:
-    """The data files and deletion vectors in a table's folder: what is hidden is not the table's."""
+    """Yield the data files and deletion vectors in a table's folder. Hidden files are not the table's."""
     return (file for file in files_of(folder).below() if file.name.endswith(_ENDINGS))
 
 
@@ -214,5 +216,5 @@ def _name(action: Mapping[str, Any]) -> str:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether it is the name of a file in the table's folder."""
+    """Whether a name is of a file in the table's folder."""
     return "://" not in name and not name.startswith(("/", "file:")) and ".." not in name.split("/")

@@ -1,27 +1,28 @@
-"""Where a data file has which key: made once, because a data file never changes, and mapped from local disk.
+"""Key index of a data file: built once, because a data file never changes, and mapped from local disk.
 
-An index is a cache. It is made from the rows when they are written here, else from the file's key columns; losing it
-costs the time to make it again. It knows nothing of deletion vectors, so it serves every version of the table.
+An index is a cache. It is built from the file's key columns; if it is lost, it is built again. It ignores deletion
+vectors, so it is valid for every version of the table.
 
 | an index file | bytes |
 |---|---|
 | magic, version of the layout | 8 |
-| a mark of the machine's start, which says whether it is of this one | 8 |
-| CRC-32 of everything behind the head | 8 |
+| id of the machine's boot | 8 |
+| CRC-32 of everything after the head | 8 |
 | n: rows | 8 |
 | kind: 1 exact keys, 2 bytes | 8 |
 | bytes of all keys (kind 2) | 8 |
 | kind 1: the keys, ascending | int64[n] |
 | kind 2: hashes, ascending | uint64[n] |
 | the row of each of these | uint32[n], padded to 8 |
-| kind 2: where the keys' bytes begin, by row, and where they end | int64[n + 1] |
+| kind 2: offset of each row's key bytes, and their end | int64[n + 1] |
 | kind 2: the keys' bytes | uint8 |
 
-Numbers are little-endian. A file is written aside and renamed. After a failure of the machine a renamed file may still
-hold pages that were never written, so a file of an earlier start of the machine counts only if its checksum is right.
+Numbers are little-endian. A file is written under a temporary name and renamed. After a failure of the machine a
+renamed file may contain pages that were never written, so a file from an earlier boot is used only if its checksum is
+right.
 
-**Memory.** Arrays are mapped, so an index takes pages of the system's cache and none of the process. To make one takes
-some 30 bytes a row of the data file, and the bytes of its keys.
+**Memory.** Arrays are mapped, so an index uses the system's page cache and no process memory. Building one takes some
+30 bytes per row of the data file, and the bytes of its keys.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _HEAD: Final = 6
 _EXACT, _BYTES = 1, 2
 _ON_DISK_ROWS: Final = 1 << 16
 _MERGE_SHARE: Final = 8
-"""If more than one of so many rows is asked for, both sides are walked instead of searching each key."""
+"""If there is more than one key per this many rows, both sides are walked instead of searching each key."""
 
 
 @dataclass(frozen=True)
@@ -64,52 +65,52 @@ class KeyIndex:
     """int64[rows], ascending."""
     hashes: Any = None
     """uint64[rows], ascending."""
-    places: Any = None
-    """uint32[rows]: the row of each."""
+    row_numbers: Any = None
+    """uint32[rows]: the row of each key."""
     offsets: Any = None
     data: Any = None
 
-    def find(self, keys: Keys, some: slice = slice(None)) -> tuple[Any, Any]:
+    def find(self, keys: Keys, key_range: slice = slice(None)) -> tuple[Any, Any]:
         """``(int64[m], int64[m])``: for each row that has one of these keys, the key's number and the row's.
 
-        :param some: which of the keys, by their places in ``keys.order``.
+        :param key_range: which of the keys, as a range of ``keys.order``.
         :raises DecodeError: the keys are of another kind than the file's.
         """
         if (self.exact is not None) != keys.is_exact:
-            raise DecodeError("keys of another kind than those of the index")
-        order = keys.order[some]
-        asked, found = _pairs(keys.ascending[some], self.exact if keys.is_exact else self.hashes)
-        asked, found = order[asked], self.places[found].astype(np.int64)
+            raise DecodeError("the index has another kind of keys: exact numbers or bytes")
+        order = keys.order[key_range]
+        key_numbers, row_numbers = _pairs(keys.ascending[key_range], self.exact if keys.is_exact else self.hashes)
+        key_numbers, row_numbers = order[key_numbers], self.row_numbers[row_numbers].astype(np.int64)
         if keys.is_exact:
-            return asked, found
-        same = np.empty(len(asked), np.bool_)
-        _compare(keys.data, keys.offsets, asked, self.data, self.offsets, found, same)
-        return asked[same], found[same]
+            return key_numbers, row_numbers
+        same = np.empty(len(key_numbers), np.bool_)
+        _compare(keys.data, keys.offsets, key_numbers, self.data, self.offsets, row_numbers, same)
+        return key_numbers[same], row_numbers[same]
 
 
 def _pairs(sought: Any, stored: Any) -> tuple[Any, Any]:
-    """Every pair of equal values: ``(place in sought, place in stored)``; both are ascending."""
+    """Every pair of equal values: ``(index in sought, index in stored)``. Both inputs are ascending."""
     if len(sought) * _MERGE_SHARE > len(stored):
         count = _merge(sought, stored, np.empty(0, np.int64), np.empty(0, np.int64))
-        asked, found = np.empty(count, np.int64), np.empty(count, np.int64)
-        _merge(sought, stored, asked, found)
-        return asked, found
+        sought_indexes, stored_indexes = np.empty(count, np.int64), np.empty(count, np.int64)
+        _merge(sought, stored, sought_indexes, stored_indexes)
+        return sought_indexes, stored_indexes
     first = np.searchsorted(stored, sought, "left")
     hit = first < len(stored)
     hit[hit] = stored[first[hit]] == sought[hit]
-    asked = np.flatnonzero(hit)
-    if not len(asked):
-        return asked, asked
-    last = np.searchsorted(stored, sought[asked], "right")
-    counts = last - first[asked]
+    sought_indexes = np.flatnonzero(hit)
+    if not len(sought_indexes):
+        return sought_indexes, sought_indexes
+    last = np.searchsorted(stored, sought[sought_indexes], "right")
+    counts = last - first[sought_indexes]
     ends = np.cumsum(counts)
     steps = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
-    return np.repeat(asked, counts), np.repeat(first[asked], counts) + steps
+    return np.repeat(sought_indexes, counts), np.repeat(first[sought_indexes], counts) + steps
 
 
 @njit(cache=True, nogil=True)
-def _merge(sought: Any, stored: Any, asked: Any, found: Any) -> int:
-    """Walk both. Writes as many pairs as there is room for, and returns how many there are."""
+def _merge(sought: Any, stored: Any, sought_indexes: Any, stored_indexes: Any) -> int:
+    """Walk both inputs: write as many pairs as there is room for, and return the number of pairs."""
     count = 0
     j = 0
     for i in range(len(sought)):
@@ -117,19 +118,19 @@ def _merge(sought: Any, stored: Any, asked: Any, found: Any) -> int:
             j += 1
         k = j
         while k < len(stored) and stored[k] == sought[i]:
-            if count < len(asked):
-                asked[count] = i
-                found[count] = k
+            if count < len(sought_indexes):
+                sought_indexes[count] = i
+                stored_indexes[count] = k
             count += 1
             k += 1
     return count
 
 
 @njit(cache=True, nogil=True)
-def _compare(data: Any, offsets: Any, asked: Any, stored: Any, stored_offsets: Any, rows: Any, same: Any) -> None:
-    """Whether key ``asked[i]`` has the bytes of row ``rows[i]``."""
-    for i in range(len(asked)):
-        start, end = offsets[asked[i]], offsets[asked[i] + 1]
+def _compare(data: Any, offsets: Any, key_numbers: Any, stored: Any, stored_offsets: Any, rows: Any, same: Any) -> None:
+    """Set ``same[i]``: whether key ``key_numbers[i]`` has the bytes of row ``rows[i]``."""
+    for i in range(len(key_numbers)):
+        start, end = offsets[key_numbers[i]], offsets[key_numbers[i] + 1]
         other, rest = stored_offsets[rows[i]], stored_offsets[rows[i] + 1]
         equal = end - start == rest - other and other >= 0 and rest <= len(stored)
         j = 0
@@ -140,13 +141,13 @@ def _compare(data: Any, offsets: Any, asked: Any, stored: Any, stored_offsets: A
 
 
 def build_index(keys: Keys) -> KeyIndex:
-    """The index of a file whose rows have these keys, in memory."""
+    """Build the index of a file whose rows have these keys, in memory."""
     values = keys.exact if keys.is_exact else keys.hashes
     order = np.argsort(values, kind="stable")
-    places = order.astype(np.uint32)
+    row_numbers = order.astype(np.uint32)
     if keys.is_exact:
-        return KeyIndex(keys.count, exact=values[order], places=places)
-    return KeyIndex(keys.count, hashes=values[order], places=places, offsets=keys.offsets, data=keys.data)
+        return KeyIndex(keys.count, exact=values[order], row_numbers=row_numbers)
+    return KeyIndex(keys.count, hashes=values[order], row_numbers=row_numbers, offsets=keys.offsets, data=keys.data)
 
 
 # --- on disk
@@ -157,7 +158,7 @@ def _padded(size: int) -> int:
 
 
 def _start_of_machine() -> int:
-    """A number that another start of the machine does not have; 0: nobody knows."""
+    """Return a number that identifies this boot of the machine; 0 if unknown."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -195,9 +196,9 @@ def _write(out: Any, parts: Sequence[Keys]) -> None:
         checksum = zlib.crc32(rest, checksum)
         out.write(rest)
 
-    values, places = _sorted([part.exact if exact else part.hashes for part in parts])
+    values, row_numbers = _sorted([part.exact if exact else part.hashes for part in parts])
     put(values)
-    put(places)
+    put(row_numbers)
     if not exact:
         starts = np.zeros(count + 1, np.int64)
         row = at = 0
@@ -215,7 +216,7 @@ def _write(out: Any, parts: Sequence[Keys]) -> None:
 
 
 def _sorted(parts: Sequence[Any]) -> tuple[Any, Any]:
-    """All values in order, and the row of each: uint32."""
+    """Return all values sorted, and the row of each: uint32."""
     values = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not len(values):
         return values, np.empty(0, np.uint32)
@@ -226,7 +227,7 @@ def _sorted(parts: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def read_index(path: Path) -> KeyIndex | None:
-    """The index in a file, mapped; None: there is none, or it is damaged."""
+    """Map the index in a file; None if the file is missing or damaged."""
     try:
         data = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError):  # ValueError: an empty file
@@ -240,16 +241,16 @@ def read_index(path: Path) -> KeyIndex | None:
         return None
     if (start != _start_of_machine() or not start) and zlib.crc32(rest.data) != checksum:
         return None
-    places_at = 8 * count
-    places = rest[places_at : places_at + 4 * count].view(np.uint32)
+    row_numbers_at = 8 * count
+    row_numbers = rest[row_numbers_at : row_numbers_at + 4 * count].view(np.uint32)
     if kind == _EXACT:
-        return KeyIndex(count, exact=rest[:places_at].view(np.int64), places=places)
-    offsets_at = places_at + _padded(4 * count)
+        return KeyIndex(count, exact=rest[:row_numbers_at].view(np.int64), row_numbers=row_numbers)
+    offsets_at = row_numbers_at + _padded(4 * count)
     data_at = offsets_at + 8 * (count + 1)
     return KeyIndex(
         count,
-        hashes=rest[:places_at].view(np.uint64),
-        places=places,
+        hashes=rest[:row_numbers_at].view(np.uint64),
+        row_numbers=row_numbers,
         offsets=rest[offsets_at:data_at].view(np.int64),
         data=rest[data_at : data_at + bytes_],
     )
@@ -257,39 +258,39 @@ def read_index(path: Path) -> KeyIndex | None:
 
 @dataclass
 class IndexCache:
-    """Indexes of data files on this machine, about ``most`` bytes at the most; the least used ones go first.
+    """Key indexes of data files on this machine, about ``most`` bytes at most; the least recently used are removed.
 
-    Many processes may share the folder: each file is whole, and one that is removed while it is mapped stays readable.
-    Those of small data files are kept in memory alone: to make them again takes no longer than to read them.
+    Many processes may share the folder: each file is complete, and stays readable if it is removed while mapped.
+    Indexes of small data files are only kept in memory: building one takes no longer than reading it.
     """
 
     folder: Path
     most: int
     _open: dict[str, KeyIndex] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    _building: Counter[str] = field(default_factory=Counter)  # by table: indexes that are being made
-    _bytes: int | None = None  # as of the last one that was written
+    _building: Counter[str] = field(default_factory=Counter)  # by table: indexes that are being built
+    _bytes: int | None = None  # as of the last write
 
     @property
     def tables_building(self) -> int:
-        """For how many tables an index is being made."""
+        """Number of tables for which an index is being built."""
         with self._lock:
             return len(self._building)
 
     @property
     def bytes_on_disk(self) -> int:
-        """What the indexes take on disk: as of the last one that this object wrote, else as of its first look."""
+        """Bytes of the indexes on disk, as of this object's last write, else as of its first query."""
         if self._bytes is None:
             self._bytes = sum(size for _, size, _ in self._files())
         return self._bytes
 
     def get(self, table: str, file: str, key: Sequence[str], keys: Callable[[], Iterable[Keys]]) -> KeyIndex:
-        """The index of a data file; made if it is not there.
+        """Return the index of a data file; build it if it is missing.
 
         :param table: the table's path.
         :param file: the data file's path in its log.
         :param key: the key's columns.
-        :param keys: the keys of the file's rows, in their order, part by part.
+        :param keys: returns the keys of the file's rows, in order, part by part.
         """
         mark = self.mark(table, file, key)
         with self._lock:
@@ -297,19 +298,19 @@ class IndexCache:
         if known is not None:
             return known
         path = self._path(mark)
-        found = read_index(path)
-        if found is None:
+        index = read_index(path)
+        if index is None:
             with self._marked(table):
-                found = self._make(path, list(keys()))
+                index = self._make(path, list(keys()))
         else:
             with contextlib.suppress(OSError):
                 os.utime(path)
         with self._lock:
-            self._open[mark] = found
-        return found
+            self._open[mark] = index
+        return index
 
     def forget(self, table: str, file: str, key: Sequence[str]) -> None:
-        """A data file is no longer part of its table."""
+        """Remove the index of a data file that is no longer part of its table."""
         mark = self.mark(table, file, key)
         with self._lock:
             known = self._open.pop(mark, None)
@@ -320,17 +321,17 @@ class IndexCache:
         return self.folder / mark[:2] / f"{mark}.keys"
 
     def _make(self, path: Path, parts: list[Keys]) -> KeyIndex:
-        found = None
+        index = None
         if sum(part.count for part in parts) >= _ON_DISK_ROWS:
-            with contextlib.suppress(OSError):  # the disk is full, or not ours: this one stays in memory
+            with contextlib.suppress(OSError):  # disk full or not writable: keep it in memory
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_index(path, parts)
-                found = read_index(path)
+                index = read_index(path)
                 self._trim(path)
-        return found if found is not None else build_index(_joined(parts))
+        return index if index is not None else build_index(_joined(parts))
 
     def _trim(self, kept: Path) -> None:
-        """Remove the least used files until the rest fits; that one stays."""
+        """Remove the least recently used files until the rest fits, except ``kept``."""
         files = self._files()
         total = sum(size for _, size, _ in files)
         for _, size, path in sorted(files):
@@ -344,7 +345,7 @@ class IndexCache:
         self._bytes = total
 
     def _files(self) -> list[tuple[int, int, Path]]:
-        """When each was last used (ns), its bytes and its path."""
+        """Last use (ns), bytes and path of each file."""
         files = []
         for path in self.folder.glob("*/*.keys"):
             with contextlib.suppress(FileNotFoundError):
@@ -354,18 +355,18 @@ class IndexCache:
 
     @contextlib.contextmanager
     def _marked(self, table: str) -> Iterator[None]:
-        """An index of this table is being made."""
+        """Count an index of this table as being built."""
         with self._lock:
             self._building[table] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._building -= Counter({table: 1})  # leaves out what comes to 0
+                self._building -= Counter({table: 1})  # drops counts of 0
 
     @staticmethod
     def mark(table: str, file: str, key: Sequence[str]) -> str:
-        """The name of a file's index."""
+        """Return the name of a file's index."""
         return hashlib.sha256("\0".join([table, file, *key]).encode()).hexdigest()[:40]
 
 

@@ -1,6 +1,6 @@
-"""Keys in a form that is equal exactly where Spark calls keys equal.
+"""Keys in a form that is equal exactly when Spark's keys are equal.
 
-| a column's Arrow type | equal where |
+| a column's Arrow type | equal if |
 |---|---|
 | integers, dates, timestamps (µs) | the numbers are |
 | decimals | the values are, at the column's scale |
@@ -8,9 +8,9 @@
 | strings, binaries | the bytes are: no collation, no padding |
 | booleans | the values are |
 
-A key of one column whose values fit 64 bits in order (all integers, decimals of at most 18 digits, decimal(20,0) as
-which BIGINT UNSIGNED comes, dates, timestamps) is *exact*: an int64 that sorts as the values do. Every other key is a
-string of bytes, and a 64-bit hash of it by which candidates are found; the bytes decide.
+A key of one column whose values fit 64 bits in order (all integers, decimals of at most 18 digits, decimal(20,0) for
+BIGINT UNSIGNED, dates, timestamps) is *exact*: an int64 that sorts as the values do. Every other key is a byte string
+with a 64-bit hash. The hash finds candidates, the bytes decide.
 
 | the bytes of a key, column by column in the key's order | |
 |---|---|
@@ -36,7 +36,7 @@ __all__ = ["Keys", "exact_number", "is_exact", "keys_of"]
 
 _UNSIGNED_DIGITS: Final = 20
 _LONG_DIGITS: Final = 18
-"""Decimals of so many digits fit an int64."""
+"""Decimals of up to this many digits fit an int64."""
 _SIGN: Final = np.uint64(1 << 63)
 
 
@@ -56,30 +56,30 @@ class Keys:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the keys are numbers."""
+        """Whether the keys are exact numbers."""
         return self.exact is not None
 
     @cached_property
     def order(self) -> Any:
-        """int64[n]: the keys' numbers in the order of :attr:`ascending`."""
+        """int64[n]: the keys' indexes in the order of :attr:`ascending`."""
         return np.argsort(self.exact if self.is_exact else self.hashes, kind="stable")
 
     @cached_property
     def ascending(self) -> Any:
-        """The exact keys, or the hashes, in order."""
+        """The exact keys, or the hashes, sorted."""
         return (self.exact if self.is_exact else self.hashes)[self.order]
 
     @property
     def are_distinct(self) -> bool:
-        """Whether no key comes twice. Of keys with hashes it may be False although none does."""
+        """Whether no key occurs twice. May be False for distinct keys with equal hashes."""
         return not bool((self.ascending[1:] == self.ascending[:-1]).any())
 
 
 def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
-    """The keys that these columns make, row by row.
+    """Return the keys that these columns form, row by row.
 
     :param columns: of equal length, without nulls.
-    :raises DecodeError: a null, or a type that no key has.
+    :raises DecodeError: a null, an unsupported type, or a decimal(20,0) that no BIGINT UNSIGNED can be.
     """
     arrays = [_whole(column) for column in columns]
     if any(array.null_count for array in arrays):
@@ -100,9 +100,9 @@ def is_exact(kind: pa.DataType) -> bool:
 
 
 def exact_number(value: int, kind: pa.DataType) -> int:
-    """The int64 of one value of an exact type.
+    """Return the int64 of one value of an exact type.
 
-    :param value: the integer; of a decimal the unscaled one, of a date days, of a timestamp µs.
+    :param value: the integer; a decimal's unscaled integer, a date's days, a timestamp's µs.
     """
     unsigned = pa.types.is_decimal128(kind) and kind.precision == _UNSIGNED_DIGITS
     return value - (1 << 63) if unsigned else value
@@ -125,7 +125,7 @@ def _large(kind: pa.DataType) -> pa.DataType:
 
 
 def _exact(array: pa.Array) -> Any:
-    """int64[n], or None."""
+    """int64[n]; None: the type is not exact."""
     kind = array.type
     if not is_exact(kind):
         return None
@@ -135,7 +135,7 @@ def _exact(array: pa.Array) -> Any:
     if kind.precision <= _LONG_DIGITS:
         return np.ascontiguousarray(words[:, 0]).view(np.int64)
     if words[:, 1].any():
-        raise DecodeError("a decimal(20,0) key below 0 or above 2^64 - 1")
+        raise DecodeError("a decimal(20,0) key is below 0 or above 2^64 - 1")
     return (words[:, 0] ^ _SIGN).view(np.int64)
 
 
@@ -156,7 +156,7 @@ def _number(array: pa.Array) -> Any:
 
 
 def _fixed(array: pa.Array) -> Any:
-    """uint8[n, width]: a column of fixed width; None: it is none."""
+    """uint8[n, width] of a column of fixed width; None: it has none."""
     kind, count = array.type, len(array)
     if pa.types.is_decimal128(kind):
         return np.ascontiguousarray(_words(array)).view(np.uint8).reshape(count, 16)
@@ -172,7 +172,7 @@ def _fixed(array: pa.Array) -> Any:
 
 
 def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
-    """Keys as bytes, column by column."""
+    """Encode keys as bytes, column by column."""
     parts = [_part(array) for array in arrays]
     sizes = np.zeros(count, np.int64)
     for starts, values in parts:
@@ -192,7 +192,7 @@ def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
 
 
 def _part(array: pa.Array) -> tuple[Any, Any]:
-    """A column: ``(None, uint8[n, width])``, or of strings and binaries what :func:`_text` gives."""
+    """``(None, uint8[n, width])`` of a column of fixed width; :func:`_text` of strings and binaries."""
     fixed = _fixed(array)
     return _text(array) if fixed is None else (None, fixed)
 
@@ -201,12 +201,12 @@ def _text(array: pa.Array) -> tuple[Any, Any]:
     """``(int64[n+1] offsets, uint8 values)`` of strings or binaries."""
     kind = array.type
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or _is_large(kind)):
-        raise DecodeError(f"a key column of type {kind}")
+        raise DecodeError(f"a key column of type {kind} is not supported")
     array = array.cast(pa.large_binary()) if not pa.types.is_large_binary(kind) else array
     _, offsets, values = array.buffers()
     starts = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1] if offsets else np.zeros(1)
-    found = np.frombuffer(values, np.uint8) if values is not None and values.size else np.empty(0, np.uint8)
-    return starts.astype(np.int64, copy=False), found
+    data = np.frombuffer(values, np.uint8) if values is not None and values.size else np.empty(0, np.uint8)
+    return starts.astype(np.int64, copy=False), data
 
 
 def _is_large(kind: pa.DataType) -> bool:
@@ -223,7 +223,7 @@ def _put_fixed(data: Any, at: Any, part: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _put_texts(data: Any, at: Any, starts: Any, values: Any) -> None:
-    """Values after their lengths. The caller has made room; ``starts`` are Arrow's, so they lie inside ``values``."""
+    """Write lengths and values. The caller has made room; ``starts`` are Arrow's, so they are inside ``values``."""
     for i in range(len(at)):
         start = starts[i]
         size = starts[i + 1] - start
@@ -236,7 +236,7 @@ def _put_texts(data: Any, at: Any, starts: Any, values: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _hash(data: Any, offsets: Any, hashes: Any) -> None:
-    """A 64-bit hash of each key: words are mixed in by multiplying (the constants of SplitMix64)."""
+    """Hash each key to 64 bits: words are mixed in by multiplication (constants of SplitMix64)."""
     for i in range(len(hashes)):
         start, end = offsets[i], offsets[i + 1]
         value = np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15)

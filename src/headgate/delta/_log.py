@@ -1,12 +1,12 @@
-"""A table's log, replayed here: what a version asks of writers, and its data files with statistics and vectors.
+"""Replay of a table's log: what a version requires of writers, and its data files with statistics and vectors.
 
-The log is a commit a version (``_delta_log/<20 digits>.json``, one action a line), and from time to time a checkpoint,
-which holds the actions of all versions up to its own (Delta Transaction Log Protocol). A replay takes a commit's
-removes before its adds: a file whose vector changes is removed and added in one commit.
+The log has one commit per version (``_delta_log/<20 digits>.json``, one action a line), and some checkpoints, each with
+the actions of all versions up to its own (Delta Transaction Log Protocol). A replay applies a commit's removes before
+its adds: a file whose vector changes is removed and added in one commit.
 
-What is replayed stays in memory, so a newer version costs the commits since. Nothing is remembered that the log does
-not say: a process that starts comes to the same state. If another table is put into the folder, the newest known
-commit is another file then, and the whole log is replayed again.
+The state stays in memory, so a newer version costs only the commits since. It depends on the log alone: a restarted
+process reaches the same state. If another table replaces this one, the file of the newest known commit differs, and the
+whole log is replayed again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from headgate.delta._files import FileIdentity, files_of
-from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, unmarked
+from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, without_mapping
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
 
@@ -45,68 +45,68 @@ __all__ = [
 ]
 
 LOG: Final = "_delta_log"
-"""The folder of the log, in the table's."""
+"""The folder of the log, in the table's folder."""
 LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
-"""The note that says which checkpoint is the newest."""
+"""The file that names the newest checkpoint."""
 _DIGITS: Final = 20
 _CHECKPOINT: Final = re.compile(rf"{LOG}/(\d+)\.checkpoint.*\.parquet")
 _MAPS: Final = frozenset({"configuration", "options", "partitionValues", "tags"})
 _OF_CHECKPOINTS: Final = frozenset({"stats_parsed", "partitionValues_parsed"})
-"""What checkpoints say twice, in a form of their own."""
+"""Fields that checkpoints repeat in another form."""
 _CHECKPOINT_ROWS: Final = 5000
 _KINDS: Final = ("metaData", "protocol", "txn")
 
 
 def commit_name(version: int) -> str:
-    """The file of a commit, in the table's folder."""
+    """Return the name of a commit's file in the table's folder."""
     return f"{LOG}/{version:0{_DIGITS}d}.json"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file of a version, with the vector that it has there. ``action`` is its ``add``, as the log has it."""
+    """A data file of a version, with its deletion vector there. ``action`` is its ``add``, as in the log."""
 
     action: Mapping[str, Any]
     names: ColumnNames = UNMAPPED
-    """Those that its table's columns have in it."""
+    """Names of the table's columns in the file."""
 
     @property
     def path(self) -> str:
-        """Its path as the log has it: percent-encoded."""
+        """Path as in the log: percent-encoded."""
         return str(self.action["path"])
 
     @property
     def name(self) -> str:
-        """Its name in the table's folder."""
+        """Name in the table's folder."""
         return unquote(self.path)
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return int(self.action["size"])
 
     @property
     def vector(self) -> Mapping[str, Any] | None:
-        """Its deletion vector's descriptor."""
-        found: Mapping[str, Any] | None = self.action.get("deletionVector")
-        return found
+        """Descriptor of the deletion vector, if any."""
+        descriptor: Mapping[str, Any] | None = self.action.get("deletionVector")
+        return descriptor
 
     @property
     def deleted(self) -> int:
-        """How many of its rows do not count."""
+        """Number of deleted rows."""
         return 0 if self.vector is None else int(self.vector["cardinality"])
 
     @cached_property
     def statistics(self) -> Statistics:
-        """What the log says of its rows, deleted ones included."""
+        """The log's statistics of its rows, deleted ones included."""
         return Statistics.parse(self.action.get("stats"))
 
     def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:
-        """The least and the greatest value of a column, or of a field in one, as :meth:`Statistics.bounds`."""
+        """Return the least and greatest value of a column, or of a field in one, as :meth:`Statistics.bounds`."""
         return self.statistics.bounds(self.names.path(path), kind)
 
     def open(self, folder: str) -> AbstractContextManager[NamedFile]:
-        """The file, with its table's names.
+        """Open the file under the table's column names.
 
         :param folder: the table's.
         :raises OSError: it cannot be read.
@@ -114,9 +114,9 @@ class DataFile:
         return self.names.open(folder, self.name)
 
     def removal(self, now_ms: int, *, data_change: bool) -> dict[str, Any]:
-        """The action by which it, with its vector, is no longer part of the table.
+        """Return the action that removes the file, with its vector, from the table.
 
-        :param data_change: whether rows go with it.
+        :param data_change: whether rows are removed with it.
         """
         remove: dict[str, Any] = {
             "path": self.path,
@@ -133,21 +133,21 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at one version; −1: there is none."""
+    """A table at one version; −1: the table does not exist."""
 
     version: int = -1
     protocol: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
-    """Application → the newest version of its transaction marker."""
+    """Application → newest version of its transaction marker."""
     files: Mapping[str, DataFile] = field(default_factory=dict)
-    """By path; empty if the log is followed without them."""
+    """By path; empty if the log is followed without files."""
 
     @property
     def properties(self) -> Mapping[str, str]:
         """The table's properties."""
-        found: Mapping[str, str] = self.metadata.get("configuration") or {}
-        return found
+        configuration: Mapping[str, str] = self.metadata.get("configuration") or {}
+        return configuration
 
     @property
     def _columns(self) -> str:
@@ -155,22 +155,22 @@ class Snapshot:
 
     @property
     def schema_json(self) -> str:
-        """Its columns, as JSON in the form of Spark's types, without their names in files."""
-        return unmarked(self._columns)
+        """The columns, as JSON in the form of Spark's types, without their names in files."""
+        return without_mapping(self._columns)
 
     @property
     def names(self) -> ColumnNames:
-        """Those that the columns have in files.
+        """Names of the columns in files.
 
-        :raises TargetError: the log does not have all.
+        :raises TargetError: the log lacks one.
         """
         return names_of(self._columns, self.properties)
 
     @property
     def features(self) -> frozenset[str] | None:
-        """The table features that it asks of readers and writers; None: of a protocol that does not name them all.
+        """Table features that readers and writers must support; None: the protocol version does not name them all.
 
-        Writers below 3 have to keep to ``appendOnly`` and ``invariants`` without being asked for them by name.
+        Versions below 3 require ``appendOnly`` and ``invariants`` of writers without naming them.
         """
         writer, reader = (int(self.protocol.get(name) or 0) for name in ("minWriterVersion", "minReaderVersion"))
         if reader == 1 and writer <= 2:
@@ -181,20 +181,20 @@ class Snapshot:
         return frozenset([*named, *([MAPPING_FEATURE] if reader == 2 else ())])
 
     def after(self, version: int, actions: Iterable[Mapping[str, Any]], *, files: bool) -> Snapshot:
-        """The version that these actions make."""
+        """Return the version that these actions make."""
         done = list(actions)
-        found: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         transactions: dict[str, int] = {}
         for action in done:
             if "txn" in action:
                 transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
             elif "metaData" in action:
-                found["metadata"] = action["metaData"]
+                changes["metadata"] = action["metaData"]
             elif "protocol" in action:
-                found["protocol"] = action["protocol"]
+                changes["protocol"] = action["protocol"]
         if transactions:
-            found["transactions"] = {**self.transactions, **transactions}
-        made = replace(self, version=version, **found)
+            changes["transactions"] = {**self.transactions, **transactions}
+        made = replace(self, version=version, **changes)
         if files:
             names = made.names
             gone = {str(action["remove"]["path"]) for action in done if "remove" in action}
@@ -207,9 +207,9 @@ class Snapshot:
 
 
 class TableLog:
-    """Follows the log of the table in ``folder``. May be used by several threads.
+    """Follower of the log of the table in ``folder``. Thread-safe.
 
-    :param files: whether the data files are followed, too.
+    :param files: whether to follow the data files, too.
     """
 
     def __init__(self, folder: str, *, files: bool = True) -> None:
@@ -220,7 +220,7 @@ class TableLog:
         self._newest: FileIdentity | None = None
 
     def refresh(self) -> Snapshot:
-        """The newest version.
+        """Return the newest version.
 
         :raises TargetError: the log is damaged.
         """
@@ -236,19 +236,19 @@ class TableLog:
         return snapshot.after(version, actions, files=self._with_files)
 
     def _load(self) -> Snapshot:
-        """From the newest checkpoint of the classic kinds, if there is one."""
+        """Load the newest checkpoint of the classic kinds, if any."""
         noted = _noted_checkpoint(self.folder)
-        found = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
-        if not found:
+        checkpoints = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
+        if not checkpoints:
             return Snapshot()
-        newest = max(found)
+        newest = max(checkpoints)
         kinds = (*_KINDS, "add") if self._with_files else _KINDS
-        actions = [action for name in found[newest] for action in read_checkpoint(self.folder, name, kinds)]
+        actions = [action for name in checkpoints[newest] for action in read_checkpoint(self.folder, name, kinds)]
         return self._after(Snapshot(), newest, actions)
 
 
 def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a commit; None: there is none.
+    """Return the actions of a commit; None if it does not exist.
 
     :raises TargetError: its file is damaged.
     """
@@ -262,12 +262,12 @@ def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:
 
 
 def checkpoint_name(version: int) -> str:
-    """The file of a checkpoint that is in one file, in the table's folder."""
+    """Return the name of a single-file checkpoint in the table's folder."""
     return f"{LOG}/{version:0{_DIGITS}d}.checkpoint.parquet"
 
 
 def checkpointed_version(folder: str) -> int:
-    """The version of the newest checkpoint, by the log's own note; −1: there is none."""
+    """Return the version of the newest checkpoint by ``_last_checkpoint``; −1 if none."""
     try:
         return int(json.loads(files_of(folder).read(LAST_CHECKPOINT))["version"])
     except (OSError, ValueError, KeyError):
@@ -275,10 +275,10 @@ def checkpointed_version(folder: str) -> int:
 
 
 def _noted_checkpoint(folder: str) -> int | None:
-    """The version of a checkpoint that is found without listing the log; None: look for the newest one.
+    """Return the version of a checkpoint without listing the log; None: list it for the newest one.
 
-    The note may be an old one. If the commit of that version is there, so are all later ones: logs are cleaned from
-    their beginning.
+    ``_last_checkpoint`` may be old. If the commit of its version exists, so do all later ones: logs are cleaned from
+    the start.
     """
     version = checkpointed_version(folder)
     files = files_of(folder)
@@ -288,27 +288,27 @@ def _noted_checkpoint(folder: str) -> int | None:
 
 
 def find_checkpoints(folder: str) -> dict[int, list[str]]:
-    """The names of the files of each checkpoint of a classic kind that is whole, by version: lists the log."""
+    """List the log; return the file names of each complete checkpoint of a classic kind, by version."""
     return checkpoints_among(file.name for file in files_of(folder).below(LOG))
 
 
 def checkpoints_among(names: Iterable[str]) -> dict[int, list[str]]:
-    """Those of which these are files of the log."""
-    found: dict[int, list[str]] = {}
+    """Return the complete checkpoints among these log files, by version."""
+    by_version: dict[int, list[str]] = {}
     for name in names:
         numbered = _CHECKPOINT.fullmatch(name)
         if numbered is not None:
-            found.setdefault(int(numbered[1]), []).append(name)
-    return {version: sorted(names) for version, names in found.items() if _is_whole(names)}
+            by_version.setdefault(int(numbered[1]), []).append(name)
+    return {version: sorted(names) for version, names in by_version.items() if _is_whole(names)}
 
 
 def commit_identity(folder: str, version: int) -> FileIdentity | None:
-    """Tells the file of a commit from another one of that version; None: it is gone."""
+    """Return the identity of a commit's file, to detect a replacement; None if it does not exist."""
     return files_of(folder).identity(commit_name(version))
 
 
 def _is_whole(names: list[str]) -> bool:
-    """Whether these are all the files of a checkpoint: a single one, or ``<i>.<n>`` for i from 1 to n."""
+    """Whether these are all files of a checkpoint: ``<i>.<n>`` for i from 1 to n, or a single one, kept alone then."""
     parts = [name.split(".") for name in names]
     if any(len(part) == 3 for part in parts):
         names[:] = [name for name, part in zip(names, parts, strict=True) if len(part) == 3]
@@ -318,17 +318,17 @@ def _is_whole(names: list[str]) -> bool:
 
 
 def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The actions of these kinds in a file of a checkpoint."""
+    """Yield the actions of these kinds in a file of a checkpoint."""
     with files_of(folder).open_parquet(name) as file:
-        there = [kind for kind in kinds if kind in file.schema_arrow.names]
-        for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=there):
-            for kind in there:
+        present = [kind for kind in kinds if kind in file.schema_arrow.names]
+        for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
+            for kind in present:
                 for value in batch.column(kind).drop_null().to_pylist():
                     yield {kind: _plain(value)}
 
 
 def _plain(value: Any) -> Any:
-    """A value of a checkpoint in the form that commits have: maps as objects, without what is null."""
+    """Convert a checkpoint's value to the form of commits: maps as objects, without nulls."""
     if not isinstance(value, dict):
         return value
     return {

@@ -1,4 +1,4 @@
-"""What of a table's log may be removed, and which version there was when."""
+"""Removable files of a table's log, and the version at a point in time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["old_log_files", "version_at"]
 
 _NUMBERED: Final = re.compile(rf"{LOG}/(\d{{20}})\.(?:(\d{{20}})\.compacted\.)?")
 _ASIDE: Final = re.compile(rf"{LOG}/\.[\w.]+\.[0-9a-f]{{32}}\.tmp")
-"""Files that were to get their names when they were whole."""
+"""Temporary files, which are renamed when they are complete."""
 
 
 def version_at(folder: str, moment: float, low: int = 0, high: int | None = None) -> int:
-    """The newest version that was there at a moment, by its file's time; ``low`` if none of those that are there was.
+    """Return the newest version at a moment, by its file's time; ``low`` if no existing file is that old.
 
     In a store the times are the store's.
 
     :param moment: seconds since 1970 UTC.
     :param low: a version that is not newer than that.
-    :param high: the newest version, as far as it is known.
+    :param high: the newest version, if known.
     """
     newest = TableLog(folder, files=False).refresh().version if high is None else high
     while low < newest:
@@ -35,23 +35,23 @@ def version_at(folder: str, moment: float, low: int = 0, high: int | None = None
 
 
 def _committed_by(folder: str, version: int, moment: float) -> bool:
-    """Whether a version was there; those without a file are older than the others."""
+    """Whether a version existed at a moment. Versions without a file are older than the others."""
     file = commit_identity(folder, version)
     return file is None or file.modified <= moment
 
 
 def old_log_files(folder: str, oldest: int, before: float) -> list[str]:
-    """The log files that no version from ``oldest`` on needs, by their names, oldest first: lists the log.
+    """List the log; return the names of files that no version from ``oldest`` on needs, oldest first.
 
-    Those are the files of versions before the newest checkpoint that is there, whole, and not newer than ``oldest``;
-    and files that were written aside before a moment, of commits that did not come about.
+    These are files of versions before the newest complete checkpoint that is not newer than ``oldest``, and temporary
+    files of failed commits that were written before a moment.
 
     :param before: that moment, in seconds since 1970 UTC.
     """
     files = list(files_of(folder).below(LOG, hidden=True))
     checkpoints = checkpoints_among(file.name for file in files)
     base = max((version for version in checkpoints if version <= oldest), default=-1)
-    found = []
+    names = []
     for file in files:
         numbered = _NUMBERED.match(file.name)
         is_old = numbered is not None and int(numbered[2] or numbered[1]) < base
@@ -59,5 +59,5 @@ def old_log_files(folder: str, oldest: int, before: float) -> list[str]:
             identity = file.identity()
             is_old = identity is not None and identity.modified < before
         if is_old:
-            found.append(file.name)
-    return sorted(found)
+            names.append(file.name)
+    return sorted(names)

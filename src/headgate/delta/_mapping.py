@@ -1,13 +1,12 @@
-r"""The names that a table's columns have in its files.
+r"""Names of a table's columns in its files (column mapping).
 
 A Parquet column of Delta cannot have a blank or one of ``,;{}()\n\t=`` in its name. A table with such a column has
 column mapping by name: each field of its schema, at any depth, has a physical name and an id besides its own name.
-Data files and statistics know the physical names alone, and files the ids, too. Source: Delta Transaction Log Protocol,
+Data files and statistics have only the physical names, and files the ids, too. Source: Delta Transaction Log Protocol,
 "Column Mapping".
 
-Names change in three places: when rows are given to the Parquet writer, when a data file is opened, and when bounds are
-looked up. Everybody else knows the names of the table. A table without column mapping has :data:`UNMAPPED` names, which
-cost nothing.
+Names are converted when rows are passed to the Parquet writer, when a data file is opened, and when bounds are looked
+up. All other code uses the table's names. A table without column mapping has :data:`UNMAPPED` names, at no cost.
 """
 
 from __future__ import annotations
@@ -33,38 +32,38 @@ __all__ = [
     "UNMAPPED",
     "ColumnNames",
     "NamedFile",
+    "assign_physical_names",
     "is_mapped",
     "is_mapped_otherwise",
     "names_of",
-    "number",
-    "unmarked",
+    "without_mapping",
 ]
 
 MAPPING_FEATURE: Final = "columnMapping"
 MAPPING_MODE: Final = "delta.columnMapping.mode"
-"""A table's property: ``none``, ``name``, or ``id``, by which readers do not look at names; that is unknown here."""
+"""A table's property: ``none``, ``name``, or ``id``, with which readers ignore names; that is not supported."""
 MAX_ID: Final = "delta.columnMapping.maxColumnId"
 _ID: Final = "delta.columnMapping.id"
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _PARQUET_ID: Final = "PARQUET:field_id"
-"""Where Arrow's Parquet writer looks for a field's id."""
-_NOBODYS: Final = ""
-"""The name of a field that one side does not have; no field is called so."""
+"""The metadata key from which Arrow's Parquet writer takes a field's id."""
+_UNKNOWN_FIELD: Final = ""
+"""The name of a field that one side lacks; no field has this name."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """A field in files."""
+    """Name and id of a field in files."""
 
     physical: str
     number: int
     inside: ColumnNames
-    """Of a struct's fields, or those of a list's structs."""
+    """Names of a struct's fields, or of those of a list's structs."""
 
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The names that fields have in files; without any, they are the same there."""
+    """Names of fields in files; empty: files have the table's names."""
 
     fields: Mapping[str, _Name] = field(default_factory=dict)
     """By the table's names."""
@@ -77,14 +76,14 @@ class ColumnNames:
         return {one.physical: (name, one.inside) for name, one in self.fields.items()}
 
     def path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """A column, or a field in one, as statistics have it."""
+        """Return the path of a column, or of a field in one, in statistics."""
         if not self or not path:
             return path
         name = self.fields.get(path[0])
-        return (_NOBODYS,) if name is None else (name.physical, *name.inside.path(path[1:]))
+        return (_UNKNOWN_FIELD,) if name is None else (name.physical, *name.inside.path(path[1:]))
 
     def in_files(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of files whose rows have this one.
+        """Return the files' schema of rows with this one.
 
         :raises TargetError: the table has no such column.
         """
@@ -93,20 +92,20 @@ class ColumnNames:
     def _field_in_files(self, one: pa.Field) -> pa.Field:
         name = self.fields.get(one.name)
         if name is None:
-            raise TargetError(f"the table has no column {one.name} any more")
+            raise TargetError(f"the table no longer has a column {one.name}")
         kind = _with_fields(one.type, name.inside, ColumnNames._field_in_files)
         return pa.field(name.physical, kind, one.nullable, {_PARQUET_ID: str(name.number)})
 
     def of_table(self, schema: pa.Schema) -> pa.Schema:
-        """A file's schema with the table's names. A field that the table does not have is called ``""``."""
+        """Return a file's schema with the table's names. A field that the table lacks gets the name ``""``."""
         return pa.schema([self._field_of_table(one) for one in schema]) if self else schema
 
     def _field_of_table(self, one: pa.Field) -> pa.Field:
-        name, inside = self._by_physical.get(one.name, (_NOBODYS, UNMAPPED))
+        name, inside = self._by_physical.get(one.name, (_UNKNOWN_FIELD, UNMAPPED))
         return pa.field(name, _with_fields(one.type, inside, ColumnNames._field_of_table), one.nullable)
 
     def for_files(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-        """Rows as files have them.
+        """Rename rows' columns as in files.
 
         :param batches: of exactly this schema.
         """
@@ -114,7 +113,7 @@ class ColumnNames:
 
     @contextmanager
     def open(self, folder: str, name: str) -> Iterator[NamedFile]:
-        """A data file of a table's folder.
+        """Open a data file of a table's folder.
 
         :raises OSError: it cannot be read.
         """
@@ -128,7 +127,7 @@ UNMAPPED: Final = ColumnNames()
 def _with_fields(
     kind: pa.DataType, names: ColumnNames, change: Callable[[ColumnNames, pa.Field], pa.Field]
 ) -> pa.DataType:
-    """A type whose fields, at any depth, are changed."""
+    """Return a type with its fields changed, at any depth."""
     if names and pa.types.is_struct(kind):
         return pa.struct([change(names, one) for one in kind])
     if names and pa.types.is_list(kind):
@@ -142,35 +141,37 @@ class NamedFile:
     def __init__(self, file: pq.ParquetFile, names: ColumnNames) -> None:
         self._file, self._names = file, names
         self.columns: Collection[str] = {*names.of_table(file.schema_arrow).names}
-        """Those of the table that it has."""
+        """The table's columns that the file has."""
 
     def _physical(self, columns: Iterable[str]) -> list[str]:
         return [self._names.path((name,))[0] for name in columns]
 
     def read(self, columns: Iterable[str]) -> pa.Table:
-        """All rows, with those of these columns that it has, in the file's order."""
+        """Read all rows in file order, with those of these columns that exist."""
         return self._table(self._file.read(columns=self._physical(columns)))
 
     def row_group(self, number: int, columns: Iterable[str]) -> pa.Table:
-        """The rows of a row group, as :meth:`read`."""
+        """Read the rows of a row group, as :meth:`read`."""
         return self._table(self._file.read_row_group(number, columns=self._physical(columns)))
 
     def batches(
         self, rows: int, columns: Iterable[str], groups: Sequence[int] | None = None, *, threads: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """So many rows at a time, as :meth:`read`.
+        """Read up to ``rows`` rows at a time, as :meth:`read`.
 
         :param groups: of these row groups; None: of all.
         """
-        found = self._file.iter_batches(rows, row_groups=groups, columns=self._physical(columns), use_threads=threads)
-        for batch in found:
+        file_batches = self._file.iter_batches(
+            rows, row_groups=groups, columns=self._physical(columns), use_threads=threads
+        )
+        for batch in file_batches:
             yield _relabelled(batch, self._names.of_table(batch.schema)) if self._names else batch
 
-    def _table(self, found: pa.Table) -> pa.Table:
-        if not self._names or not found.num_columns:
-            return found
-        schema = self._names.of_table(found.schema)
-        return pa.Table.from_batches([_relabelled(batch, schema) for batch in found.to_batches()], schema)
+    def _table(self, table: pa.Table) -> pa.Table:
+        if not self._names or not table.num_columns:
+            return table
+        schema = self._names.of_table(table.schema)
+        return pa.Table.from_batches([_relabelled(batch, schema) for batch in table.to_batches()], schema)
 
 
 class _Relabelled:
@@ -184,14 +185,14 @@ class _Relabelled:
 
 
 def _relabelled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same arrays; the schema has other names, at any depth, and no other types."""
+    """Return the same arrays under a schema with other names, at any depth, and the same types."""
     return pa.record_batch(_Relabelled(batch, schema))
 
 
 def _renamed(batches: Iterable[pa.RecordBatch], schema: pa.Schema, to: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.schema.equals(schema):
-            raise pa.ArrowInvalid(f"rows of another schema: {batch.schema}")
+            raise pa.ArrowInvalid(f"rows have another schema than the file: {batch.schema}")
         yield _relabelled(batch, to)
 
 
@@ -201,14 +202,14 @@ def is_mapped(properties: Mapping[str, str]) -> bool:
 
 
 def is_mapped_otherwise(properties: Mapping[str, str]) -> bool:
-    """Whether a table has column mapping, and not by name."""
+    """Whether a table has column mapping in another mode than by name."""
     return properties.get(MAPPING_MODE, "none") not in ("none", "name")
 
 
 def names_of(schema_json: str, properties: Mapping[str, str]) -> ColumnNames:
-    """The names in the files of a table.
+    """Return the names in the files of a table.
 
-    :param schema_json: its columns, as its log has them.
+    :param schema_json: its columns, as in the log.
     :raises TargetError: a column has none.
     """
     return _mapped_names(schema_json) if is_mapped(properties) else UNMAPPED
@@ -220,7 +221,7 @@ def _mapped_names(schema_json: str) -> ColumnNames:
 
 
 def _names(kind: Any) -> ColumnNames:
-    """Of the fields of a struct, or of a list's structs."""
+    """Return the names of the fields of a struct, or of a list's structs."""
     if not isinstance(kind, dict):
         return UNMAPPED
     if kind["type"] == "array":
@@ -228,7 +229,7 @@ def _names(kind: Any) -> ColumnNames:
     try:
         return ColumnNames({one["name"]: _name(one) for one in kind.get("fields", ())})
     except KeyError as error:
-        raise TargetError(f"the log is damaged: a column without {error}") from None
+        raise TargetError(f"the log is damaged: a column has no {error}") from None
 
 
 def _name(one: Mapping[str, Any]) -> _Name:
@@ -236,22 +237,24 @@ def _name(one: Mapping[str, Any]) -> _Name:
 
 
 @lru_cache(maxsize=4096)
-def unmarked(schema_json: str) -> str:
-    """A table's columns without what their names in files add to them."""
+def without_mapping(schema_json: str) -> str:
+    """Return a table's schema JSON without the metadata of column mapping."""
     if _PHYSICAL not in schema_json:
         return schema_json
-    return json.dumps(json.loads(schema_json, object_hook=_without_marks))
+    return json.dumps(json.loads(schema_json, object_hook=_without_mapping_keys))
 
 
-def _without_marks(value: dict[str, Any]) -> dict[str, Any]:
+def _without_mapping_keys(value: dict[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in value.items() if name not in (_ID, _PHYSICAL)}
 
 
-def number(fields: Iterable[dict[str, Any]], properties: Mapping[str, str], *, keep: bool) -> dict[str, str]:
-    """Give a name in files and an id to each field that has none; the table's properties are then these.
+def assign_physical_names(
+    fields: Iterable[dict[str, Any]], properties: Mapping[str, str], *, keep: bool
+) -> dict[str, str]:
+    """Give each field that has none a name in files and an id; return the table's new properties.
 
-    :param fields: of a table's JSON, at all depths.
-    :param keep: whether files have these fields already, under their own names.
+    :param fields: of a table's JSON, at all depths; changed in place.
+    :param keep: whether files already have these fields, under their own names.
     """
     known = list(fields)
     last = max([int(properties.get(MAX_ID) or 0), *(int(one["metadata"].get(_ID) or 0) for one in known)])

@@ -1,14 +1,14 @@
-"""Parquet files for a Delta table, written where the rows are Arrow already: no row passes through the JVM.
+"""Parquet files for a Delta table, written from Arrow: no row passes through the JVM.
 
-A file is one of the table's files only once a commit names it (``headgate.lake``), so a writer that dies leaves nothing
-but an orphan, which VACUUM removes, as Spark's own writers do. Here is what such a commit needs to know of a file: its
-``add`` action with statistics, by which Delta skips files (Delta Transaction Log Protocol, "Add File and Remove File"
-and "Per-file Statistics").
+A file belongs to the table only when a commit names it (``headgate.lake``). A writer that dies leaves only an orphan,
+as Spark's own writers do; VACUUM removes it. This module returns what the commit needs: the file's ``add`` action with
+statistics, by which Delta skips files (Delta Transaction Log Protocol, "Add File and Remove File" and "Per-file
+Statistics").
 
-**Statistics** are bounds: least and greatest value, and nulls, of the first 32 leaf columns, and of those that the
-caller names wherever they stand. They may be wide, never narrow: texts are cut to 32 characters, the greatest one then
-raised by U+10FFFF; times are cut to milliseconds, which readers allow for; what has no order that Spark and Arrow share
-(booleans, binaries, lists, VARIANTs) has none.
+**Statistics** are the least and greatest value and the nulls of the first 32 leaf columns, and of those that the caller
+names, at any position. Bounds may be wide, never narrow: texts are cut to 32 characters, and U+10FFFF is appended to a
+greatest one that was cut. Times are cut to milliseconds, which readers allow for. Types without an order that Spark and
+Arrow share (booleans, binaries, lists, VARIANTs) have no bounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
 
 CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "none": "none", "uncompressed": "none"}
-"""Spark's names of the codecs that mean the same here."""
+"""Spark's name of a codec → Arrow's."""
 
 VARIANT = pa.struct(
     [
@@ -44,18 +44,18 @@ VARIANT = pa.struct(
         pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
     ]
 )
-"""Spark's VARIANT. By the mark Spark knows it in Arrow (``ArrowUtils.isVariantField``); it does not get into files."""
+"""Spark's VARIANT. Spark recognises it in Arrow by the metadata (``ArrowUtils.isVariantField``), which files lack."""
 
 _TEXT_CHARACTERS = 32
 _GROUP_BYTES = 64 << 20
 _FILE_BYTES = 512 << 20
 _CALENDAR = {b"org.apache.spark.version": b"4.0.0"}
-"""Readers take days and times of a file that Spark wrote since 3.0 as they are, in the proleptic Gregorian calendar;
-those of unknown writers by a setting (Spark's ``DataSourceUtils.datetimeRebaseSpec``)."""
+"""Readers take dates and times in files of Spark 3.0 and later as proleptic Gregorian. For files of unknown writers
+a setting decides (Spark's ``DataSourceUtils.datetimeRebaseSpec``)."""
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether Spark reads from a file of ours what it would have written itself for a column of this type."""
+    """Whether Spark reads a column of this type from our file as from its own."""
     if pa.types.is_struct(kind):
         return all(is_plain(field.type) for field in kind)
     if pa.types.is_list(kind):
@@ -70,28 +70,28 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def as_column(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
-    """A column of a file in the table's type.
+    """Cast a column of a file to the table's type.
 
-    :raises DecodeError: it has VARIANTs that were taken apart (shredded), which a table has to say it has.
+    :raises DecodeError: it has shredded VARIANTs, which a table must declare.
     """
     if _is_shredded(values.type, kind):
-        raise DecodeError("a data file has shredded VARIANTs, and its table does not say so")
+        raise DecodeError("a data file has shredded VARIANTs, but its table does not declare them")
     return values if values.type.equals(kind) else values.cast(kind)
 
 
-def _is_shredded(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_shredded(file_type: pa.DataType, kind: pa.DataType) -> bool:
     if kind.equals(VARIANT):
-        return bool(found.num_fields != VARIANT.num_fields)
-    if not (pa.types.is_struct(kind) and pa.types.is_struct(found)):
+        return bool(file_type.num_fields != VARIANT.num_fields)
+    if not (pa.types.is_struct(kind) and pa.types.is_struct(file_type)):
         return False
-    both = (field for field in kind if found.get_field_index(field.name) >= 0)
-    return any(_is_shredded(found.field(field.name).type, field.type) for field in both)
+    both = (field for field in kind if file_type.get_field_index(field.name) >= 0)
+    return any(_is_shredded(file_type.field(field.name).type, field.type) for field in both)
 
 
 class FileStatistics:
-    """Bounds of the rows of one file, gathered part by part.
+    """Statistics of the rows of one file, gathered part by part.
 
-    :param always: columns that have statistics wherever they stand.
+    :param always: columns that have statistics at any position.
     """
 
     def __init__(self, schema: pa.Schema, always: Collection[str] = ()) -> None:
@@ -102,7 +102,7 @@ class FileStatistics:
         self.rows = 0
 
     def add(self, table: pa.Table) -> None:
-        """Take in more rows."""
+        """Add rows."""
         self.rows += table.num_rows
         for i, path in enumerate(self._leaves):
             values = table.column(path[0])
@@ -117,7 +117,7 @@ class FileStatistics:
             self._greatest[i] = greatest if self._greatest[i] is None else max(self._greatest[i], greatest)
 
     def to_json(self) -> str:
-        """The ``stats`` of an ``add`` action."""
+        """Return the ``stats`` of an ``add`` action."""
         least: dict[str, Any] = {}
         greatest: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
@@ -140,14 +140,14 @@ def write_files(
     always: Collection[str] = (),
     names: ColumnNames = UNMAPPED,
 ) -> Iterator[str]:
-    """Write the rows into new files of the folder, and give each file's ``add`` action, as JSON, when all are there.
+    """Write the rows into new files of the folder; yield each file's ``add`` action, as JSON, when all are written.
 
     :param batches: of exactly this schema.
-    :param folder: the table's; made if it is not there.
+    :param folder: the table's; created if it is missing.
     :param codec: one of :data:`CODECS`.
-    :param always: columns that have statistics wherever they stand.
-    :param names: those that the table's columns have in files.
-    :raises OSError: a file cannot be written. No file is left then.
+    :param always: columns that have statistics at any position.
+    :param names: names of the table's columns in files.
+    :raises OSError: a file cannot be written. All files are removed.
     :raises TargetError: the table has no such column.
     """
     rows, inside = names.for_files(batches, schema), names.in_files(schema)
@@ -176,25 +176,25 @@ def discard_files(folder: str, names: Iterable[str]) -> None:
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows in tables that are large enough to be a row group; the last one may be small."""
-    held: list[pa.RecordBatch] = []
+    """Yield the rows in tables that are large enough for a row group; the last one may be small."""
+    buffered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        held.append(batch)
+        buffered.append(batch)
         size += batch.nbytes
         if size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held, schema)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held, schema)
+            yield pa.Table.from_batches(buffered, schema)
+            buffered, size = [], 0
+    if buffered:
+        yield pa.Table.from_batches(buffered, schema)
 
 
 def _write_groups(
     sink: Any, first: pa.Table, more: Iterator[pa.Table], schema: pa.Schema, codec: str, statistics: FileStatistics
 ) -> pa.Table | None:
-    """One file: ``first`` and what follows, up to the size of a file. Gives the rows that come after it."""
+    """Write one file: ``first`` and the groups after it, up to the size of a file. Return the next group, if any."""
     group: pa.Table | None = first
     with pq.ParquetWriter(
         sink,
@@ -213,7 +213,7 @@ def _write_groups(
 
 
 def _without_inner_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same with an empty value for each part of a VARIANT that is NULL: in files these parts are never null."""
+    """Replace the parts of each NULL VARIANT by an empty value: in files these parts are never null."""
     if not _has_variants(column.type):
         return column
     return pa.chunked_array([_filled(chunk) for chunk in column.chunks], column.type)
@@ -227,7 +227,7 @@ def _filled(values: pa.Array) -> pa.Array:
     if not pa.types.is_struct(values.type):
         return values
     parts = [_filled(values.field(i)) for i in range(values.type.num_fields)]
-    if values.type.equals(VARIANT):  # in Arrow, a null has no bytes, so it is an empty value if nobody says it is null
+    if values.type.equals(VARIANT):  # in Arrow, a null has no bytes: without the validity bitmap it is an empty value
         parts = [
             pa.Array.from_buffers(part.type, len(part), [None, *part.buffers()[1:]], 0, part.offset) for part in parts
         ]
@@ -272,7 +272,7 @@ def _greatest_text(value: Any) -> str | None:
 
 
 def _json(value: Any) -> str | None:
-    """A value as statistics have it; None: it has no place there."""
+    """Convert a value to the form of statistics; None if it has none."""
     if isinstance(value, str):
         return json.dumps(value)
     if isinstance(value, datetime):
@@ -293,7 +293,7 @@ def _put(target: dict[str, Any], path: tuple[str, ...], text: str) -> None:
 
 
 def _object(values: Mapping[str, Any]) -> str:
-    """A JSON object of texts that are JSON already: decimals keep their digits."""
+    """Return a JSON object of values that are JSON texts already: decimals keep their digits."""
     members = (
         f"{json.dumps(name)}:{_object(value) if isinstance(value, dict) else value}" for name, value in values.items()
     )

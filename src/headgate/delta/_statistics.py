@@ -1,8 +1,8 @@
-"""What the log says of a data file's rows, whoever wrote it: bounds that exclude files.
+"""The log's statistics of data files from any writer: bounds that exclude files.
 
 Bounds may be wide, never narrow (Delta Transaction Log Protocol, "Per-file Statistics"): texts may be cut, and times
-are cut to milliseconds, so an upper bound is raised before it excludes anything. ``tightBounds`` false says that
-deleted rows are counted in; bounds that were right stay so.
+are cut to milliseconds, so an upper bound is raised before it excludes a file. ``tightBounds`` false means that deleted
+rows are included; correct bounds stay correct.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-__all__ = ["Statistics", "loosened"]
+__all__ = ["Statistics", "with_loose_bounds"]
 
 _TEXT_CHARACTERS: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,25 +27,25 @@ _TIGHT: Final = re.compile(r'"tightBounds"\s*:\s*true')
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of one file, as far as the log has them."""
+    """Statistics of one file that the log has."""
 
     rows: int | None = None
-    """How many rows stand in the file, deleted ones included."""
+    """Number of rows in the file, deleted ones included."""
     least: Mapping[str, Any] = field(default_factory=dict)
     greatest: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str | None) -> Statistics:
-        """From an ``add`` action's ``stats``; what cannot be read is not there."""
+        """Parse an ``add`` action's ``stats``; return empty statistics if they are not JSON."""
         try:
-            found = json.loads(text or "{}", parse_float=Decimal)
+            values = json.loads(text or "{}", parse_float=Decimal)
         except ValueError:
             return cls()
-        rows = found.get("numRecords")
-        return cls(rows, found.get("minValues") or {}, found.get("maxValues") or {})
+        rows = values.get("numRecords")
+        return cls(rows, values.get("minValues") or {}, values.get("maxValues") or {})
 
     def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:
-        """The least and the greatest value a column may have, in a form that Python orders as Spark does; None: any.
+        """Return the least and greatest value a column may have, in a form that Python orders as Spark does; None: any.
 
         Numbers and decimals as numbers, dates as days, timestamps as µs, texts as UTF-8 bytes.
         """
@@ -84,10 +84,10 @@ def _bound(value: Any, kind: pa.DataType, *, upper: bool) -> Any:
     return value
 
 
-def loosened(text: str | None, rows: int) -> str:
-    """The ``stats`` of a file whose rows do not all count any more.
+def with_loose_bounds(text: str | None, rows: int) -> str:
+    """Return the ``stats`` of a file after rows of it were deleted.
 
-    :param rows: how many there are in the file, for statistics that do not say it.
+    :param rows: number of rows in the file, for statistics that lack it.
     """
     if not text or Statistics.parse(text).rows is None:
         return json.dumps({"numRecords": rows, "tightBounds": False})

@@ -1,20 +1,21 @@
-"""JSON text as VARIANT, in the binary form that Spark's ``parse_json`` gives, byte for byte.
+"""JSON text as VARIANT, byte for byte as Spark's ``parse_json`` encodes it.
 
-Source: Apache Parquet's ``VariantEncoding.md``; what it leaves open is as in Spark 4.2's ``VariantBuilder``: the
-dictionary has the keys in the order in which they appear, is not marked as sorted, and each document has its own; an
-object's fields are in the order of their keys as Java compares strings (by UTF-16, where Parquet's page says UTF-8; they
-differ above U+FFFF). Numbers are in :mod:`headgate.delta._variant_scalars`.
+Source: Apache Parquet's ``VariantEncoding.md``. Where it leaves a choice, the encoding follows Spark 4.2's
+``VariantBuilder``. Each document has its own dictionary, with the keys in order of appearance, not marked as sorted. An
+object's fields are in the order of their keys as Java compares strings (by UTF-16, where Parquet's page says UTF-8;
+they differ above U+FFFF). Numbers are in :mod:`headgate.delta._variant_scalars`.
 
 | part | bytes (numbers little-endian, of as few bytes as the largest needs) |
 |---|---|
-| metadata | header (version 1, width), number of keys, their ends' offsets from 0 on, the keys |
+| metadata | header (version 1, width), number of keys, offset 0 and each key's end offset, the keys |
 | object | header (widths), number of fields (1 byte; 4 if above 255), key numbers in the order of the keys, offsets of the values and their end, the values in the order of the text |
 | array | the same without key numbers |
 
-The kernel walks each document once, with an explicit stack. A container's header can only be made when its last value is
-there: the values then move up. Doubles are left open, and put in at the end by one call of Arrow, which rounds correctly.
+The kernel walks each document once, with an explicit stack. A container's header is known only after its last value:
+the values are then moved up. Doubles are left blank, and filled in at the end by one call of Arrow, which rounds
+correctly.
 
-Every row has room for five times its text, and every write is compared with that: no part of a document grows by more
+Every row has room for five times its text, and every write is checked against that: no part of a document grows by more
 (an array in an array is two characters, and ten bytes at most). A row is limited to Spark's 128 MiB.
 """  # noqa: E501
 
@@ -46,26 +47,26 @@ from headgate.kernels import copy, store8, u8, u64
 __all__ = ["to_variant"]
 
 _MOST_BYTES: Final = 128 << 20
-"""Of the value, and of the metadata, of one document: Spark's ``VariantUtil.SIZE_LIMIT``."""
+"""Maximum of one document's value, and of its metadata: Spark's ``VariantUtil.SIZE_LIMIT``."""
 _DEPTH: Final = 1000
-"""Jackson's ``StreamReadConstraints.DEFAULT_MAX_DEPTH``, which Spark keeps to. MySQL's own is 100."""
+"""Jackson's ``StreamReadConstraints.DEFAULT_MAX_DEPTH``, which Spark uses. MySQL's own is 100."""
 _CALL_BYTES: Final = 64 << 20
-"""About so much text is taken at a time, so that the offsets of what comes of it fit 32 bits."""
+"""Approximate text per call, so that the offsets of the result fit 32 bits."""
 _GROWTH, _SPARE = 5, 16
 
 _OBJECT, _ARRAY = 2, 3
 _BROKEN, _TOO_LARGE = -1, -2
 _START, _FIRST, _CLOSING, _DOUBLES = 0, 1, 2, 3
-"""Columns of the stack: the container's first byte, its first field, the character that closes it, doubles before."""
+"""Columns of the stack: the container's first byte, its first field, its closing character, doubles before it."""
 _KEY, _OFFSET = 0, 1
 """Columns of the fields of open containers: key number (0 in arrays), offset of the value in the container."""
 _SLOT = 2
-"""Columns of the dictionary: start and end of a key among the keys' bytes, its place in the hash table."""
+"""Columns of the dictionary: start and end of a key in the keys' bytes, its slot in the hash table."""
 
 
 @njit(cache=True, nogil=True)
 def _width(value: int) -> int:
-    """Bytes that a number needs."""
+    """Return the bytes that a number needs."""
     return 1 if value < 1 << 8 else 2 if value < 1 << 16 else 3 if value < 1 << 24 else 4
 
 
@@ -89,7 +90,7 @@ def _same(data: Any, start: int, other: int, size: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _add_key(names: Any, keys: Any, table: Any, count: int, end: int) -> int:
-    """The number of the key whose bytes were written behind those of the first ``count``; ``count``: it is new."""
+    """Return the number of the key whose bytes follow those of the first ``count`` keys; ``count`` if it is new."""
     start = keys[count - 1, 1] if count else 0
     slot = np.uint64(0xCBF29CE484222325)
     for i in range(start, end):  # FNV-1a
@@ -108,7 +109,7 @@ def _add_key(names: Any, keys: Any, table: Any, count: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_metadata(names: Any, keys: Any, table: Any, count: int, out: Any, to: int, limit: int) -> int:
-    """Write a document's dictionary, and forget it; where the next byte goes, or what is wrong."""
+    """Write a document's dictionary and reset it; return the next write index, or an error code."""
     size = keys[count - 1, 1] if count else 0
     width = _width(max(size, count))
     if to + 1 + width * (count + 2) + size > limit:
@@ -125,7 +126,7 @@ def _put_metadata(names: Any, keys: Any, table: Any, count: int, out: Any, to: i
 
 @njit(cache=True, nogil=True)
 def _utf16_order(byte: int) -> int:
-    """A byte of UTF-8 as a number by which texts sort as their UTF-16 does: U+10000 and up before U+E000 to U+FFFF."""
+    """Map a byte of UTF-8 to a number that sorts as UTF-16 does: U+10000 and up before U+E000 to U+FFFF."""
     return byte + 16 if byte in (0xEE, 0xEF) else byte
 
 
@@ -180,7 +181,7 @@ def _sort(fields: Any, first: int, count: int, names: Any, keys: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _move(out: Any, start: int, to: int, by: int) -> None:
-    """Move ``out[start:to]`` up."""
+    """Move ``out[start:to]`` up by ``by`` bytes."""
     at = to
     while at - start >= 8:
         at -= 8
@@ -192,7 +193,7 @@ def _move(out: Any, start: int, to: int, by: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _most(fields: Any, first: int, count: int) -> int:
-    """The greatest key number of an object; -1: a key comes twice. The fields are sorted."""
+    """Return the greatest key number of an object with sorted fields; -1 if a key is repeated."""
     most = 0
     for i in range(first, first + count):
         if i > first and fields[i, _KEY] == fields[i - 1, _KEY]:
@@ -203,7 +204,7 @@ def _most(fields: Any, first: int, count: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _close(out: Any, to: int, limit: int, start: int, fields: Any, first: int, count: int, most: int) -> int:
-    """Put a container's header before its values; where the next byte goes, or what is wrong.
+    """Insert a container's header before its values; return the next write index, or an error code.
 
     :param most: the greatest key number; -1: it is an array.
     """
@@ -231,9 +232,9 @@ def _close(out: Any, to: int, limit: int, start: int, fields: Any, first: int, c
 
 @njit(cache=True, nogil=True)
 def _put_scalar(text: Any, at: int, end: int, out: Any, to: int, limit: int) -> tuple[int, int, bool]:
-    """Write a value that is no container: ``(where its text ends, where the next byte goes, whether it is a double)``.
+    """Write a value that is not a container: ``(end of its text, next write index, whether it is a double)``.
 
-    The second is negative if something is wrong. A double is left open.
+    A negative index is an error code. A double is left blank.
     """
     first = u8(text, at)
     if first == 34:
@@ -260,7 +261,7 @@ def _put_scalar(text: Any, at: int, end: int, out: Any, to: int, limit: int) -> 
 
 @njit(cache=True, nogil=True)
 def _put_key(text: Any, at: int, end: int, names: Any, keys: Any, table: Any, count: int) -> tuple[int, int]:
-    """``(where the value begins, the key's number)`` of an object's next member; the number is -1 if it is broken."""
+    """``(start of the value, the key's number)`` of an object's next member; number -1: invalid."""
     at = _skip_blanks(text, at, end)
     if at >= end or u8(text, at) != 34:
         return at, -1
@@ -278,23 +279,23 @@ def _put_key(text: Any, at: int, end: int, names: Any, keys: Any, table: Any, co
 @njit(cache=True, nogil=True)
 def _document(
     text: Any, at: int, end: int, out: Any, to: int, limit: int, stack: Any, fields: Any, names: Any, keys: Any,
-    table: Any, doubles: Any, found: int,
+    table: Any, doubles: Any, double_count: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Write a document's value: ``(where the next byte goes, or what is wrong; keys; doubles so far)``."""
+    """Write a document's value: ``(next write index or error code, keys, doubles so far)``."""
     depth: Any = np.int64(0)
     field: Any = np.int64(0)
     count: Any = np.int64(0)
     while True:
         at = _skip_blanks(text, at, end)
         if at >= end:
-            return _BROKEN, count, found
+            return _BROKEN, count, double_count
         first = u8(text, at)
         ends = True
         if first in (123, 91):
             if depth == _DEPTH:
-                return _BROKEN, count, found
+                return _BROKEN, count, double_count
             stack[depth, _START], stack[depth, _FIRST] = to, field
-            stack[depth, _CLOSING], stack[depth, _DOUBLES] = first + 2, found
+            stack[depth, _CLOSING], stack[depth, _DOUBLES] = first + 2, double_count
             depth += 1
             at = _skip_blanks(text, at + 1, end)
             ends = at < end and u8(text, at) == first + 2
@@ -302,10 +303,10 @@ def _document(
             start = at
             at, after, is_double = _put_scalar(text, at, end, out, to, limit)
             if after < 0:
-                return after, count, found
+                return after, count, double_count
             if is_double:
-                doubles[found, 0], doubles[found, 1], doubles[found, 2] = to + 1, start, at
-                found += 1
+                doubles[double_count, 0], doubles[double_count, 1], doubles[double_count, 2] = to + 1, start, at
+                double_count += 1
             to = after
         if ends:
             at = _skip_blanks(text, at, end)
@@ -317,24 +318,24 @@ def _document(
                     _sort(fields, opened, field - opened, names, keys)
                     most = _most(fields, opened, field - opened)
                     if most < 0:
-                        return _BROKEN, count, found
+                        return _BROKEN, count, double_count
                 to = _close(out, to, limit, stack[depth, _START], fields, opened, field - opened, most)
                 if to < 0:
-                    return to, count, found
-                for i in range(stack[depth, _DOUBLES], found):
+                    return to, count, double_count
+                for i in range(stack[depth, _DOUBLES], double_count):
                     doubles[i, 0] += to - before
                 field = opened
                 at = _skip_blanks(text, at + 1, end)
             if depth == 0:
-                return (to if at == end else _BROKEN), count, found
+                return (to if at == end else _BROKEN), count, double_count
             if at >= end or u8(text, at) != 44:
-                return _BROKEN, count, found
+                return _BROKEN, count, double_count
             at += 1
         fields[field, _KEY], fields[field, _OFFSET] = 0, to - stack[depth - 1, _START]
         if stack[depth - 1, _CLOSING] == 125:
             at, key = _put_key(text, at, end, names, keys, table, count)
             if key < 0:
-                return _BROKEN, count, found
+                return _BROKEN, count, double_count
             count = max(count, key + 1)
             fields[field, _KEY] = key
         field += 1
@@ -353,7 +354,7 @@ def _documents(
     doubles: Any,
     longest: int,
 ) -> tuple[int, int, int]:
-    """Write every row: ``(doubles, the row that cannot be written or -1, what is wrong with it)``."""
+    """Write every row: ``(doubles, the row that cannot be written or -1, its error code)``."""
     stack = np.empty((_DEPTH, 4), np.int64)
     fields = np.empty((longest // 2 + _DEPTH + 2, 2), np.int64)  # a comma needs a value before it
     keys = np.empty((longest // 4 + 2, 3), np.int64)
@@ -364,25 +365,25 @@ def _documents(
     table = np.zeros(size, np.int32)
     to: Any = np.int64(0)
     at: Any = np.int64(0)
-    found: Any = np.int64(0)
+    double_count: Any = np.int64(0)
     for i in range(len(valid)):
         if valid[i]:
-            after, count, found = _document(
+            after, count, double_count = _document(
                 text, starts[i], starts[i + 1], values, to, to + rooms[i], stack, fields, names, keys, table, doubles,
-                found,
+                double_count,
             )  # fmt: skip
             end = _put_metadata(names, keys, table, count, metadata, at, at + rooms[i]) if after >= 0 else after
             if end < 0:
-                return found, i, end
+                return double_count, i, end
             to, at = after, end
         value_ends[i + 1] = to
         metadata_ends[i + 1] = at
-    return found, -1, 0
+    return double_count, -1, 0
 
 
 @njit(cache=True, nogil=True)
 def _gather(text: Any, doubles: Any, count: int, ends: Any, out: Any) -> None:
-    """Copy the texts of doubles to where their ends say."""
+    """Copy the texts of doubles to the offsets ``ends``."""
     for i in range(count):
         copy(out, ends[i], text, doubles[i, 1], doubles[i, 2] - doubles[i, 1])
 
@@ -394,18 +395,18 @@ def _put_doubles(values: Any, doubles: Any, numbers: Any) -> None:
 
 
 def to_variant(texts: pa.Array, column: str) -> pa.StructArray:
-    """JSON documents as VARIANT; NULL where the text is NULL.
+    """Convert JSON documents to VARIANT; NULL where the text is NULL.
 
     :param texts: strings, as MySQL writes JSON.
-    :param column: whose they are, for errors.
-    :raises DecodeError: a text is no JSON document, has a key twice in one object, or is too large for Spark.
+    :param column: their column's name, for errors.
+    :raises DecodeError: a text is not JSON, has a key twice in one object, or is too large or too deep for Spark.
     """
     parts = [_convert(part, column) for part in _parts(texts.cast(pa.string()))]
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _parts(texts: pa.Array) -> Iterator[pa.Array]:
-    """The array in parts of bounded text."""
+    """Split the array into parts of bounded text."""
     starts = _starts(texts)
     first = 0
     while first < len(texts):
@@ -418,12 +419,12 @@ def _parts(texts: pa.Array) -> Iterator[pa.Array]:
 
 
 def _starts(texts: pa.Array) -> Any:
-    """int64[n+1]: where each text begins among the array's bytes, and the last one's end."""
+    """int64[n+1]: start of each text in the array's bytes, and the last one's end."""
     offsets = texts.buffers()[1]
     if offsets is None:
         return np.zeros(len(texts) + 1, np.int64)
-    found = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return found.astype(np.int64) if len(found) else np.zeros(1, np.int64)
+    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return starts.astype(np.int64) if len(starts) else np.zeros(1, np.int64)
 
 
 def _convert(texts: pa.Array, column: str) -> pa.StructArray:
@@ -433,7 +434,7 @@ def _convert(texts: pa.Array, column: str) -> pa.StructArray:
     valid = ~np.asarray(nulls)
     lengths = np.where(valid, np.diff(starts), 0)
     rooms = np.where(valid, np.minimum(_GROWTH * lengths + _SPARE, _MOST_BYTES), 0)
-    # Memory that is not written to is not taken, so the room may be ample.
+    # Pages that are never written use no memory, so the room may be ample.
     room, ends = int(rooms.sum()), np.zeros((2, len(texts) + 1), np.int32)
     values, metadata = np.empty(room + 8, np.uint8), np.empty(room + 8, np.uint8)
     doubles = np.empty((int(lengths.sum()) // 3 + 1, 3), np.int64)
@@ -452,7 +453,7 @@ def _convert(texts: pa.Array, column: str) -> pa.StructArray:
 
 
 def _numbers(text: Any, doubles: Any, count: int, column: str) -> Any:
-    """uint64[count]: the bits of the doubles that were left open."""
+    """uint64[count]: the bits of the doubles that were left blank."""
     ends = np.zeros(count + 1, np.int32)
     np.cumsum(doubles[:count, 2] - doubles[:count, 1], out=ends[1:])
     out = np.empty(int(ends[-1]) + 1, np.uint8)
@@ -461,7 +462,7 @@ def _numbers(text: Any, doubles: Any, count: int, column: str) -> Any:
     try:
         return np.asarray(pc.cast(texts, pa.float64())).view(np.uint64)
     except pa.ArrowInvalid as error:
-        raise DecodeError(f"a number in a document is no double: {error}", column=column) from None
+        raise DecodeError(f"a number in a document is not a double: {error}", column=column) from None
 
 
 def _shortened(text: str) -> str:

@@ -1,15 +1,15 @@
-"""JSON's strings and numbers in the binary form of a VARIANT: kernels for :mod:`headgate.delta._variant`.
+"""JSON strings and numbers in the binary form of a VARIANT: kernels for :mod:`headgate.delta._variant`.
 
 Sources: Apache Parquet's ``VariantEncoding.md`` ("Value Data for Primitive Type") for the bytes, Spark's
 ``VariantBuilder`` for the choice among the types of a number:
 
 | a number's text | type |
 |---|---|
-| digits, within 64 bits with sign | the narrowest integer of 1, 2, 4, 8 bytes |
+| an integer within 64 bits with sign | the narrowest integer of 1, 2, 4, 8 bytes |
 | no exponent, at most 38 digits, at most 38 of them after the point | a decimal of 4, 8, 16 bytes (9, 18, 38 digits) |
-| any other | a double, which the caller puts in |
+| any other | a double, which the caller writes |
 
-Every function reads inside ``text[at:end]``, and writes at most what :data:`SCALAR_ROOM` or its measure says.
+Every function reads inside ``text[at:end]``, and writes at most :data:`SCALAR_ROOM` or the measured size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["DOUBLE", "SCALAR_ROOM", "measure_string", "measured_number", "put_li
            "put_string", "put_text", "unescape"]  # fmt: skip
 
 SCALAR_ROOM: Final = 18
-"""Bytes that a number or a literal takes at most."""
+"""Maximum bytes of a number or a literal."""
 DOUBLE: Final = 7 << 2
 _TRUE, _FALSE = 1 << 2, 2 << 2
 _INT8, _INT16, _INT32, _INT64 = 3 << 2, 4 << 2, 5 << 2, 6 << 2
@@ -33,9 +33,9 @@ _DECIMAL4, _DECIMAL8, _DECIMAL16 = 8 << 2, 9 << 2, 10 << 2
 _LONG_STRING, _SHORT_STRING = 16 << 2, 1
 _SHORT_BYTES = 63
 _DIGITS = 38
-"""Of a decimal; also the most that may follow its point."""
+"""Maximum digits of a decimal, also after its point."""
 _LONG_DIGITS = 19
-"""Of the widest integers."""
+"""Maximum digits of the widest integers."""
 _MINUS, _POINT, _ZERO, _QUOTE, _BACKSLASH = 45, 46, 48, 34, 92
 _NULL_TEXT, _TRUE_TEXT, _FALS_TEXT = (int.from_bytes(word, "little") for word in (b"null", b"true", b"fals"))
 _LOW_WORD = np.uint64(0xFFFFFFFF)
@@ -44,7 +44,7 @@ _MOST = np.uint64((1 << 63) - 1)
 
 @njit(cache=True, nogil=True)
 def put_size(out: Any, to: int, value: int, width: int) -> int:
-    """Write an unsigned number of ``width`` bytes; where the next byte goes."""
+    """Write an unsigned number of ``width`` bytes; return the next write index."""
     for i in range(width):
         out[to + i] = (value >> (8 * i)) & 255
     return to + width
@@ -55,7 +55,7 @@ def put_size(out: Any, to: int, value: int, width: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _hex4(text: Any, at: int, end: int) -> int:
-    """The number of four hexadecimal digits; -1: there are none."""
+    """Return the number of four hexadecimal digits; -1 if there are none."""
     if end - at < 4:
         return -1
     value = 0
@@ -73,7 +73,7 @@ def _hex4(text: Any, at: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _short_escape(c: int) -> int:
-    """What a backslash before one character stands for; -1: nothing."""
+    """Return the character that a one-character escape means; -1 if none."""
     if c in (_QUOTE, _BACKSLASH, 47):
         return c
     if c == 98:
@@ -89,7 +89,7 @@ def _short_escape(c: int) -> int:
 
 @njit(cache=True, nogil=True)
 def unescape(text: Any, at: int, end: int) -> tuple[int, int]:
-    """``(code point, where it ends)`` of what follows a backslash; code point -1: nothing that JSON knows."""
+    """``(code point, end)`` of an escape after its backslash; code point -1: not a JSON escape."""
     if at >= end:
         return -1, at
     c = u8(text, at)
@@ -133,7 +133,7 @@ def _put_utf8(out: Any, to: int, code: int) -> int:
 
 @njit(cache=True, nogil=True)
 def measure_string(text: Any, at: int, end: int) -> tuple[int, int]:
-    """``(the closing quote, bytes of the string)`` of what follows an opening quote; quote -1: it is broken."""
+    """``(index of the closing quote, bytes of the string)`` after an opening quote; index -1: invalid."""
     size = 0
     while at < end:
         c = u8(text, at)
@@ -154,7 +154,7 @@ def measure_string(text: Any, at: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def put_text(text: Any, at: int, stop: int, out: Any, to: int) -> int:
-    """Write the bytes of a string that was measured, up to its closing quote; where the next byte goes."""
+    """Write the bytes of a measured string, up to its closing quote; return the next write index."""
     while at < stop:
         plain = at
         while at < stop and u8(text, at) != _BACKSLASH:
@@ -169,7 +169,7 @@ def put_text(text: Any, at: int, stop: int, out: Any, to: int) -> int:
 
 @njit(cache=True, nogil=True)
 def put_string(text: Any, at: int, stop: int, size: int, out: Any, to: int) -> int:
-    """Write a string value of ``size`` bytes that was measured: at most 5 bytes, then the string."""
+    """Write a measured string value of ``size`` bytes: at most 5 bytes, then the string."""
     if size <= _SHORT_BYTES:
         out[to] = size << 2 | _SHORT_STRING
         to += 1
@@ -184,7 +184,7 @@ def put_string(text: Any, at: int, stop: int, size: int, out: Any, to: int) -> i
 
 @njit(cache=True, nogil=True)
 def put_literal(text: Any, at: int, end: int, out: Any, to: int) -> int:
-    """Write ``null``, ``true`` or ``false``; where its text ends, -1: it is none of them."""
+    """Write ``null``, ``true`` or ``false``; return the end of its text, -1 if it is another."""
     if end - at < 4:
         return -1
     word = u32(text, at)
@@ -209,7 +209,7 @@ def _skip_digits(text: Any, at: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def measured_number(text: Any, at: int, end: int) -> tuple[int, int, bool]:
-    """``(where a number ends, digits after its point, whether it has an exponent)``; end -1: it is none.
+    """``(end of a number, digits after its point, whether it has an exponent)``; end -1: not a number.
 
     The digits are -1 without a point.
     """
@@ -237,7 +237,7 @@ def measured_number(text: Any, at: int, end: int) -> tuple[int, int, bool]:
 
 @njit(cache=True, nogil=True)
 def _significant(text: Any, at: int, stop: int) -> tuple[int, int]:
-    """``(where they begin, how many)`` of a number's digits but leading zeros, a point among them not counted."""
+    """``(start, count)`` of a number's digits without leading zeros; a point is not counted."""
     point = 0
     while at < stop and u8(text, at) in (_MINUS, _ZERO, _POINT):
         at += 1
@@ -249,7 +249,7 @@ def _significant(text: Any, at: int, stop: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _digits_value(text: Any, at: int, stop: int) -> tuple[Any, Any]:
-    """``(low, high)`` 64 bits of the number that at most 38 digits make, a point among them left out."""
+    """``(low, high)`` 64 bits of the number that at most 38 digits form; a point is skipped."""
     low, high = np.uint64(0), np.uint64(0)
     ten = np.uint64(10)
     half = np.uint64(32)
@@ -286,7 +286,7 @@ def _put_integer(word: Any, out: Any, to: int) -> int:
 
 @njit(cache=True, nogil=True)
 def put_number(text: Any, at: int, stop: int, scale: int, out: Any, to: int) -> int:
-    """Write a number without an exponent; where the next byte goes, -1: it can only be a double.
+    """Write a number without an exponent; return the next write index, -1 if it can only be a double.
 
     :param scale: as measured.
     """

@@ -1,7 +1,7 @@
-"""Deletion vectors: which rows of a data file no longer count.
+"""Deletion vectors: the deleted rows of a data file.
 
-A vector names positions, counted from 0 in the order in which the rows stand in the Parquet file. Where it is kept, by
-its descriptor's ``storageType`` (Delta Transaction Log Protocol, "Deletion Vectors"):
+A vector has row positions, counted from 0 in the order of the Parquet file. Its descriptor's ``storageType`` says where
+it is stored (Delta Transaction Log Protocol, "Deletion Vectors"):
 
 | type | ``pathOrInlineDv`` | where |
 |---|---|---|
@@ -18,7 +18,7 @@ its descriptor's ``storageType`` (Delta Transaction Log Protocol, "Deletion Vect
 
 The data are a magic number (little-endian) and a 64-bit roaring bitmap in its portable form: the number of 32-bit
 bitmaps (8 bytes), and for each its high half (4 bytes, little-endian) and the bitmap ("Roaring Bitmap Format
-Specification"). Our files have fewer than 2³² rows, so the high half is 0, and that of a file with more is refused.
+Specification"). Our files have fewer than 2³² rows, so the high half is 0. A vector of a larger file is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Descriptor", "Positions", "VectorFile", "positions_of", "read_vector
 
 Positions: TypeAlias = "BitMap"
 Descriptor: TypeAlias = Mapping[str, Any]
-"""A vector's descriptor, as the log has it."""
+"""A vector's descriptor, as in the log."""
 
 _MAGIC: Final = 1681511377
 _HEAD: Final = struct.Struct("<iQ")
@@ -49,15 +49,15 @@ _KEY: Final = struct.Struct("<I")
 _FILE_VERSION: Final = b"\x01"
 _UUID_DIGITS: Final = 20
 _INLINE_BYTES: Final = 256
-"""Vectors up to this size stand in the log: a small file costs more to write, to read and to remove."""
+"""Vectors up to this size are stored in the log: a small file costs more to write, to read and to remove."""
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-"""The digits of Z85 (ZeroMQ RFC 32), and those of Python's ``base64.b85encode``: the same code with other letters."""
+"""The digits of Z85 (ZeroMQ RFC 32) and of Python's ``base64.b85encode``: the same code with other letters."""
 _TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
 
 def positions_of(rows: Any) -> Positions:
-    """A set of positions out of an array of integers from 0 to 2³²−1, in any order."""
+    """Return the set of positions in an array of integers from 0 to 2³²−1, in any order."""
     values = array.array("I")
     values.frombytes(np.ascontiguousarray(rows, np.uint32).tobytes())
     return BitMap(values)
@@ -69,7 +69,7 @@ def rows_of(positions: Positions) -> Any:
 
 
 def encode(positions: Positions) -> bytes:
-    """The data of a vector."""
+    """Return the data of a vector."""
     if not positions:
         return _HEAD.pack(_MAGIC, 0)
     positions.run_optimize()
@@ -77,39 +77,39 @@ def encode(positions: Positions) -> bytes:
 
 
 def decode(data: bytes, where: str) -> Positions:
-    """The positions.
+    """Return the positions in a vector's data.
 
-    :param where: for errors: the table's path.
-    :raises DecodeError: no vector, or one of a file with 2³² rows or more.
+    :param where: the table's path, for errors.
+    :raises DecodeError: it is not a vector, or one of a file with 2³² rows or more.
     """
     if len(data) < _HEAD.size:
-        raise DecodeError(f"{where}: a deletion vector of {len(data)} bytes")
+        raise DecodeError(f"{where}: a deletion vector has only {len(data)} bytes")
     magic, count = _HEAD.unpack_from(data)
     if magic != _MAGIC:
-        raise DecodeError(f"{where}: a deletion vector in another format (magic {magic})")
+        raise DecodeError(f"{where}: a deletion vector has another format (magic {magic})")
     if count == 0:
         return BitMap()
     start = _HEAD.size + _KEY.size
     if count > 1 or len(data) < start or _KEY.unpack_from(data, _HEAD.size)[0]:
-        raise DecodeError(f"{where}: a deletion vector of a file with more than 4,294,967,295 rows")
+        raise DecodeError(f"{where}: a deletion vector is for a file with more than 4,294,967,295 rows, or damaged")
     try:
         return BitMap.deserialize(data[start:])
     except ValueError:
-        raise DecodeError(f"{where}: a deletion vector whose bitmap is damaged") from None
+        raise DecodeError(f"{where}: a deletion vector's bitmap is damaged") from None
 
 
 def read_vector(folder: str, descriptor: Descriptor) -> Positions:
-    """The vector that a descriptor in the log of the table in ``folder`` names.
+    """Read the vector of a descriptor in the log of the table in ``folder``.
 
-    :raises DecodeError: it is damaged, or does not hold as many positions as the log says.
-    :raises FileNotFoundError: its file is gone.
+    :raises DecodeError: it is damaged, of another storage type than ``u`` and ``i``, or its size is not the log's.
+    :raises FileNotFoundError: its file is missing.
     """
-    found = decode(_data(folder, descriptor), folder)
-    if len(found) != int(descriptor["cardinality"]):
+    positions = decode(_data(folder, descriptor), folder)
+    if len(positions) != int(descriptor["cardinality"]):
         raise DecodeError(
-            f"{folder}: a deletion vector with {len(found)} positions, {descriptor['cardinality']} by the log"
+            f"{folder}: a deletion vector has {len(positions)} positions, {descriptor['cardinality']} by the log"
         )
-    return found
+    return positions
 
 
 def _data(folder: str, descriptor: Descriptor) -> bytes:
@@ -117,19 +117,19 @@ def _data(folder: str, descriptor: Descriptor) -> bytes:
     if kind == "i":
         return _unpack(text)[:size]
     if kind != "u":
-        raise DecodeError(f"{folder}: a deletion vector of storage type {kind!r}")
+        raise DecodeError(f"{folder}: a deletion vector has storage type {kind!r}, which is not supported")
     name = vector_file(descriptor)
     offset = int(descriptor.get("offset") or 0)
     data = files_of(folder).read(name, offset, size + 8)
     if len(data) != size + 8 or int.from_bytes(data[:4], "big") != size:
         raise DecodeError(f"{folder}/{name}: no deletion vector of {size} bytes at {offset}")
     if zlib.crc32(data[4:-4]) != int.from_bytes(data[-4:], "big"):
-        raise DecodeError(f"{folder}/{name}: a deletion vector with a wrong checksum")
+        raise DecodeError(f"{folder}/{name}: a deletion vector has a wrong checksum")
     return data[4:-4]
 
 
 def vector_file(descriptor: Descriptor) -> str:
-    """The file of a vector that is not in the log itself: its name in the table's folder, or its whole path."""
+    """Return the file of a vector that is not in the log: its name in the table's folder, or its absolute path."""
     text = str(descriptor["pathOrInlineDv"])
     if descriptor["storageType"] != "u":
         return text
@@ -139,14 +139,14 @@ def vector_file(descriptor: Descriptor) -> str:
 
 
 class VectorFile:
-    """Vectors of one commit, which lie in one file, or in the log if they are small."""
+    """Vectors of one commit, stored in one file, or in the log if they are small."""
 
     def __init__(self) -> None:
         self._uuid = uuid.uuid4()
         self._data = bytearray(_FILE_VERSION)
 
     def add(self, positions: Positions) -> dict[str, Any]:
-        """Take in a vector; its descriptor."""
+        """Add a vector; return its descriptor."""
         data = encode(positions)
         descriptor: dict[str, Any] = {"sizeInBytes": len(data), "cardinality": len(positions)}
         if len(data) <= _INLINE_BYTES:
@@ -163,7 +163,7 @@ class VectorFile:
 
 
 def _pack(data: bytes) -> str:
-    """Z85, padded with zero bytes to a multiple of 4."""
+    """Encode as Z85, padded with zero bytes to a multiple of 4."""
     return base64.b85encode(data + bytes(-len(data) % 4)).translate(_TO_Z85).decode()
 
 
@@ -171,4 +171,4 @@ def _unpack(text: str) -> bytes:
     try:
         return base64.b85decode(text.encode().translate(_FROM_Z85))
     except ValueError:
-        raise DecodeError(f"no Z85: {text[:40]!r}") from None
+        raise DecodeError(f"a deletion vector is not Z85: {text[:40]!r}") from None

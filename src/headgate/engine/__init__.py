@@ -1,8 +1,8 @@
-"""Spark's own processes, of this machine: a session's JVM and Python processes, how they start, end and fail.
+"""Spark's local processes: how a session's JVM and Python processes start, end and fail.
 
-A start takes seconds of processor time, most of them for things that never change. So they are not done again
-(classes of Java: ``_class_archive``), done once for all processes (modules of Python: ``_forked_python``), left out
-(``_session``), or begun before anything else (:func:`begun_session`).
+A start takes seconds of processor time, most of them for constant work. So this work is stored (Java's classes:
+``_class_archive``), done once for all processes (Python's modules: ``_forked_python``), skipped (``_session``), or
+started before anything else (:func:`begun_session`).
 """
 
 from headgate.engine._class_archive import keep_classes

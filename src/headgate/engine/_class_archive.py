@@ -1,21 +1,21 @@
-"""Starts of the JVM that load its classes from an archive: class data sharing (JEP 350, *Dynamic CDS Archives*).
+"""JVM starts with classes from an archive: class data sharing (JEP 350, *Dynamic CDS Archives*).
 
-Half the processor time of a start goes into reading some ten thousand classes from jars, and proving them sound. A JVM
-that ends in order writes those it has loaded into an archive, which later ones map into memory.
+Half the processor time of a start goes into reading and verifying some ten thousand classes from jars. A JVM that ends
+normally writes the classes it has loaded into an archive, which later JVMs map into memory.
 
-**Which archive fits** is in its name: a digest of Java's own files, of the jars and of the options. The JVM looks as
-well, at the jars' sizes and times, and goes on without an archive that does not fit. So no archive can do harm. The
-collector does not matter, nor the heap's size below 32 GB, where Java's references begin to take 8 bytes.
+**Which archive fits** is in its name: a digest of Java's own files, of the jars and of the options. The JVM also checks
+the jars' sizes and times, and continues without an archive that does not fit. So no archive can do harm. The collector
+does not matter, nor the heap's size below 32 GB, where Java's references begin to take 8 bytes.
 
-**Where it is mapped.** By default the JVM maps it at a random address, and so has to change each address in it: 0.15 s
-of a start, and 160 MB of memory of its own. ``ArchiveRelocationMode=0`` takes the address that the archive was made
-for, if that is free.
+**Where it is mapped.** By default the JVM maps it at a random address, and must change each address in it: 0.15 s of a
+start, and 160 MB of private memory. ``ArchiveRelocationMode=0`` takes the address that the archive was made for, if
+that is free.
 
 **Who writes one.** The first ``headgate run`` that finds none, when it ends. If it made no batch, it removes the
-archive: most classes are missing there. One that is killed leaves none, and the next writes it.
-The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is whole if it
-begins with the magic number of dynamic archives. Two that end at once each write a file of their own; the later name
-stays.
+archive, because most classes are missing there. A killed run leaves none, and the next one writes it.
+The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is complete if
+it begins with the magic number of dynamic archives. If two JVMs end at once, each writes a separate file, and the later
+one stays.
 
 Only classes on Java's own class path are archived, not those of ``spark.jars``: hence Delta is on the class path.
 """
@@ -48,14 +48,14 @@ __all__ = ["archive_option", "await_archive", "keep_classes"]
 log = logging.getLogger("headgate")
 
 _MAGIC: Final = (0xF00BABA8).to_bytes(4, sys.byteorder)
-"""Of dynamic archives: ``CDS_DYNAMIC_ARCHIVE_MAGIC`` in HotSpot's cds.h, from Java 13 on."""
+"""Magic number of dynamic archives: ``CDS_DYNAMIC_ARCHIVE_MAGIC`` in HotSpot's cds.h, from Java 13 on."""
 _WRITES: Final = "-XX:ArchiveClassesAtExit="
 _MAPPED: Final = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-"""An archive that is not there or does not fit is no news."""
+"""Do not report an archive that is missing or does not fit."""
 _WRITE_SECONDS: Final = 60.0
 _KEPT: Final = 4
-"""Archives in the folder, of 150 to 200 MB each: for other versions, other options."""
+"""Archives in the folder, of 150 to 200 MB each, for different versions and options."""
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC")
 _MEMORY: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}
@@ -65,12 +65,12 @@ _BATCH_DONE: Final = threading.Event()
 
 
 def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str, *, writes: bool = False) -> str | None:
-    """The JVM's options that have it use the archive, or write it; None if there is nothing to do.
+    """Return the JVM's options to use the archive, or to write it; None if neither is possible or wanted.
 
-    :param folder: where archives are kept.
-    :param jars: paths on the class path beside those of Spark.
-    :param options: of Java, given by the user.
-    :param memory: the heap's size, as Spark takes it.
+    :param folder: the folder of archives.
+    :param jars: paths on the class path besides those of Spark.
+    :param options: the user's Java options.
+    :param memory: the heap's size, in Spark's form.
     :param writes: if there is no archive, write it.
     """
     java, spark = _java_home(), spark_home()
@@ -86,7 +86,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
             archive.touch()
             return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_MAPPED} {_QUIET}"
         if time.time() - archive.stat().st_mtime < _WRITE_SECONDS:
-            return None  # it is being written
+            return None  # a JVM is writing it
     if not writes:
         return None
     try:
@@ -98,7 +98,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
 
 
 def await_archive(spark: SparkSession, options: str) -> None:
-    """If this session's JVM was told to write an archive: have the process wait for it, when it ends."""
+    """If this session's JVM writes an archive, make this process wait for it at exit."""
     process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
     archive = next((one.removeprefix(_WRITES) for one in shlex.split(options) if one.startswith(_WRITES)), None)
     if archive is not None and process is not None:
@@ -106,16 +106,16 @@ def await_archive(spark: SparkSession, options: str) -> None:
 
 
 def keep_classes() -> None:
-    """A batch is done, so this process has loaded what the next start needs: the archive is worth keeping."""
+    """Keep the archive: a batch is done, so the JVM has loaded the classes that the next start needs."""
     _BATCH_DONE.set()
 
 
 def _wait(process: subprocess.Popen[bytes], archive: Path, starter: int) -> None:
-    """End the JVM, as the end of this process would, and wait for it: in a container, what still runs is killed."""
+    """End the JVM, as this process's exit would, and wait for it: a container kills processes that still run."""
     if os.getpid() != starter or process.poll() is not None or process.stdin is None:
         return
     if _BATCH_DONE.is_set():
-        log.info("keeping the classes that Spark has loaded; the next start is faster")
+        log.info("storing the classes that Spark has loaded, for faster starts")
     process.stdin.close()
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.wait(_WRITE_SECONDS)
@@ -125,31 +125,31 @@ def _wait(process: subprocess.Popen[bytes], archive: Path, starter: int) -> None
 
 def _is_large(memory: str) -> bool:
     """Whether Java's references take 8 bytes in a heap of this size."""
-    found = _MEMORY.fullmatch(memory.strip())
-    return found is not None and int(found[1]) << _UNITS[found[2].lower()] >= _LARGE_HEAP
+    match = _MEMORY.fullmatch(memory.strip())
+    return match is not None and int(match[1]) << _UNITS[match[2].lower()] >= _LARGE_HEAP
 
 
 def _java_home() -> Path | None:
-    """Of the Java that PySpark will start."""
+    """Return the folder of the Java that PySpark will start."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return Path(home)
-    found = shutil.which("java")
-    return Path(found).resolve().parent.parent if found else None
+    java = shutil.which("java")
+    return Path(java).resolve().parent.parent if java else None
 
 
 def _digest(files: Iterable[Path], options: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for file in sorted(files):
         with suppress(OSError):
-            found = file.stat()
-            digest.update(f"{file}\0{found.st_size}\0{found.st_mtime_ns}\0".encode())
+            status = file.stat()
+            digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     digest.update("\0".join(options).encode())
     return digest.hexdigest()[:24]
 
 
 def _tidy(folder: Path) -> None:
-    """Remove the archives that were not used for longest; who has one open keeps it."""
-    found = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
-    for old in found[_KEPT - 1 :]:
+    """Remove the least recently used archives; a process that has one open keeps it."""
+    archives = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for old in archives[_KEPT - 1 :]:
         old.unlink(missing_ok=True)

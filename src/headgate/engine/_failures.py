@@ -1,4 +1,4 @@
-"""What failures of Spark mean: an error of ours in another process's traceback, a JVM that is gone, Spark's own."""
+"""Classification of Spark failures: a headgate error in another process's traceback, an ended JVM, Spark's own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["end_session", "find_error", "jvm_ended", "spark_failure"]
 
 _JVM_SECONDS = 5.0
-"""How long a process that has closed its sockets may take to be gone."""
+"""Limit for a process that has closed its sockets to end."""
 _JVM_ENDING_SECONDS = 30.0
-"""How long one may take that was told to end: Spark tidies up first, and its errors come before that is done."""
+"""Limit for a process that was ordered to end: Spark cleans up first, and its errors come before that is done."""
 
 
 def jvm_ended(spark: SparkSession, error: Exception, *, ending: bool = False) -> bool:
-    """Whether something failed because the JVM that this process has started is gone.
+    """Whether something failed because the JVM that this process has started has ended.
 
-    :param ending: the run is to end. Who ends a service may end all of its processes at once, and a JVM that ends has
-        all kinds of errors.
+    :param ending: the run is stopping. A service manager may end all processes at once, and a JVM that ends raises all
+        kinds of errors.
     """
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
@@ -40,7 +40,7 @@ def jvm_ended(spark: SparkSession, error: Exception, *, ending: bool = False) ->
 
 
 def end_session(spark: SparkSession, *, ending: bool) -> None:
-    """Stop the session; no error if its JVM is gone.
+    """Stop the session; no error if its JVM has ended.
 
     :param ending: as in :func:`jvm_ended`.
     """
@@ -60,11 +60,11 @@ _PASSING = (
     "ExecutorLostFailure",
     "Connection reset by peer",
 )
-"""What Spark says when a process did not start in time or was lost: on a busy machine that comes and goes."""
+"""Spark's messages when a process did not start in time or was lost: on a busy machine a transient failure."""
 
 
 def spark_failure(text: str) -> HeadgateError:
-    """An error for Spark's own failures: ``EngineError`` where another try may go well, else ``TargetError``."""
+    """Convert Spark's own failure: ``EngineError`` if a retry may succeed, else ``TargetError``."""
     passing = next((known for known in _PASSING if known in text), None)
     if passing is not None:
         return EngineError(f"Spark failed for now: {passing}")
@@ -75,7 +75,7 @@ def spark_failure(text: str) -> HeadgateError:
 
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt): ")
-"""The last line of a Python traceback; before it there is only that a worker has raised something."""
+"""The last line of a Python traceback; earlier lines only say that a worker has raised an error."""
 
 
 _LEAVES = {
@@ -85,9 +85,9 @@ _IN_TRACEBACK = re.compile(r"headgate\.errors\.(\w+): ([^\n]*)")
 
 
 def find_error(text: str) -> HeadgateError | None:
-    """The last headgate error in the text of a traceback that came through Spark, rebuilt; None if there is none."""
-    found = [match for match in _IN_TRACEBACK.finditer(text) if match.group(1) in _LEAVES]
-    if not found:
+    """Rebuild the last headgate error in the text of a traceback that came through Spark; None if there is none."""
+    matches = [match for match in _IN_TRACEBACK.finditer(text) if match.group(1) in _LEAVES]
+    if not matches:
         return None
-    name, message = found[-1].groups()
+    name, message = matches[-1].groups()
     return _LEAVES[name](message)

@@ -1,11 +1,11 @@
-"""A session's JVM, started before PySpark is loaded: PySpark takes over one that runs, as under ``spark-submit``.
+"""A session's JVM, started before PySpark is loaded: PySpark takes over a running one, as under ``spark-submit``.
 
-PySpark loads for half a second, then starts the JVM by a script, waits for a file that says where it listens, and looks
-every tenth of a second. Here the same script starts first. Its JVM writes the same file (``PythonGatewayServer`` in
-Spark's core), and PySpark finds what it says in the variables that ``spark-submit`` sets for a program in Python
-(``PythonRunner`` there; ``launch_gateway`` in PySpark's java_gateway.py reads them).
+PySpark loads for half a second, then starts the JVM by a script, and checks every tenth of a second for a file with the
+JVM's port. Here the same script starts first. Its JVM writes the same file (``PythonGatewayServer`` in Spark's core),
+and PySpark gets its content in the variables that ``spark-submit`` sets for a program in Python (``PythonRunner``
+there; ``launch_gateway`` in PySpark's java_gateway.py reads them).
 
-The JVM ends when its standard input does: with this process, however that ends.
+The JVM ends when its standard input does: with this process, even if that is killed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from headgate.errors import EngineError
 
 __all__ = ["StartedJVM", "spark_home"]
 
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _LAUNCHER: Final = {"SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Java's options for the small JVM that finds the command of the large one."""
+"""Java's options for the small JVM that builds the command of the large one."""
 
 
 def spark_home() -> Path | None:
-    """The folder of the Spark that PySpark starts, found without loading PySpark; None: there is none."""
+    """Return the folder of the Spark that PySpark starts, without loading PySpark; None if there is none."""
     home = os.environ.get("SPARK_HOME")
     if home:
         return Path(home)
-    found = find_spec("pyspark")
-    return Path(found.origin).parent if found is not None and found.origin else None
+    spec = find_spec("pyspark")
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 class StartedJVM:
-    """A JVM that begins.
+    """A JVM that is starting.
 
     :param conf: Spark's settings, without secrets.
     :param stderr: the descriptor of its standard error.
@@ -66,35 +66,35 @@ class StartedJVM:
                 **os.environ,
                 "SPARK_HOME": str(home),
                 "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._place),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection_file),
             },
             preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does; there is one thread
         )
 
     @property
-    def _place(self) -> Path:
+    def _connection_file(self) -> Path:
         return self._folder / "gateway"
 
     def hand_over(self) -> None:
-        """Wait until it listens, and have PySpark take it over.
+        """Wait until it listens, and make PySpark take it over.
 
         :raises EngineError: it has ended.
         """
         from pyspark import SparkContext
 
         try:
-            while not self._place.exists():
+            while not self._connection_file.exists():
                 if self.process.poll() is not None:
                     raise EngineError(
-                        f"Spark's JVM ended at its start with code {self.process.returncode}, and says above why; "
+                        f"Spark's JVM exited with code {self.process.returncode} at its start (see its output above); "
                         "it needs Java 17, in JAVA_HOME or on PATH"
                     )
-                time.sleep(_LOOK_SECONDS)
-            told = self._place.read_bytes()
+                time.sleep(_POLL_SECONDS)
+            connection = self._connection_file.read_bytes()
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
-        os.environ[_PORT] = str(int.from_bytes(told[:4], "big"))
-        os.environ[_SECRET] = told[8:].decode()  # after its length
+        os.environ[_PORT] = str(int.from_bytes(connection[:4], "big"))
+        os.environ[_SECRET] = connection[8:].decode()  # after its length, 4 bytes
         try:
             SparkContext._ensure_initialized()
         finally:
@@ -103,12 +103,12 @@ class StartedJVM:
         SparkContext._gateway.proc = self.process
 
     def leave(self) -> None:
-        """In a fork of this process: let go of it."""
+        """Release the JVM in a fork of this process."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def end(self) -> None:
-        """End it."""
+        """Kill the JVM."""
         self.process.kill()
         self.process.wait()
         if self.process.stdin is not None:
@@ -116,7 +116,7 @@ class StartedJVM:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def forget(self) -> None:
-        """Have PySpark start another JVM if it needs one, although it took this one over, which was ended."""
+        """Make PySpark start another JVM if it needs one, although it took over this one, which was ended."""
         pyspark = sys.modules.get("pyspark")
         gateway = pyspark.SparkContext._gateway if pyspark is not None else None
         if pyspark is not None and gateway is not None and gateway.proc is self.process:

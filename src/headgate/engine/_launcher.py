@@ -1,11 +1,11 @@
-"""What Spark starts as its Python: has the fork server run a module, or becomes a plain Python.
+"""The Python that Spark starts: makes the fork server run a module, or becomes a plain Python.
 
-It runs before everything else and thus loads as little as can be: ``_forked_python`` writes this file's text into an
-executable file of its own, under ``python -IS``. It therefore imports nothing of headgate.
+It runs before everything else and loads as little as possible: ``_forked_python`` writes this file's text into an
+executable file, run by ``python -IS``. So it imports nothing of headgate.
 
-To the server goes one message, with this process's three standard streams attached: its length as four bytes,
+It sends the server one message, with this process's three standard streams attached: its length as four bytes,
 little-endian; then, separated by NUL, the working folder, the number of arguments, the arguments and the environment as
-``NAME=value``. Back come one byte (``+``: a process was forked, else none) and later its wait status, four bytes.
+``NAME=value``. The reply is one byte (``+``: a process was forked, else none) and later its wait status, four bytes.
 """
 
 import os
@@ -14,27 +14,27 @@ from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 SOCKET = "forks"  # the server's, in the folder of the executable file
 FORKED = b"+"
-GONE = 1 << 8  # the wait status if the server has gone, with the driver: an exit with 1
+GONE = 1 << 8  # the wait status if the server has ended, with the driver: exit code 1
 
 
 def main() -> None:
     try:
-        status = ask(f"{os.path.dirname(__file__)}/{SOCKET}", sys.argv[1:])  # noqa: PTH120 - pathlib loads slowly
+        status = run_forked(f"{os.path.dirname(__file__)}/{SOCKET}", sys.argv[1:])  # noqa: PTH120 - pathlib loads slowly
     except OSError:
         status = None
     if status is None:
-        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606 - what Spark has asked for
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606 - Spark's program
     code = os.waitstatus_to_exitcode(status)
-    os._exit(code if code >= 0 else 128 - code)  # as a shell tells of a signal
+    os._exit(code if code >= 0 else 128 - code)  # as a shell reports a signal
 
 
-def ask(address: str, arguments: list[str]) -> "int | None":
-    """Have the server run this; its wait status, or None if it did not."""
+def run_forked(address: str, arguments: list[str]) -> "int | None":
+    """Make the server run this; return its wait status, or None if it did not."""
     server = socket(AF_UNIX, SOCK_STREAM)
     server.connect(address)
     folder = os.getcwd()  # noqa: PTH109 - as above
-    said = [folder, str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in os.environ.items())]
-    text = os.fsencode("\0".join(said))
+    words = [folder, str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in os.environ.items())]
+    text = os.fsencode("\0".join(words))
     streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in (0, 1, 2))
     message = memoryview(len(text).to_bytes(4, "little") + text)
     sent = server.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, streams)])

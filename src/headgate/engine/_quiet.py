@@ -1,8 +1,8 @@
-"""Keeps what every start of a JVM says off the terminal: lines that tell a user nothing and cannot be switched off.
+"""Filter for messages of every JVM start that are useless to users and cannot be switched off.
 
-The JVM writes them straight to the file descriptor it inherits, before any of its logging is set up. So it is started
-with one end of a pipe as its standard error, and a thread copies every line from the pipe to the real one, but for the
-known lines. Nothing else is held back, so errors of the JVM are seen as ever.
+The JVM writes them straight to the file descriptor it inherits, before its logging is set up. So it is started with one
+end of a pipe as its standard error, and a thread copies every line from the pipe to the real one, except known lines.
+All other lines, errors among them, remain visible.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _NOISE = re.compile(
 
 
 class NoiseFilter:
-    """A pipe for the standard error of processes that are to be started; what they say is kept until :meth:`begin`."""
+    """A pipe for the standard error of processes to start; it buffers their output until :meth:`begin`."""
 
     def __init__(self) -> None:
         self.real = os.dup(2)
         self._reading, self.writing = os.pipe()
 
     def begin(self) -> None:
-        """Copy, in a thread, until the last process has gone that holds the pipe's other end; here it is closed."""
+        """Copy, in a thread, until the last process with the pipe's other end has ended; close that end here."""
         os.close(self.writing)
         threading.Thread(target=_copy, args=(self._reading, self.real), name="headgate-stderr", daemon=True).start()
 
     def leave(self) -> None:
-        """In a fork of this process: close what is the filter's."""
+        """Close the filter's descriptors in a fork of this process."""
         for descriptor in (self.real, self._reading, self.writing):
             os.close(descriptor)
 
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """Processes started in the block have a filtered standard error, for all their life.
+    """Filter the standard error of processes that are started in the block, for all their life.
 
-    The process's own standard error goes the same way while the block runs, in any thread.
+    This process's standard error is filtered, too, while the block runs, in any thread.
     """
     sys.stderr.flush()
     filtered = NoiseFilter()
@@ -67,8 +67,8 @@ def quiet_start() -> Iterator[None]:
 
 
 def quiet_driver(spark: SparkSession) -> None:
-    """Nothing on standard error of failures that come to the caller as exceptions, too: py4j logs them with their
-    tracebacks, some by the root logger, and pyspark's server of counters prints one when the JVM is killed.
+    """Keep failures that the caller also gets as exceptions off standard error: py4j logs them with their tracebacks,
+    some by the root logger, and pyspark's accumulator server prints one when the JVM is killed.
     """
     quiet_py4j()
     counters: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
@@ -77,7 +77,7 @@ def quiet_driver(spark: SparkSession) -> None:
 
 
 def quiet_py4j() -> None:
-    """Nothing of py4j in the log."""
+    """Keep py4j out of the log."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if _is_not_py4j not in logging.getLogger().filters:
         logging.getLogger().addFilter(_is_not_py4j)
@@ -88,9 +88,9 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def _copy(reading: int, real: int) -> None:
-    """Until the last process that holds the pipe's other end has gone."""
+    """Copy lines until the last process with the pipe's other end has ended."""
     with os.fdopen(reading, "rb") as lines, os.fdopen(real, "wb", buffering=0) as out:
         for line in lines:
             if not _NOISE.match(line):
-                with suppress(OSError):  # nobody looks any more; the JVM must not stall on a full pipe for that
+                with suppress(OSError):  # stderr is closed, but the JVM must not stall on a full pipe
                     out.write(line)

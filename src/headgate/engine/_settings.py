@@ -1,11 +1,11 @@
-"""The settings of a Spark session that fits headgate: all that has a wrong default for a small local run.
+"""Settings of a Spark session for headgate: those with a wrong default for a small local run.
 
-In local mode (the default, ``local[*]``): the workers' Python is this one (a virtualenv's workers would otherwise run
-whatever ``python3`` is on PATH and not connect back), driver and workers meet on 127.0.0.1 whatever the host's name
-resolves to, no UI, failed tasks are tried again, and Delta's log is replayed in as many partitions as there are cores
-(its default of 50 makes each commit several times slower on a laptop; measured: MERGE 7 s → 4 s, append 5 s → 1.4 s).
+In local mode (the default, ``local[*]``): workers use this Python (a virtualenv's workers would otherwise run the
+``python3`` on PATH and not connect back), driver and workers use 127.0.0.1 regardless of the host's name, no UI, failed
+tasks are retried, and Delta's log is replayed in as many partitions as there are cores (its default of 50 makes each
+commit several times slower on a laptop; measured: MERGE 7 s → 4 s, append 5 s → 1.4 s).
 
-The user's ``[spark]`` settings win over all of these.
+The user's ``[spark]`` settings take precedence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLASS_PATH: Final = "spark.driver.extraClassPath"
 MEMORY: Final = "spark.driver.memory"
 _HADOOP: Final = "spark.hadoop."
 _SECRET: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
-"""What Spark itself hides in its pages (``spark.redaction.regex``)."""
+"""Settings that Spark hides in its UI (``spark.redaction.regex``)."""
 _TASK_TRIES = 4  # as on a cluster (spark.task.maxFailures)
 
 _LOG4J = """\
@@ -63,17 +63,17 @@ logger.python.level = off
 logger.datasources.name = org.apache.spark.sql.execution.datasources
 logger.datasources.level = off
 """
-# Errors of tasks and streams reach the user as exceptions; the log would print each a second time as a stack trace.
+# Errors of tasks and streams reach the user as exceptions; the log would repeat each as a stack trace.
 
 
 def cache_dir() -> Path:
-    """Where headgate keeps what it downloads or compiles: ``${XDG_CACHE_HOME:-~/.cache}/headgate``."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    return (Path(given) if given else Path.home() / ".cache") / "headgate"
+    """Return the folder for downloaded and compiled files: ``${XDG_CACHE_HOME:-~/.cache}/headgate``."""
+    cache_home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache_home) if cache_home else Path.home() / ".cache") / "headgate"
 
 
 def delta_jars() -> list[str]:
-    """Delta's jars in the cache; empty when they were not fetched."""
+    """Return Delta's jars in the cache; empty if they were not fetched."""
     return sorted(str(path) for path in (cache_dir() / "jars" / f"delta-{DELTA_VERSION}").glob("*.jar"))
 
 
@@ -83,30 +83,30 @@ def is_local(conf: Mapping[str, str]) -> bool:
 
 
 def without_secrets(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings but for Hadoop's secrets, and these under Hadoop's names. Spark would put them on the command line
-    of its JVM, where everybody on the machine sees them.
+    """Return the settings without Hadoop's secrets, and these under Hadoop's names. Spark would put them on its JVM's
+    command line, which all users of the machine can see.
     """
     secrets = {key for key in conf if key.startswith(_HADOOP) and _SECRET.search(key)}
-    found = {key.removeprefix(_HADOOP): conf[key] for key in secrets}
-    return {key: value for key, value in conf.items() if key not in secrets}, found
+    hadoop_secrets = {key.removeprefix(_HADOOP): conf[key] for key in secrets}
+    return {key: value for key, value in conf.items() if key not in secrets}, hadoop_secrets
 
 
 def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = False) -> dict[str, str]:
-    """The Spark settings of a session: headgate's, and over them the user's."""
-    given = {key: str(value) for key, value in settings.items()}
-    master = given.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    """Return the Spark settings of a session: headgate's, overridden by the user's."""
+    overrides = {key: str(value) for key, value in settings.items()}
+    master = overrides.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     is_local = master.startswith("local")
     conf = {**_common(), **(_local(master) if is_local else {"spark.master": master}), **_delta(is_local=is_local)}
     conf["spark.app.name"] = f"headgate {name}"
-    if given.get("spark.master", "local").startswith("local"):
-        given.pop("spark.master", None)
-    if CLASS_PATH in conf and given.get(CLASS_PATH):
-        given[CLASS_PATH] = os.pathsep.join((given[CLASS_PATH], conf[CLASS_PATH]))
+    if overrides.get("spark.master", "local").startswith("local"):
+        overrides.pop("spark.master", None)
+    if CLASS_PATH in conf and overrides.get(CLASS_PATH):
+        overrides[CLASS_PATH] = os.pathsep.join((overrides[CLASS_PATH], conf[CLASS_PATH]))
     if quiet:
-        options = (f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}", given.pop(JAVA_OPTIONS, ""))
+        options = (f"-Dlog4j2.configurationFile={_log4j_file().as_uri()}", overrides.pop(JAVA_OPTIONS, ""))
         conf[JAVA_OPTIONS] = " ".join(option for option in options if option)
         conf["spark.log.level"] = "ERROR"
-    return {**conf, **given}
+    return {**conf, **overrides}
 
 
 def _common() -> dict[str, str]:
@@ -123,7 +123,7 @@ def _common() -> dict[str, str]:
 
 
 def _delta(*, is_local: bool) -> dict[str, str]:
-    """Where Spark finds Delta."""
+    """Return the setting by which Spark finds Delta."""
     jars = delta_jars()
     if not jars:
         return {"spark.jars.packages": DELTA_PACKAGE}
@@ -159,5 +159,5 @@ def _log4j_file() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         partial.write_text(_LOG4J)
-        partial.replace(path)  # at once: a JVM that another process starts may be reading it
+        partial.replace(path)  # atomic: another process's JVM may be reading it
     return path

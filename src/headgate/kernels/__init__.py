@@ -1,9 +1,9 @@
-"""What compiled loops of several rooms share.
+"""Types and functions that compiled loops of several packages share.
 
 ===============  ============================================================
-``_cells``       cells of rows that were walked: where each one lies
+``_cells``       positions of the cells of walked rows
 ``_memory``      unaligned reads and writes of a buffer
-``_arrow_text``  columns of Arrow as text
+``_arrow_text``  Arrow columns as text
 ===============  ============================================================
 """
 

@@ -1,4 +1,4 @@
-"""Values as text, a column at a time: what Arrow's own casts write in another form."""
+"""Conversion of columns to text where Arrow's own casts use another form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL: Final = r"[\x00-\x1f]"
 
 
 def fixed_point(array: pa.Array) -> pa.Array:
-    """Decimals as MySQL writes them. Arrow's own text turns to exponents where a value is small (``1E-7``)."""
+    """Convert decimals to text as MySQL does. Arrow's own text has exponents for small values (``1E-7``)."""
     scale = array.type.scale
     if not scale:
         return array.cast(pa.string())
@@ -55,7 +55,7 @@ def _encode_base64(data: Any, offsets: Any, letters: Any, out_offsets: Any, out:
 
 
 def base64_text(array: pa.Array) -> pa.Array:
-    """Base64 (RFC 4648, with padding) of a binary array."""
+    """Encode a binary array as Base64 (RFC 4648, with padding)."""
     if array.offset or not len(array):
         array = pa.concat_arrays([array, pa.array([], array.type)])
     valid, offsets, data = array.buffers()
@@ -69,12 +69,12 @@ def base64_text(array: pa.Array) -> pa.Array:
 
 
 def quoted(text: pa.Array) -> pa.Array:
-    """Between quotes."""
+    """Put texts between double quotes."""
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
 def escaped(text: pa.Array) -> pa.Array:
-    """JSON's escapes inside strings; the rare control characters are escaped one value at a time."""
+    """Escape texts for JSON strings; the rare control characters are escaped one value at a time."""
     if not pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
         return text
     for plain, escape in _ESCAPES:
@@ -89,7 +89,7 @@ def escaped(text: pa.Array) -> pa.Array:
 
 
 def text_bytes(texts: pa.Array) -> bytes:
-    """Texts, none of them null, behind each other as UTF-8."""
+    """Concatenate texts, none of them null, as UTF-8."""
     if not len(texts):
         return b""
     _, offsets, data = texts.buffers()

@@ -1,8 +1,8 @@
-"""Where the values of walked rows lie: the hand-over between the walks (``mysql``, ``binlog``) and ``columns``.
+"""Positions of the values of walked rows: the interface between the walks (``mysql``, ``binlog``) and ``columns``.
 
-A walk goes over the bytes of many rows once and notes, for every cell, where its value bytes are. Every noted
-``[offset, offset + length)`` lies inside ``buf``: the walk checks that against the bounds of the row's own event or
-packet, so that codecs need not.
+A walk passes over the bytes of many rows once and records, for every cell, where its value bytes are. Every recorded
+``[offset, offset + length)`` is inside ``buf``: the walk checks it against the bounds of the row's event or packet, so
+that codecs need not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ABSENT = 2
 
 
 class Cells(NamedTuple):
-    """One column of a block: where each row's value bytes lie."""
+    """One column of a block: the position of each row's value bytes."""
 
     buf: Bytes
     """uint8[bytes]"""
@@ -38,7 +38,7 @@ class Cells(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """Rows of one table definition. The arrays may be longer than ``rows``; what lies behind is not part of it."""
+    """Rows of one table definition. The arrays may be longer than ``rows``; the rest is undefined."""
 
     buf: Bytes
     """uint8[bytes]"""
@@ -51,6 +51,6 @@ class RowBlock(NamedTuple):
     rows: int
 
     def column(self, index: int) -> Cells:
-        """The cells of one column, as views."""
+        """Return the cells of one column, as views."""
         n = self.rows
         return Cells(self.buf, self.offset[index, :n], self.length[index, :n], self.valid[index, :n])

@@ -1,10 +1,10 @@
 """Unaligned little-endian loads, stores and copies for kernels, without index checks.
 
 numba's own indexing tests every index for negativity, which keeps LLVM from joining byte reads into one load; that
-costs codecs a factor of two to five. Arrays are one-dimensional, contiguous and of ``uint8``. **The caller answers for
-the bounds**: the scan of the log compares with the event's or the buffer's end before it reads; a codec reads only
-inside a cell, whose bounds the walk has checked, and has compared the cell's length with what it reads. Only
-little-endian CPUs are supported, as by every build of numba on the platforms of Spark.
+costs codecs a factor of two to five. Arrays are one-dimensional, contiguous and of ``uint8``. **The caller checks the
+bounds**: the scan of the log compares with the event's or the buffer's end before it reads; a codec reads only inside a
+cell, whose bounds the walk has checked, after it has checked the cell's length. Only little-endian CPUs are supported,
+as by every build of numba on the platforms of Spark.
 """
 
 from __future__ import annotations
@@ -79,4 +79,4 @@ def _copy(typingctx: Any, target: Any, at: Any, source: Any, start: Any, count: 
 store8: Any = intrinsic(_store8)
 """Write a ``uint64`` to ``array[index:index + 8]``, little-endian."""
 copy: Any = intrinsic(_copy)
-"""``target[at:at + count] = source[start:start + count]``; the two arrays do not overlap."""
+"""``target[at:at + count] = source[start:start + count]``; the two arrays must not overlap."""

@@ -1,4 +1,4 @@
-"""The lake: where tables lie, the ledger that makes many commits one, and consistent reading."""
+"""The lake: table paths, the ledger that groups commits into batches, consistent reads, and verification."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from headgate.lake._status import (
     RecentBatch,
     SnapshotStatus,
     Status,
-    TableReading,
+    TableReadProgress,
     TableStatus,
     WarningStatus,
     pid_namespace,
@@ -60,8 +60,8 @@ from headgate.lake._status_text import (
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
-from headgate.lake._ways import NO_KEY, PARTIAL_IMAGES, Way, merge_reason
 from headgate.lake._workers import StoppedError, Workers
+from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
 
 if TYPE_CHECKING:
     from headgate.lake._upsert import Changes, Fill, Upserts
@@ -106,15 +106,15 @@ __all__ = [
     "StoppedError",
     "TableChannel",
     "TableCheckpoint",
-    "TableReading",
+    "TableReadProgress",
     "TableResult",
     "TableState",
     "TableStatus",
     "Upkeep",
     "Upserts",
     "WarningStatus",
-    "Way",
     "Workers",
+    "WriteMethod",
     "activity_lines",
     "activity_text",
     "append",
@@ -153,7 +153,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What needs numba is loaded when it is asked for: most users of this room neither write nor compare tables."""
+    """Load what needs numba on first access: most users of this room neither write nor compare tables."""
     if name == "ArrowComparer":
         from headgate.lake._verify_arrow import ArrowComparer
 

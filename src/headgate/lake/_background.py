@@ -1,7 +1,8 @@
-"""A thread for work beside the batches, which rests after each piece of it, so that it takes a share of the time only.
+"""A thread for work in parallel with the batches. It rests after each piece of work, so it takes only a part of the
+time.
 
-There are two kinds of work. A *task* is done once and soon. *Rounds* come again and again: a generator that pauses
-where it yields, so a task need not wait for the end of a round.
+There are two kinds of work. A *task* runs once, soon. *Rounds* repeat: a generator that pauses where it yields, so a
+task need not wait for the end of a round.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _T = TypeVar("_T")
 
 _SHARE: Final = 0.2
 _PIECE_SECONDS: Final = 0.02
-"""Shorter pieces are put together before a rest."""
+"""Shorter pieces are combined before a rest."""
 _END_SECONDS: Final = 60.0
 
 
 class Background:
-    """The thread; it begins with the first task or :meth:`repeat`, and ends with :meth:`close`.
+    """Background thread that starts with the first task or :meth:`repeat`, and ends with :meth:`close`.
 
-    :param share: of the time, at most, in which it works.
+    :param share: the largest share of the time in which it works.
     """
 
     def __init__(self, share: float = _SHARE) -> None:
@@ -44,7 +45,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._closing = False
         self.free_at = 0.0
-        """When it has rested enough, by the monotonic clock."""
+        """End of the current rest, by the monotonic clock."""
 
     @property
     def is_free(self) -> bool:
@@ -52,7 +53,7 @@ class Background:
         return not self._tasks and time.monotonic() >= self.free_at
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
-        """Do this when the tasks before it are done; after the end its result is a :class:`StoppedError`."""
+        """Run ``work`` after the tasks before it. After :meth:`close` its result is a :class:`StoppedError`."""
         future: Future[_T] = Future()
 
         def run() -> None:
@@ -60,7 +61,7 @@ class Background:
                 if self._closing:
                     raise StoppedError
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it goes to who asks for the result
+            except BaseException as error:  # noqa: BLE001 - the future raises it
                 future.set_exception(error)
 
         with self._changed:
@@ -72,7 +73,7 @@ class Background:
         return future
 
     def repeat(self, rounds: Callable[[], Iterator[None]], every: float) -> None:
-        """Do rounds of this from now on, with so many seconds between them. An error ends a round, and is logged."""
+        """Repeat rounds from now on, with ``every`` seconds between them. An error ends its round and is logged."""
         with self._changed:
             self._rounds, self._every = rounds, every
             self._begin()
@@ -84,7 +85,7 @@ class Background:
         self._changed.notify()
 
     def close(self) -> None:
-        """End the thread after the piece that it is at; tasks that wait are not done."""
+        """End the thread after its current piece. Waiting tasks are not run."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -104,7 +105,7 @@ class Background:
                 self.free_at, worked = now + worked * self._rest, 0.0
 
     def _next(self) -> Callable[[], None] | None:
-        """Wait for what is to be done next; None: the end."""
+        """Wait for the next piece of work; None: the end."""
         with self._changed:
             while not self._closing:
                 now = time.monotonic()
@@ -119,7 +120,7 @@ class Background:
             return None
 
     def _piece(self) -> None:
-        """Go on with a round, or begin one."""
+        """Continue the current round, or begin one."""
         assert self._rounds is not None
         self._round = self._round or self._rounds()
         try:
@@ -127,7 +128,7 @@ class Background:
         except StopIteration:
             self._end_round()
         except Exception as error:
-            log.warning("upkeep of the tables failed for now: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+            log.warning("upkeep of the tables failed, will retry: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
             self._end_round()
 
     def _end_round(self) -> None:

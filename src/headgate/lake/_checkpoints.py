@@ -1,13 +1,13 @@
-"""Checkpoints of a relay's consumers in a Delta table, a row for each consumer and partition.
+"""Checkpoints of relay consumers in a Delta table, a row for each consumer and partition.
 
-No Spark is needed for it: the table is written by delta-rs, whose MERGE of one row is one commit, so a checkpoint is
-there whole or not at all, and the table can be read, joined and travelled in time by whatever reads Delta.
+No Spark is needed: delta-rs writes the table. Its MERGE of one row is one commit, so a checkpoint is stored whole or
+not at all. Any Delta reader can read, join and time-travel the table.
 
-Who may write a row is settled in the row. Whoever begins to consume first *claims* it, by a commit that sets its
-``generation``: the one it was given (a partition of a group), or one more than there was. Every later commit of that
-consumer asks for no greater generation than its own. So of two programs under one name the one that began last goes
-on, and the other ends with an error at its next checkpoint; what that one had delivered since its last is repeated.
-Commits of others to the same table conflict by Delta's rules and are tried again.
+The row decides who may write it. A consumer *claims* its row when it starts, by a commit that sets ``generation``: the
+one that it was given (for a partition of a group), or the row's plus one. Each later commit of that consumer requires
+that the row's generation is not greater than its own. So if two programs use one name, the one that started last
+continues. The other fails at its next checkpoint, and what it delivered since its last one is repeated. Commits to
+other rows conflict by Delta's rules and are retried.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KEPT: Final = {
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
 }
-"""Each commit replaces a small file: a day of them is enough to look back at."""
+"""Each commit replaces a small file: a day of history is enough."""
 _VACUUM_COMMITS: Final = 1000
 _VACUUM_HOURS: Final = 24
 _CONFLICT_SECONDS: Final = 30.0
@@ -50,33 +50,33 @@ _PAUSE_SECONDS: Final = 0.05
 
 
 def _text(value: str) -> str:
-    """As a literal in SQL."""
+    """Return a literal for SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 
 class CheckpointTable:
-    """The table.
+    """Consumer checkpoints in a Delta table.
 
-    :param path: of a folder, or a URL that delta-rs knows; without ``%``.
-    :raises TargetError: it has one.
+    :param path: of a folder, or a URL that delta-rs supports; without ``%``.
+    :raises TargetError: the path contains ``%``.
     """
 
     def __init__(self, path: str) -> None:
-        if "%" in path:  # delta-rs decodes it in some places and in others not
-            raise TargetError(f"checkpoints cannot be kept in {path}: choose a path without %")
+        if "%" in path:  # delta-rs decodes it only in some places
+            raise TargetError(f"cannot store checkpoints in {path}: choose a path without %")
         self.path = path
 
     def of(self, consumer: str, partition: int = 0, generation: int | None = None) -> TableCheckpoint:
-        """The row of a consumer, and of a partition if it has several.
+        """Return the row of a consumer, and of a partition if it has several.
 
-        :param generation: in which the partition was given to it; None: the one after that of the row.
+        :param generation: in which the partition was assigned to the consumer; None: the row's generation plus one.
         """
         return TableCheckpoint(self, consumer, partition, generation)
 
     def open(self) -> DeltaTable:
-        """The newest version of the table, which is made if it is not there.
+        """Open the newest version of the table. Create the table if it does not exist.
 
-        :raises TargetError: something else is there, or it cannot be reached.
+        :raises TargetError: the path holds something else, or cannot be reached.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -85,20 +85,20 @@ class CheckpointTable:
             table = DeltaTable.create(
                 self.path, _SCHEMA, mode="ignore", configuration=_KEPT, description="Checkpoints of relay consumers"
             )
-            found = [field.name for field in table.schema().fields]
-        except CommitFailedError:  # somebody else makes it
+            names = [field.name for field in table.schema().fields]
+        except CommitFailedError:  # another program creates it
             raise
         except (DeltaError, OSError) as error:
-            raise TargetError(f"checkpoints cannot be kept in {self.path}: {_first_line(error)}") from None
-        if found != _SCHEMA.names:
-            raise TargetError(f"{self.path} is a Delta table of something else than checkpoints")
+            raise TargetError(f"cannot store checkpoints in {self.path}: {_first_line(error)}") from None
+        if names != _SCHEMA.names:
+            raise TargetError(f"{self.path} is not a table of checkpoints; choose another path")
         return table
 
     def commit(self, change: Callable[[DeltaTable], Any]) -> Any:
-        """Make a change; again while others commit at the same time.
+        """Make a change. Retry while other programs commit at the same time.
 
-        :raises CommitConflictError: they never ceased to.
-        :raises TargetError: it cannot be made.
+        :raises CommitConflictError: they still did after 30 s.
+        :raises TargetError: the change failed.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -108,14 +108,14 @@ class CheckpointTable:
                 return change(self.open())
             except CommitFailedError as error:
                 if time.monotonic() >= end:
-                    raise CommitConflictError(f"{self.path}: others keep committing: {_first_line(error)}") from None
+                    raise CommitConflictError(f"{self.path}: commits keep conflicting: {_first_line(error)}") from None
                 time.sleep(_PAUSE_SECONDS * random.uniform(0.5, 1.5))
             except (DeltaError, OSError) as error:
-                raise TargetError(f"a checkpoint cannot be kept in {self.path}: {_first_line(error)}") from None
+                raise TargetError(f"cannot store a checkpoint in {self.path}: {_first_line(error)}") from None
 
 
 class TableCheckpoint:
-    """One row: a :class:`headgate.relay_client.CheckpointStore`."""
+    """Checkpoint of one consumer, a row of the table: a :class:`headgate.relay_client.CheckpointStore`."""
 
     def __init__(self, table: CheckpointTable, consumer: str, partition: int, generation: int | None) -> None:
         self._table, self._consumer, self._partition = table, consumer, partition
@@ -123,9 +123,9 @@ class TableCheckpoint:
         self._commits = 0
 
     def load(self) -> Mapping[str, Any] | None:
-        """Claim the row, and what it holds; None: nothing yet.
+        """Claim the row and return its checkpoint; None: it has none yet.
 
-        :raises TargetError: it is somebody's with a greater generation, or the table cannot be used.
+        :raises TargetError: another program has it with a greater generation, or the table cannot be used.
         """
         claimed: Mapping[str, Any] | None = self._table.commit(self._claim)
         return claimed
@@ -144,10 +144,10 @@ class TableCheckpoint:
     def store(self, checkpoint: Mapping[str, Any]) -> None:
         """See :class:`headgate.relay_client.CheckpointStore`.
 
-        :raises TargetError: the row has become somebody else's, or the table cannot be used.
+        :raises TargetError: another program has claimed the row, or the table cannot be used.
         """
         generation = self._generation
-        assert generation is not None, "load() comes first"
+        assert generation is not None, "call load() first"
         self._table.commit(lambda table: self._merge(table, generation, json.dumps(dict(checkpoint))))
         self._commits += 1
         if self._commits % _VACUUM_COMMITS == 0:
@@ -164,11 +164,11 @@ class TableCheckpoint:
             "checkpoint": text,
             "updated": dt.datetime.now(dt.UTC),
         }
-        place = f"t.consumer = {_text(self._consumer)} AND t.partition = {self._partition}"
+        row_condition = f"t.consumer = {_text(self._consumer)} AND t.partition = {self._partition}"
         counts = (
             table.merge(
                 pa.Table.from_pylist([row], _SCHEMA),
-                f"{place} AND t.consumer = s.consumer AND t.partition = s.partition",
+                f"{row_condition} AND t.consumer = s.consumer AND t.partition = s.partition",
                 source_alias="s",
                 target_alias="t",
             )
@@ -178,8 +178,8 @@ class TableCheckpoint:
         )
         if not counts["num_target_rows_inserted"] + counts["num_target_rows_updated"]:
             raise TargetError(
-                f"{self._table.path}: the checkpoint of {self._consumer}, partition {self._partition}, is another "
-                "program's, which began to consume it later"
+                f"{self._table.path}: the checkpoint of {self._consumer}, partition {self._partition}, was claimed "
+                "by another program, which started later"
             )
 
 

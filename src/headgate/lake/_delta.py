@@ -1,10 +1,10 @@
-"""What headgate needs of a Delta table beyond reading and writing: its version, schema, properties, ownership.
+"""A Delta table's version, schema, properties and ownership: what headgate needs besides reading and writing rows.
 
-The log of a table in a local folder or on S3 is followed here (``headgate.delta``). Elsewhere the table's ``DeltaLog``
-in the JVM is asked: 10 ms a call in a warm session, where the SQL commands that tell the same take a Spark job.
+headgate follows the log of a table in a local folder or on S3 (``headgate.delta``). Elsewhere it queries the table's
+``DeltaLog`` in the JVM: 10 ms a call in a warm session, where the equivalent SQL commands take a Spark job.
 
-Ownership: every table headgate makes carries the properties ``headgate.pipeline`` and ``headgate.table``. A path that
-holds anything else is refused before the first byte is written.
+Ownership: every table that headgate creates carries the properties ``headgate.pipeline`` and ``headgate.table``. A path
+that holds anything else is refused before the first byte is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.delta import (
     MAPPING_MODE,
-    OURS,
+    RETENTION_PROPERTIES,
     TYPE_FEATURES,
     NewColumn,
     Put,
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "schema_of", "spark_schema", "tried"]
+__all__ = ["DeltaPath", "commit_errors", "retry_conflicts", "schema_of", "spark_schema"]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
-"""Settings of the session that give new tables properties."""
+"""Prefix of session settings that give new tables properties."""
 
 _TRIES: Final = 4
 _T = TypeVar("_T")
 
 
 def _features(columns: str) -> dict[str, str]:
-    """The properties that a table needs before it gets columns of these types; at its creation that is implied."""
+    """Return the properties that a table needs before it gets columns of these types. Its creation implies them."""
     return {f"delta.feature.{name}": "supported" for kind, name in TYPE_FEATURES.items() if kind in columns}
 
 
 @lru_cache(maxsize=1)
 def _conflicts() -> tuple[type[Exception], ...]:
-    """Delta's exceptions of commits that another one came before. In Python none is a class of any other."""
+    """Return Delta's exceptions for a commit that another one preceded. In Python none is a subclass of another."""
     from delta import exceptions
 
     return (
@@ -84,10 +84,10 @@ def commit_errors(path: str) -> Iterator[None]:
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
 
 
-def tried(write: Callable[[], _T]) -> _T:
-    """What ``write`` gives. If another program commits meanwhile, it looks at the table and plans again.
+def retry_conflicts(write: Callable[[], _T]) -> _T:
+    """Return the result of ``write``, which plans on the newest version; up to 3 retries after conflicts.
 
-    :raises CommitConflictError: other programs did, again and again.
+    :raises CommitConflictError: other programs committed each time.
     """
     for _ in range(_TRIES - 1):
         with suppress(CommitConflictError):
@@ -102,12 +102,13 @@ def _followed_log(path: str) -> TableLog:
 
 @dataclass(frozen=True)
 class DeltaPath:
-    """One Delta table by path, through one session."""
+    """One Delta table by path, in one session."""
 
     spark: SparkSession
     path: str
     ours: bool = field(default=False, compare=False)
-    """Whether a table that is made is one whose old files headgate alone removes, where it can (:data:`OURS`)."""
+    """Whether headgate alone removes the old files of a table that it creates here, where it can
+    (:data:`RETENTION_PROPERTIES`)."""
 
     @property
     def sql(self) -> str:
@@ -115,47 +116,47 @@ class DeltaPath:
         return f"delta.{quote_name(self.path)}"
 
     def obstacle(self) -> str | None:
-        """Why the table's files are left to Spark; None: they are read and written here."""
+        """Return why Spark has to read and write the table's files; None: headgate does."""
         if is_remote(self.path):
             share_access(self.spark, self.path)
         return obstacle(self.path)
 
     def followed(self) -> Snapshot | None:
-        """The newest version; None if the table's files are left to Spark."""
+        """Return the newest version; None if Spark has to read the table's files."""
         return None if self.obstacle() else _followed_log(self.path).refresh()
 
     @property
     def put(self) -> Put | None:
-        """How commits are put into the log; None: as in a local folder."""
+        """Function that puts commits into the log; None: as in a local folder."""
         return partial(put_by_log_store, self.spark) if is_remote(self.path) else None
 
     def snapshot(self) -> Snapshot:
-        """The newest version."""
-        found = self.followed()
-        if found is not None:
-            return found
+        """Return the newest version."""
+        snapshot = self.followed()
+        if snapshot is not None:
+            return snapshot
         _, theirs = delta_log(self.spark, self.path)
         metadata = json.loads(theirs.metadata().json())["metaData"]
         return Snapshot(version=int(theirs.version()), metadata=metadata)
 
     def version(self) -> int:
-        """The newest version; −1 when there is no Delta table."""
+        """Return the newest version's number; −1 if there is no Delta table."""
         return self.snapshot().version
 
     def schema(self) -> StructType:
-        """The columns at the newest version."""
+        """Return the columns of the newest version."""
         return schema_of(self.snapshot())
 
     def property(self, name: str) -> str | None:
-        """A table property, or None."""
+        """Return a table property, or None."""
         return self.snapshot().properties.get(name)
 
     def exists(self) -> bool:
-        """Whether a Delta table is there."""
+        """Return whether the path holds a Delta table."""
         return self.version() >= 0
 
     def occupied(self) -> bool:
-        """Whether anything at all lies at the path."""
+        """Return whether the path holds anything at all."""
         hadoop: Any = self.spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
         path = hadoop.Path(self.path)
         fs = path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
@@ -164,7 +165,7 @@ class DeltaPath:
         return not fs.getFileStatus(path).isDirectory() or bool(fs.listStatusIterator(path).hasNext())
 
     def check_ours(self, pipeline: str, table: str) -> Snapshot | None:
-        """The newest version if the table is ours, None if the path is free; otherwise ``TargetError``."""
+        """Return the newest version if the table is ours, None if the path is free; else raise ``TargetError``."""
         snapshot = self.snapshot()
         if snapshot.version < 0:
             if self.occupied():
@@ -189,8 +190,8 @@ class DeltaPath:
         return snapshot
 
     def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """Make an empty table in one commit; ``replace`` drops the columns and rows of the one that is there."""
-        values = {**(OURS if self.ours and not self.obstacle() else {}), **properties}
+        """Create an empty table in one commit. ``replace`` drops the columns and rows of an existing table."""
+        values = {**(RETENTION_PROPERTIES if self.ours and not self.obstacle() else {}), **properties}
         actions = None if replace or not self._is_plain() else creation(schema.json(), values)
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
@@ -210,11 +211,11 @@ class DeltaPath:
             builder.execute()
 
     def _is_plain(self) -> bool:
-        """Whether a new table would be written here, and without properties that the session gives it."""
+        """Return whether headgate creates a table here without Spark: the session gives it no properties."""
         return not self.obstacle() and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
 
     def add_columns(self, columns: Sequence[NewColumn]) -> None:
-        """Add columns to the table, first of all what Delta asks of it for them.
+        """Add columns to the table, and first the properties that Delta requires for them.
 
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
@@ -229,7 +230,7 @@ class DeltaPath:
             commit(self.path, table, actions, "ADD COLUMNS", about, blind=False, put=self.put)
             return True
 
-        if tried(add):
+        if retry_conflicts(add):
             return
         text = ", ".join(clauses)
         needed = _features(text)
@@ -242,7 +243,7 @@ class DeltaPath:
             self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({text})")
 
     def read(self, version: int | None = None) -> DataFrame:
-        """The rows, at ``version`` or the newest one."""
+        """Return the rows at ``version``, by default the newest one."""
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -250,19 +251,19 @@ class DeltaPath:
 
 
 def _to_sql(column: NewColumn) -> str:
-    """For ALTER TABLE … ADD COLUMNS."""
+    """Return a column as text for ALTER TABLE … ADD COLUMNS."""
     path = ".".join(quote_name(name) for name in (column.inside, column.name) if name is not None)
-    place = "" if column.after is None else f" AFTER {quote_name(column.after)}" if column.after else " FIRST"
-    return f"{path} {column.kind}{place}"
+    position = "" if column.after is None else f" AFTER {quote_name(column.after)}" if column.after else " FIRST"
+    return f"{path} {column.kind}{position}"
 
 
 def _kind_of(ddl: str) -> Any:
-    """A type as a table's JSON has it."""
+    """Return a type in the form of a table's JSON."""
     return spark_schema(f"`c` {ddl}").fields[0].dataType.jsonValue()
 
 
 def schema_of(snapshot: Snapshot) -> StructType:
-    """The columns of a version."""
+    """Return the columns of a version."""
     from pyspark.sql.types import StructType as Struct
 
     return Struct.fromJson(json.loads(snapshot.schema_json))
@@ -270,7 +271,7 @@ def schema_of(snapshot: Snapshot) -> StructType:
 
 @lru_cache(maxsize=4096)
 def spark_schema(ddl: str) -> StructType:
-    """A Spark schema from DDL."""
+    """Return a Spark schema from DDL."""
     from pyspark.sql.types import _parse_datatype_string
 
     parsed: StructType = _parse_datatype_string(ddl)  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""Rows of Arrow columns as 128-bit digests: equal rows have equal digests, different ones practically never.
+"""128-bit digests of the rows of Arrow columns: equal rows have equal digests, different ones practically never.
 
-**The message of a row** says which of its values are NULL, and then each value, column by column. So two rows have the
-same message exactly if all their values are equal, as Spark's ``<=>`` has it:
+**The message of a row** holds which of its values are NULL, and then each value, column by column. So two rows have the
+same message exactly if all their values are equal by Spark's ``<=>``:
 
 =====================  ==========================================================
 column                 words (of 64 bits)
@@ -10,19 +10,19 @@ integers, dates        the number
 timestamps             microseconds
 floats                 as a double; −0.0 is 0.0, and there is one NaN
 decimals               two: the unscaled number
-texts, binaries        the number of bytes, then the bytes, filled up to whole words
+texts, binaries        the number of bytes, then the bytes, zero-padded to words
 lists of floats        the same, of the floats' bytes
 structs                their fields one after another
-NULL                   those of 0, or of no bytes
+NULL                   the words of 0, or of no bytes
 =====================  ==========================================================
 
-Before all of them are words with a bit for each column and each field of a struct: whether it is NULL.
+Before all of them come words with a bit for each column and each field of a struct: whether it is NULL.
 
 **The digest** is SipHash-2-4 with 128 bits (:mod:`headgate.lake._siphash`) under a key that is drawn at random for each
-comparison. SipHash is made to be a pseudo-random function: who does not know the key is not known to have any way of
-telling it from one that gives each message a number of 128 bits by chance. So nothing in the data, and nobody who
-writes it, makes two different rows meet with a chance above 2⁻¹²⁸; and sums of digests behave as sums of such numbers
-do (:mod:`headgate.lake._buckets`).
+comparison. SipHash is designed as a pseudo-random function: without the key, no way is known to distinguish it from a
+function that gives each message a random number of 128 bits. So no data, whatever its author intends, makes two
+different rows collide with a chance above 2⁻¹²⁸. Sums of digests behave as sums of such numbers do
+(:mod:`headgate.lake._buckets`).
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ _BLOCK_ROWS = 4096
 """Rows whose states stay in a core's cache from one column to the next."""
 
 Digests: TypeAlias = tuple[Words, Words]
-"""The lower and the higher halves."""
+"""Lower and higher halves."""
 
 
 class UnknownTypeError(Exception):
-    """A type whose values have no message."""
+    """A type that has no message."""
 
 
 def draw_key() -> tuple[int, int]:
-    """A new key."""
+    """Draw a random key."""
     return secrets.randbits(64), secrets.randbits(64)
 
 
 def form_of(kind: pa.DataType) -> str:
-    """A name that two types share exactly if equal values of them have the same message.
+    """Return a name that two types share exactly if equal values of them have the same message.
 
-    :raises UnknownTypeError: there is none.
+    :raises UnknownTypeError: the type has no message.
     """
     if pa.types.is_signed_integer(kind):
         return "integer"
@@ -84,22 +84,22 @@ def form_of(kind: pa.DataType) -> str:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A column, or a field of one, of some rows."""
+    """A column of some rows, or a field of a struct column."""
 
     words: tuple[Words, ...] = ()
-    """The next words of each row."""
+    """Next words of each row."""
     data: npt.NDArray[np.uint8] | None = None
     starts: npt.NDArray[np.int64] | None = None
     lengths: npt.NDArray[np.int64] | None = None
-    """Behind the words: bytes."""
+    """The bytes that follow the words."""
     valid: npt.NDArray[np.bool_] | None = None
-    """Which rows have a value; None: all."""
+    """Rows that have a value; None: all."""
 
 
 class RowDigests:
     """Digests of rows with columns of these types, in this order.
 
-    :param key: of :func:`draw_key`; digests under different keys have nothing to do with each other.
+    :param key: from :func:`draw_key`. Digests under different keys are unrelated.
     :raises UnknownTypeError: a type has no message.
     """
 
@@ -109,7 +109,7 @@ class RowDigests:
         self._types, self._key = list(types), key
 
     def __call__(self, columns: Sequence[pa.Array | None], rows: int) -> Digests:
-        """The digests of so many rows.
+        """Return the digests of ``rows`` rows.
 
         :param columns: of types with the same :func:`form_of`; None: NULL in all rows.
         :raises UnknownTypeError: a list holds NULL.
@@ -141,7 +141,7 @@ class RowDigests:
 
 
 def _null_words(leaves: Sequence[_Leaf], rows: int) -> list[Words]:
-    """Bit i of these words: leaf i is NULL."""
+    """Return words in which bit i is set where leaf i is NULL."""
     words = [np.zeros(rows, np.uint64) for _ in range(0, len(leaves), 64)]
     for number, leaf in enumerate(leaves):
         if leaf.valid is not None:
@@ -150,7 +150,7 @@ def _null_words(leaves: Sequence[_Leaf], rows: int) -> list[Words]:
 
 
 def _leaves(column: pa.Array | None, kind: pa.DataType, rows: int) -> Iterator[_Leaf]:
-    """A column's leaves: for a struct one that only says whether it is NULL, and its fields'."""
+    """Yield a column's leaves: for a struct one that only marks NULL, then its fields'."""
     if pa.types.is_struct(kind):
         yield _Leaf(valid=_valid(column, rows))
         fields = [None] * kind.num_fields if column is None else column.flatten()
@@ -182,7 +182,7 @@ def _valid(column: pa.Array | None, rows: int) -> npt.NDArray[np.bool_] | None:
 
 
 def _buffer(column: pa.Array, index: int, dtype: Any, first: int, count: int) -> npt.NDArray[Any]:
-    """So many items of one of the column's buffers."""
+    """Return ``count`` items of one of the column's buffers."""
     buffer = column.buffers()[index]
     if buffer is None or not count:
         return np.empty(0, dtype)
@@ -190,7 +190,7 @@ def _buffer(column: pa.Array, index: int, dtype: Any, first: int, count: int) ->
 
 
 def _numbers(column: pa.Array) -> tuple[Words, ...]:
-    """One word a row, of decimals two."""
+    """Return one word per row, for decimals two."""
     kind, rows = column.type, len(column)
     if pa.types.is_decimal128(kind):
         both = _buffer(column, 1, np.uint64, 2 * column.offset, 2 * rows).reshape(rows, 2)
@@ -203,11 +203,11 @@ def _numbers(column: pa.Array) -> tuple[Words, ...]:
 
 
 def _canonical(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Floats of which equal ones have equal bits."""
-    with np.errstate(invalid="ignore"):  # there may be anything where a value is NULL
-        found: npt.NDArray[Any] = values + values.dtype.type(0.0)
-    found[np.isnan(found)] = np.nan
-    return found
+    """Return floats in a form in which equal ones have equal bits."""
+    with np.errstate(invalid="ignore"):  # values of NULL rows are arbitrary
+        canonical: npt.NDArray[Any] = values + values.dtype.type(0.0)
+    canonical[np.isnan(canonical)] = np.nan
+    return canonical
 
 
 def _no_bytes(valid: npt.NDArray[np.bool_] | None, rows: int) -> _Leaf:

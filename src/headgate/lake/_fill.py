@@ -1,7 +1,7 @@
-"""Values for columns that were added to a table: its data files are copied, each by a task of its own.
+"""Values for columns that were added to a table: one task copies each of its data files.
 
-Delta has no default for the rows that are there, so their files have to be written again. That is not Spark's UPDATE,
-which takes every row through generated Java.
+Delta has no default for existing rows, so their files have to be written again. Spark's UPDATE would pass every row
+through generated Java.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import DataFile, copy_file
-from headgate.lake._append import Begun
+from headgate.lake._append import CommitBase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,11 +25,11 @@ __all__ = ["Fill", "fill_files"]
 
 @dataclass(frozen=True)
 class Fill:
-    """What to set in which rows.
+    """Values to set in existing rows.
 
     :param values: by column, as text that casts to its type exactly.
     :param ddl: these columns, as Spark DDL.
-    :param before: the rows of epochs before this one.
+    :param before: set them in rows of epochs before this one.
     """
 
     values: Mapping[str, str]
@@ -37,12 +37,12 @@ class Fill:
     before: int
 
     def touches(self, file: DataFile) -> bool:
-        """Whether a data file may have such rows."""
+        """Return whether a data file may have such rows."""
         epochs = file.bounds(("_seq", "epoch"), pa.int64())
         return epochs is None or epochs[0] < self.before
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows, filled."""
+        """Return the rows, filled."""
         older = pc.less(pc.struct_field(rows["_seq"], "epoch"), self.before)
         columns = [
             pc.if_else(older, pa.scalar(self.values[field.name]).cast(field.type), column)
@@ -54,13 +54,13 @@ class Fill:
 
 
 def fill_files(
-    spark: SparkSession, folder: str, begun: Begun, files: Sequence[DataFile], fill: Fill, always: Sequence[str]
+    spark: SparkSession, folder: str, base: CommitBase, files: Sequence[DataFile], fill: Fill, always: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Copy these files, filled; the ``add`` actions of the new ones.
+    """Copy and fill these files. Return the ``add`` actions of the new ones.
 
-    :param always: columns that have statistics wherever they stand.
+    :param always: columns that get statistics at any position in the schema.
     """
-    schema, codec = begun.schema, begun.codec
+    schema, codec = base.schema, base.codec
     sources = list(files)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,5 +69,5 @@ def fill_files(
                 added = copy_file(folder, sources[number], schema, codec, fill.apply, always)
                 yield pa.RecordBatch.from_pydict({"action": pa.array(added, pa.string())})
 
-    found = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "action string").toArrow()
-    return [json.loads(action) for action in found["action"].to_pylist()]
+    actions = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "action string").toArrow()
+    return [json.loads(action) for action in actions["action"].to_pylist()]

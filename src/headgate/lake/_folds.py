@@ -1,7 +1,7 @@
-"""Small files of the lake's tables become larger ones while batches are written: when, and how much of the time.
+"""Folds of small files into larger ones while batches are written: when, and for how much of the time.
 
-A fold is prepared beside the batches (``_background``) and committed by the writer: before the table's next batch, or
-after a batch of other tables. So no two of our commits to a table ever meet, and the ledger's newest row is of a
+A fold is prepared in parallel with the batches (``_background``). The writer commits it: before the table's next batch,
+or after a batch of other tables. So two commits of ours to a table never conflict, and the newest ledger row names a
 version at or after the last fold.
 """
 
@@ -28,23 +28,23 @@ __all__ = ["Folds"]
 log = logging.getLogger("headgate")
 
 _VALID_SECONDS: Final = 3600.0
-"""How old a fold may be when it is committed. Its file is no part of the table until then, and files that are not are
-removed some time later (``_upkeep``)."""
+"""Maximum age of a fold when it is committed. Until then its file belongs to no version, and such files are removed
+some time later (``_upkeep``)."""
 
 
 @dataclass
 class _Prepared:
-    """A fold under way."""
+    """A fold that is not committed yet."""
 
     key: tuple[str, ...]
     fold: Future[Fold | None]
     emptied: set[str] = field(default_factory=set)
-    """Files that lost their last rows to us since it began."""
+    """Files whose last rows we have deleted since it began."""
     begun: float = field(default_factory=time.time)
 
 
 class Folds:
-    """The folds of one lake's tables. Different tables may be written at the same time."""
+    """Folds of one lake's tables. Different tables may be written at the same time."""
 
     def __init__(self, background: Background | None = None) -> None:
         self.background = background or Background()
@@ -52,39 +52,39 @@ class Folds:
         self._lock = Lock()
 
     def begin(self, path: str, table: Snapshot, schema: pa.Schema, codec: str, key: Sequence[str]) -> None:
-        """Have the table's small files folded, if there are enough of them and it is time."""
+        """Start to fold the table's small files, if there are enough of them and the background thread is free."""
         if path not in self._prepared and self.background.is_free:
             self.begin_with(path, choose_files(table), schema, codec, key)
 
     def begin_with(
         self, path: str, files: Sequence[DataFile], schema: pa.Schema, codec: str, key: Sequence[str]
     ) -> None:
-        """Have these files of a table folded, if there are any and no other fold of it is under way."""
+        """Start to fold these files of a table, if there are any and no other fold of it is under way."""
         with self._lock:
             if files and path not in self._prepared:
                 fold = self.background.submit(partial(prepare_fold, path, files, schema, codec, key))
                 self._prepared[path] = _Prepared(tuple(key), fold)
 
     def ready(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The folds that are prepared: path and key."""
+        """Return path and key of each prepared fold."""
         return [(path, one.key) for path, one in list(self._prepared.items()) if one.fold.done()]
 
     def close(self) -> None:
-        """Remove what was prepared for nothing."""
+        """Remove prepared folds that were not committed."""
         for path, prepared in list(self._prepared.items()):
             if prepared.fold.done() and prepared.fold.exception() is None and (fold := prepared.fold.result()):
                 fold.discard()
             del self._prepared[path]
 
     def emptied(self, path: str, files: Sequence[str]) -> None:
-        """A commit of ours has deleted the last rows of these files."""
+        """Record that a commit of ours has deleted the last rows of these files."""
         if path in self._prepared:
             self._prepared[path].emptied.update(files)
 
     def finish(self, path: str, table: Snapshot, key: Sequence[str], put: Put | None = None) -> bool:
-        """Commit the table's fold, if it is prepared; whether that was done.
+        """Commit the table's fold, if it is prepared. Return whether it was committed.
 
-        :param put: how commits are put into the table's log, if not as in a local folder.
+        :param put: puts commits into the table's log; None: as in a local folder.
         """
         prepared = self._prepared.get(path)
         if prepared is None or not prepared.fold.done():
@@ -95,7 +95,7 @@ class Folds:
         except StoppedError:
             return False
         except (HeadgateError, OSError, pa.ArrowException) as error:
-            log.warning("%s: its small files could not be folded: %s", path, error)
+            log.warning("%s: could not fold small files: %s", path, error)
             return False
         if fold is None:
             return False
@@ -106,6 +106,6 @@ class Folds:
                 commit(path, table, actions, "OPTIMIZE", {"predicate": "[]", "auto": "true"}, blind=False, put=put)
                 return True
         except (CommitConflictError, OSError) as error:
-            log.info("%s: a fold of its small files is void: %s", path, error)
+            log.info("%s: discarded a fold of small files: %s", path, error)
         fold.discard()
         return False

@@ -1,8 +1,8 @@
-"""Which versions of the lake's tables have to stay readable: those that a reader of the ledger may ask for.
+"""Versions of the lake's tables that have to stay readable, because a reader of the ledger may request them.
 
 They are those of the newest ledger row, however old; of all rows within the retention; and of the row before them,
 which was the newest one when the retention began. So a version stays readable for the whole retention after a newer row
-has taken its place, also if it had stood for long before.
+has replaced it, even if it was the newest for long before.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _PARTS: Final = (".table", ".version", ".changelog_version")
 
 
 class KeptVersions:
-    """The versions that ledger rows name, by folder, and since when. May be used by several threads."""
+    """Versions that ledger rows name, by folder, and since when. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._spans: dict[str, list[tuple[float, int]]] = {}
 
     def add(self, moment: float, versions: Mapping[str, int]) -> None:
-        """A newer row.
+        """Add a newer row.
 
-        :param moment: when it was committed, in seconds since 1970 UTC.
+        :param moment: time of its commit, in seconds since 1970 UTC.
         :param versions: by folder.
         """
         with self._lock:
@@ -45,74 +45,74 @@ class KeptVersions:
                 if not spans or spans[-1][1] != version:
                     spans.append((moment, version))
 
-    def load(self, found: Iterable[tuple[str, float, int]]) -> None:
-        """Rows of before: ``(folder, moment, version)``, in any order."""
+    def load(self, rows: Iterable[tuple[str, float, int]]) -> None:
+        """Add earlier rows: ``(folder, moment, version)``, in any order."""
         with self._lock:
             since: dict[str, dict[int, float]] = {}
             for folder, spans in self._spans.items():
                 since[folder] = {version: moment for moment, version in reversed(spans)}
-            for folder, moment, version in found:
+            for folder, moment, version in rows:
                 moments = since.setdefault(folder, {})
                 moments[version] = min(moment, moments.get(version, moment))
             for folder, moments in since.items():
                 self._spans[folder] = sorted((moment, version) for version, moment in moments.items())
 
     def oldest(self, folder: str, since: float) -> int | None:
-        """The oldest version that has to stay if the retention began at ``since``; None: no row names the table."""
+        """Return the oldest version to keep if the retention began at ``since``; None: no row names the table."""
         with self._lock:
             spans = self._spans.get(folder)
             return min(version for _, version in spans[_newest_at(spans, since) :]) if spans else None
 
     def at(self, folder: str, moment: float) -> int | None:
-        """The version that the newest row of a moment named; the oldest one that is known, if there was none."""
+        """Return the version that the newest row at ``moment`` named; the oldest known one, if there was none."""
         with self._lock:
             spans = self._spans.get(folder)
             return spans[_newest_at(spans, moment)][1] if spans else None
 
     def forget(self, since: float) -> None:
-        """What came before is not asked for any more."""
+        """Forget versions that are not needed if the retention begins at ``since``."""
         with self._lock:
             for spans in self._spans.values():
                 del spans[: _newest_at(spans, since)]
 
     def newest(self, folder: str) -> tuple[float, int] | None:
-        """The version that the newest row names, and when a row first did."""
+        """Return when a row first named the newest version, and that version."""
         with self._lock:
             spans = self._spans.get(folder)
             return spans[-1] if spans else None
 
     def folders(self) -> list[str]:
-        """All tables."""
+        """Return the folders of all tables."""
         with self._lock:
             return list(self._spans)
 
 
 def _newest_at(spans: Sequence[tuple[float, int]], moment: float) -> int:
-    """The place of the newest one at a moment; the first, if all are newer."""
+    """Return the index of the newest one at a moment; 0 if all are newer."""
     return max(0, bisect_right(spans, moment, key=itemgetter(0)) - 1)
 
 
 def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
-    """When the ledger's batches were committed, newest first: those of its last so many seconds, and perhaps others."""
-    found: list[float] = []
+    """Return the commit times of the ledger's batches, newest first: at least those of its last ``span_seconds``."""
+    moments: list[float] = []
     for file in _newest_first(lake):
         with files_of(lake.ledger).open_parquet(file.name) as opened:
-            found += [
+            moments += [
                 moment.timestamp() for moment in opened.read(columns=["committed_at"])["committed_at"].to_pylist()
             ]
-        found.sort(reverse=True)
-        if found and found[-1] < found[0] - span_seconds:
+        moments.sort(reverse=True)
+        if moments and moments[-1] < moments[0] - span_seconds:
             break
-    return found
+    return moments
 
 
 def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, str, int] | None]:
-    """``(moment, table, column, version)`` of the ledger's rows: when a row first names this version. In any order.
+    """Yield ``(moment, table, column, version)``: when a row of the ledger first names this version. In any order.
 
-    Read are the rows from the newest one to the last that is older than ``since``, by the ledger's statistics, without
+    Reads the rows from the newest one to the last that is older than ``since``, by the ledger's statistics, without
     Spark. ``column`` is ``version`` or ``changelog_version``.
 
-    :return: None now and then, for a pause.
+    :return: also None now and then, for a pause.
     """
     for file in _newest_first(lake):
         rows = _versions_of(lake.ledger, file)
@@ -124,21 +124,21 @@ def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, str, in
                 yield row["committed_at_min"].timestamp(), row["table"], column, row[column]
         newest = pc.max(rows["committed_at"]).as_py()
         if isinstance(newest, datetime) and newest.timestamp() <= since:
-            return  # and so are the rows of all other files
+            return  # the other files are older
 
 
 def _newest_first(lake: Lake) -> list[DataFile]:
-    """The ledger's files by their newest rows."""
+    """Return the ledger's files, those with the newest rows first."""
     return sorted(TableLog(lake.ledger).refresh().files.values(), key=_newest_epoch, reverse=True)
 
 
 def _newest_epoch(file: DataFile) -> int:
-    found = file.statistics.greatest.get("epoch")
-    return int(found) if isinstance(found, int) else 1 << 62
+    epoch = file.statistics.greatest.get("epoch")
+    return int(epoch) if isinstance(epoch, int) else 1 << 62
 
 
 def _versions_of(ledger: str, file: DataFile) -> pa.Table:
-    """A line for each table of each row of a ledger's file."""
+    """Return a row for each table of each row in a ledger's file."""
     with files_of(ledger).open_parquet(file.name) as opened:
         paths = [column.path for column in map(opened.schema.column, range(len(opened.schema)))]
         wanted = [path for path in paths if path in _COLUMNS or (path.startswith("tables.") and path.endswith(_PARTS))]

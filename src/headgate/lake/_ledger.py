@@ -1,22 +1,22 @@
-"""The ledger: one row a batch, written after everything else the batch wrote.
+"""The ledger: one row per batch, written after everything else that the batch writes.
 
-A batch commits to many Delta tables, one after the other; no reader may take "the newest of each" for one state of
-the source. The ledger's row is what makes it one: it says, for every table, the version at which it holds exactly the
-state as of the row's GTID set. A batch counts when its row is there, never earlier:
+A batch commits to many Delta tables, one after the other, so "the newest of each" is not one state of the source. The
+ledger row makes it one: it names, for every table, the version that holds exactly the state as of the row's GTID set. A
+batch is committed when its row exists, never earlier:
 
-* killed between table commits and the row: Spark runs the batch again, every sink repairs itself (MERGEs are guarded
-  by ``_seq``, appends carry the batch's epoch), and the row is written then;
-* killed after the row, before Spark noted the batch as done: Spark runs it again, the ledger knows its epoch, and the
-  batch is skipped.
+* killed between table commits and the row: Spark runs the batch again, every sink repairs itself (MERGEs are guarded by
+  ``_seq``, appends carry the batch's epoch), and then the row is written;
+* killed after the row, before Spark recorded the batch as done: Spark runs it again, the ledger knows its epoch, and
+  the batch is skipped.
 
-**One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw; before a batch
-and at its own append the version must be exactly the expected one. Whoever finds another stops with an error. Of two
+**One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw. Before a batch
+and at its own append the version must be exactly the expected one, else the pipeline stops with an error. Of two
 appends to one version of a local lake Delta refuses one, so the program that commits first wins. On an object store
-both may come about; then one or both stop. On S3, where Delta's store takes one driver for granted, one commit may
-overwrite the other.
+both may succeed; then one or both stop. On S3, where Delta's store assumes one driver, one commit may overwrite the
+other.
 
-**Notifications** are in the row of the batch that they speak of, with the snapshots that are open after it. So they
-exist exactly if the batch does; whoever delivers them finds here what is still to be delivered.
+**Notifications** are in the row of the batch that they report, with the snapshots open after it. So they exist exactly
+if the batch does, and delivery finds the outstanding ones here.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _DDL = (
 
 
 TABLE_STATES = ("snapshotting", "settling", "live", "inexact", "filtered", "stale", "stopped")
-"""What :class:`TableState` describes."""
+"""The states that :class:`TableState` describes."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class TableState:
 
     | ``state`` | what the current table holds |
     |---|---|
-    | ``snapshotting`` | some rows only: its first read runs, or it is being read again |
+    | ``snapshotting`` | some rows only: its first snapshot runs, or it is being read again |
     | ``settling`` | all rows, some newer than the row's GTID set or missing, until ``settles_at`` is applied |
     | ``live`` | exactly the source's rows as of the row's GTID set |
-    | ``inexact`` | every change of the log, but not those that ``unlogged`` names, which the configuration accepts |
-    | ``filtered`` | what was read under the table's condition, and every change since |
+    | ``inexact`` | every change of the log; the configuration accepts changes without images (``unlogged``) |
+    | ``filtered`` | the rows that met the table's condition when read, and every change since |
     | ``stale`` | what it held when images stopped; waits to be read again |
-    | ``stopped`` | what it held when images stopped; given up until somebody asks for it to be read again |
+    | ``stopped`` | what it held when images stopped; suspended until a user requests a re-read |
     """
 
     table: str
@@ -87,29 +87,29 @@ class TableState:
     version: int | None = None  # Delta version of the current table
     changelog_version: int | None = None  # Delta version of the changelog
     since_epoch: int | None = None  # first epoch of the running snapshot
-    held_epoch: int | None = None  # stale, stopped: the epoch that stopped the table; a re-read begun later frees it
+    held_epoch: int | None = None  # stale, stopped: the epoch that suspended the table; a later re-read resumes it
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None
     images: int = 0  # images and snapshot rows of this batch
-    reason: str | None = None  # settling, inexact, stale, stopped: why; of the last two also the remedy
+    reason: str | None = None  # settling, inexact, stale, stopped: why; for the last two also the remedy
     definition: str | None = None
-    """``TableDef.common_fingerprint`` of the source table as of the row's GTID set, which the current table's rows are
-    of; None: not known, also in rows of earlier versions."""
+    """``TableDef.common_fingerprint`` of the source table as of the row's GTID set, for the current table's rows; None:
+    unknown, also in rows of earlier versions."""
     settles_at: str | None = None
-    """A GTID set: what is still to be applied before rows that were kept or dropped while they were read (window
-    ``keep``, ``drop``) are exact; None: nothing."""
+    """GTID set still to be applied before rows that were kept or dropped while they were read (window ``keep``,
+    ``drop``) are exact; None: nothing."""
     unlogged: str | None = None
-    """Why rows change without images, where the configuration accepts that; until all rows are read without it."""
+    """Why rows change without images, if the configuration accepts it; kept until all rows are read without it."""
 
     @property
-    def held(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether images of this table are not applied."""
         return self.state in ("stale", "stopped")
 
     @property
     def is_read(self) -> bool:
-        """Whether all rows that are wanted of the table were read."""
+        """Whether all wanted rows of the table were read."""
         return self.state in ("settling", "live", "inexact", "filtered")
 
 
@@ -123,14 +123,14 @@ class LedgerRow:
     committed_at: datetime
     tables: dict[str, TableState] = field(default_factory=dict)
     snapshots: OpenSnapshots = field(default_factory=OpenSnapshots)
-    """What is being read after the batch."""
+    """Snapshots that are open after the batch."""
     notifications: tuple[Notification, ...] = ()
-    """What the batch has to tell."""
+    """Notifications of the batch."""
 
 
 class Ledger:
-    """The writer's side; one per running pipeline. The table is made with the first row: a run that cannot begin
-    leaves nothing behind.
+    """Writer of the ledger, one per running pipeline. The first row creates the table: a run that cannot begin leaves
+    nothing behind.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
@@ -147,11 +147,11 @@ class Ledger:
         return rows[0] if rows else None
 
     def tables(self) -> dict[str, TableState]:
-        """The tables of the last row."""
+        """Return the tables of the last row."""
         return dict(self.last.tables) if self.last else {}
 
     def has(self, epoch: int) -> bool:
-        """Whether the batch of ``epoch`` is committed already; an epoch below the newest one is an error."""
+        """Return whether the batch of ``epoch`` is committed. An epoch below the newest one is an error."""
         if self.last is None or epoch > self.last.epoch:
             return False
         if epoch == self.last.epoch:
@@ -162,15 +162,15 @@ class Ledger:
         )
 
     def fence(self) -> None:
-        """``CommitConflictError`` if anybody else wrote the ledger since we last did."""
+        """Raise ``CommitConflictError`` if another program wrote the ledger since we last did."""
         self._expect(self._version)
 
     def append(self, row: LedgerRow) -> None:
         """Commit the batch."""
         tables = [asdict(state) for _, state in sorted(row.tables.items())]
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
-        told = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
-        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, told)]
+        notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
+        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications)]
         self.fence()
         if self._version < 0:
             self._create()
@@ -179,7 +179,7 @@ class Ledger:
         try:
             append_rows(self._delta, values, _DDL, at=self._version)
         except CommitConflictError:
-            self.fence()  # whose message says what to do
+            self.fence()  # its message says what to do
             raise
         self._expect(self._version + 1)
         self._version += 1
@@ -187,41 +187,41 @@ class Ledger:
 
     @property
     def version(self) -> int:
-        """The Delta version of the ledger that was last seen."""
+        """The ledger's Delta version that was last seen."""
         return self._version
 
     def fold(self, commit: Callable[[], int | None]) -> None:
-        """Have the ledger's small files folded by one commit, between those of its rows.
+        """Fold the ledger's small files in one commit, between those of its rows.
 
-        :param commit: gives the version that it made, if it made one.
+        :param commit: returns the version that it made, if it made one.
         """
         self.fence()
         self._version = commit() or self._version
 
     def _expect(self, version: int) -> None:
-        found = self._delta.version()
-        if found != version:
+        newest = self._delta.version()
+        if newest != version:
             raise CommitConflictError(
-                f"another program wrote the ledger at {self._delta.path} (version {found}, expected {version}): two "
+                f"another program wrote the ledger at {self._delta.path} (version {newest}, expected {version}): two "
                 "pipelines run on one target; stop one of them"
             )
 
     def _create(self) -> None:
-        # A checkpoint of the log costs seconds on a busy machine and saves a reader the replay of small files.
+        # A checkpoint of the log takes seconds on a busy machine; it saves readers the replay of small files.
         properties = {PIPELINE: self._pipeline, TABLE: "_headgate.ledger", "delta.checkpointInterval": "100"}
         self._delta.create(spark_schema(_DDL), properties)
 
 
 def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
-    """The newest ``limit`` rows of a ledger, newest first."""
+    """Return the newest ``limit`` rows of a ledger, newest first."""
     values = frame.orderBy(frame["epoch"].desc()).limit(limit).collect()
     return [_row(value.asDict(recursive=True)) for value in values]
 
 
 def newest_row(lake: Lake) -> LedgerRow:
-    """The newest ledger row of a lake that is read without Spark.
+    """Return the newest ledger row, without Spark.
 
-    :raises ConfigError: there is none.
+    :raises ConfigError: the lake has no ledger, or no row in it.
     """
     if TableLog(lake.ledger, files=False).refresh().version < 0:
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
@@ -232,7 +232,7 @@ def newest_row(lake: Lake) -> LedgerRow:
 
 
 def _newest(lake: Lake) -> LedgerRow | None:
-    """The newest row of a lake that has a ledger. Spark takes seconds for it: it has a query to compile."""
+    """Return the newest row of a lake that has a ledger. Spark would take seconds, to compile a query."""
     rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
     return _row(rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0]) if rows.num_rows else None
 
@@ -247,29 +247,29 @@ def _row(value: Mapping[str, Any]) -> LedgerRow:
         value["committed_at"],
         {state.table: state for state in states},
         OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
-        _told(value.get("notifications")),
+        _parse_notifications(value.get("notifications")),
     )
 
 
-def _told(text: str | None) -> tuple[Notification, ...]:
+def _parse_notifications(text: str | None) -> tuple[Notification, ...]:
     return tuple(Notification.from_dict(one) for one in json.loads(text)) if text else ()
 
 
 def ledger_notifications(
     spark: SparkSession, lake: Lake, *, after: int, limit: int
 ) -> list[tuple[int, tuple[Notification, ...]]]:
-    """The notifications of the oldest ``limit`` batches that have some and whose epochs are above ``after``."""
+    """Return the notifications of the oldest ``limit`` batches that have some, by epoch, for epochs above ``after``."""
     delta = DeltaPath(spark, lake.ledger)
     frame = delta.read() if delta.exists() else None
     if frame is None or "notifications" not in frame.columns:
         return []
     rows = frame.where((frame["epoch"] > after) & frame["notifications"].isNotNull())
     rows = rows.select("epoch", "notifications").orderBy("epoch").limit(limit)
-    return [(int(row["epoch"]), _told(row["notifications"])) for row in rows.collect()]
+    return [(int(row["epoch"]), _parse_notifications(row["notifications"])) for row in rows.collect()]
 
 
 def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch: int | None = None) -> LedgerRow:
-    """The ledger row of ``gtid`` (the oldest row that contains it) or ``batch`` (its epoch); the newest by default."""
+    """Return the ledger row of ``gtid`` (the oldest that contains it) or ``batch`` (its epoch); default: the newest."""
     from headgate.gtid import GtidSet
 
     delta = DeltaPath(spark, lake.ledger)
@@ -302,12 +302,12 @@ def read_as_of(
     batch: int | None = None,
     states: Collection[str] = ("live",),
 ) -> dict[str, DataFrame]:
-    """All current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
+    """Return all current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
 
-    :param gtid: the view is the oldest batch that contains this GTID set; default: the newest batch.
+    :param gtid: read the oldest batch that contains this GTID set; default: the newest batch.
     :param batch: the epoch of a batch, instead.
-    :param states: tables in other states are left out (:class:`TableState`). Only ``live`` tables hold exactly one
-        state of the source; ``inexact`` ones, which ``foreign_keys = "accept"`` makes, are for who asks for them.
+    :param states: leave out tables in other states (:class:`TableState`). Only ``live`` tables hold exactly one state
+        of the source; request ``inexact`` ones, which ``foreign_keys = "accept"`` makes, explicitly.
     :raises ConfigError: the lake has no such batch.
 
     >>> tables = headgate.read_as_of(spark, "/data/lake")

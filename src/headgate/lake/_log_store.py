@@ -1,9 +1,8 @@
 """Commits to tables on S3, and access to it: what the session's JVM has and Python has not.
 
-**One road for all commits.** Arrow has no PUT that fails if the object is there, so a commit is put by Delta's own
-``LogStore``, which puts those of Spark's writers in this session, too: a version is made by one of them. What keeps
-other drivers from making the same version is that store's business, which is why a lake has one driver
-(docs/operations.md, "Two drivers").
+**One path for all commits.** Arrow has no PUT that fails if the object exists. So Delta's own ``LogStore`` puts each
+commit, as it does for Spark's writers in this session: only one of them makes a version. Protection against other
+drivers depends on that store, which is why a lake has one driver (docs/operations.md, "Two drivers").
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ __all__ = ["checkpoint_by_delta", "delta_log", "put_by_log_store", "share_access
 
 log = logging.getLogger("headgate")
 
-_TAKEN: Final = "FileAlreadyExistsException"
+_EXISTS_ERROR: Final = "FileAlreadyExistsException"
 
 
 @lru_cache(maxsize=1)
 def _classes(jvm: Any) -> tuple[Any, Any, Any, Any]:
-    """``DeltaLog``, Scala's ``None``, its converters and Hadoop's ``Path``. To py4j each part of a name may be a class,
-    so it has the JVM look for ``org``, ``org.apache`` and so on in every jar there is, each time it is asked.
+    """Return ``DeltaLog``, Scala's ``None``, its converters and Hadoop's ``Path``. py4j takes each part of a name for a
+    possible class, so at each access the JVM searches every jar for ``org``, ``org.apache`` and so on.
     """
     return (
         jvm.org.apache.spark.sql.delta.DeltaLog,
@@ -38,7 +37,7 @@ def _classes(jvm: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def delta_log(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """The table's ``DeltaLog``, and its newest version."""
+    """Return the table's ``DeltaLog``, and its newest version."""
     log_class, nothing, _, _ = _classes(spark._jvm)
     table = log_class.forTable(spark._jsparkSession, path)
     return table, table.update(False, nothing, nothing)
@@ -47,7 +46,7 @@ def delta_log(spark: SparkSession, path: str) -> tuple[Any, Any]:
 def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> None:
     """Put the file of a commit (:data:`headgate.delta.Put`).
 
-    :raises FileExistsError: there is one of that name.
+    :raises FileExistsError: a file of that name exists.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
@@ -58,15 +57,15 @@ def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> 
     try:
         table.store().write(path_class(f"{folder}/{name}"), content, False, table.newDeltaHadoopConf())
     except Py4JJavaError as error:
-        if _TAKEN in str(error.java_exception.getClass().getName()):
+        if _EXISTS_ERROR in str(error.java_exception.getClass().getName()):
             raise FileExistsError(name) from None
         raise OSError(f"{folder}/{name} cannot be written: {error.java_exception.toString()}") from None
 
 
 def checkpoint_by_delta(spark: SparkSession, folder: str) -> None:
-    """Have Delta write a checkpoint of the newest version, and clean the log. A failure is logged.
+    """Let Delta write a checkpoint of the newest version, and clean the log. A failure is logged.
 
-    For tables that headgate does not write checkpoints of (:func:`headgate.delta.write_checkpoint`).
+    For tables whose checkpoints headgate does not write (:func:`headgate.delta.write_checkpoint`).
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -79,7 +78,7 @@ def checkpoint_by_delta(spark: SparkSession, folder: str) -> None:
 
 
 def share_access(spark: SparkSession, path: str) -> None:
-    """Have this process, and Python processes that the session starts from now on, reach a path as the session does."""
+    """Give this process, and Python processes that the session starts from now on, the session's access to a path."""
     context = spark.sparkContext
     if is_granted(path, context.environment):
         return
@@ -87,7 +86,7 @@ def share_access(spark: SparkSession, path: str) -> None:
     text: Any = spark._jvm.java.lang.String  # type: ignore[union-attr]
 
     def setting(name: str) -> str | None:
-        """Also of Hadoop's credential providers."""
+        """Return a setting, also from Hadoop's credential providers."""
         characters = hadoop.getPassword(name)
         return None if characters is None else str(text.valueOf(characters))
 

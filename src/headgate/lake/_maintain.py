@@ -1,8 +1,9 @@
-"""Upkeep of a lake at once, without a pipeline: what ``headgate maintain`` does and tells.
+"""Immediate upkeep of a lake, without a pipeline: the work of ``headgate maintain``.
 
-It removes what the upkeep of a run removes, by the same rules, so it may be done beside one. Small files it folds only
-while no run holds the lake's lock, which it takes for each commit: a run folds by itself, and its batches are planned
-on versions that only it may move. On S3 there is no such lock, and without Spark no commit: there only runs fold.
+It removes what the upkeep of a run removes, by the same rules, so it may run in parallel with one. It folds small files
+only while no run holds the lake's lock, which it takes for each commit: a run folds its files itself, and its batches
+are planned on versions that only it may move. On S3 there is no such lock, and without Spark no commit: there only runs
+fold.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from headgate.delta import (
     version_at,
 )
 from headgate.errors import CommitConflictError, ConfigError
-from headgate.files import OwnedError, sole_owner
+from headgate.files import LockedError, try_lock
 from headgate.lake._append import table_schema
 from headgate.lake._keeper import Amount, TableKeeper
 from headgate.lake._kept import KeptVersions, ledger_moments
 from headgate.lake._layout import Lake
-from headgate.lake._upkeep import STILL_FILES, fold_key, load_kept, oldest_needed, own_tables, small_files
+from headgate.lake._upkeep import STILL_FILES, fold_key, internal_tables, load_kept, oldest_needed, small_files
 
 __all__ = ["Maintained", "Maintenance"]
 
@@ -41,31 +42,31 @@ _HOUR: Final = 3600.0
 _WEEK: Final = 168.0
 _LEAST_SECONDS: Final = 600.0
 _SMALL_FILES: Final = 48
-"""So many small files a table has at most, of all size classes, as long as they are folded."""
+"""Maximum number of small files in a table, of all size classes, as long as they are folded."""
 _LARGE_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done to a table's folder, or would be."""
+    """Result of the upkeep of a table's folder, done or planned."""
 
     name: str
     before: Amount
     after: Amount
     removed: Amount
     folded: int
-    """Small files that became one."""
+    """Number of small files that were folded."""
     week: Amount | None
-    """About what will be there in a week, if it goes on as in the last hour of the ledger; None: that was too short."""
+    """Estimate for in a week, at the rate of the ledger's last hour; None: that hour was too short."""
 
 
 class Maintenance:
-    """One pass over all tables of a lake.
+    """One upkeep pass over all tables of a lake.
 
-    :param retention_seconds: how far back ledger rows are to be readable.
+    :param retention_seconds: how long ledger rows stay readable.
     :param codec: of folded files, by Spark's name.
-    :param dry: only tell what would be done.
-    :raises ConfigError: there is no ledger with a row.
+    :param dry: only report what would be done.
+    :raises ConfigError: the lake has no ledger with a row.
     """
 
     def __init__(self, lake: Lake, retention_seconds: float, codec: str, *, dry: bool) -> None:
@@ -74,22 +75,22 @@ class Maintenance:
         self._lake, self._retention, self._codec, self._dry = lake, retention_seconds, codec.lower(), dry
         self._hour_begun = max(moments[0] - _HOUR, moments[-1])
         self.seconds = moments[0] - self._hour_begun
-        """How long the ledger's last hour was, which may have begun later."""
+        """Length of the ledger's last hour, which may have begun later."""
         self.batches = sum(moment >= self._hour_begun for moment in moments)
-        """Of that hour."""
+        """Number of batches in that hour."""
         self.busy: str | None = None
-        """Who writes the lake, so that nothing was folded; None: nobody did."""
+        """The process that writes the lake, so that nothing was folded; None: none does."""
         self._kept = KeptVersions()
         self._since = time.time() - retention_seconds
         for _ in load_kept(lake, min(self._since, self._hour_begun), self._kept):
             pass
 
     def tables(self) -> Iterator[Maintained]:
-        """Look after one table after the other."""
+        """Maintain one table after the other, and yield each result."""
         if self._lake.is_local and not self._dry:
             with suppress(CommitConflictError):
-                self._alone(lambda: None)
-        for folder in [*sorted(self._kept.folders()), *own_tables(self._lake)]:
+                self._with_lake_lock(lambda: None)
+        for folder in [*sorted(self._kept.folders()), *internal_tables(self._lake)]:
             if files_of(folder).has_folder(LOG):
                 yield self._maintain(folder)
 
@@ -107,7 +108,7 @@ class Maintenance:
         return Maintained(name, before, after, keeper.removed, folded, week)
 
     def _fold(self, folder: str) -> int:
-        """Fold small files as long as there are some; how many there were."""
+        """Fold small files until none are left to fold. Return their number."""
         done, log = 0, TableLog(folder)
         while self._lake.is_local and self.busy is None and self._codec in CODECS:
             read = log.refresh()
@@ -121,29 +122,29 @@ class Maintenance:
             if fold is None:
                 break
             try:
-                self._alone(partial(self._commit, log, fold))
+                self._with_lake_lock(partial(self._commit, log, fold))
             except CommitConflictError:
                 fold.discard()
                 break
             done += len(files)
         return done
 
-    def _alone(self, work: Callable[[], None]) -> None:
-        """Do this while no run writes to the lake.
+    def _with_lake_lock(self, work: Callable[[], None]) -> None:
+        """Run ``work`` while no run writes to the lake.
 
         :raises CommitConflictError: one does.
         """
         try:
-            with sole_owner(Path(self._lake.lock)):
+            with try_lock(Path(self._lake.lock)):
                 work()
-        except OwnedError as error:
+        except LockedError as error:
             self.busy = str(error)
             raise CommitConflictError(f"{self._lake.path} is being written by {error}") from None
 
     def _commit(self, log: TableLog, fold: Fold) -> None:
         """Commit a fold.
 
-        :raises CommitConflictError: another program has rewritten its files, or commits at the same moment.
+        :raises CommitConflictError: another program has rewritten its files, or commits at the same time.
         """
         table = log.refresh()
         actions = fold.actions(table, ())
@@ -152,8 +153,8 @@ class Maintenance:
         commit(log.folder, table, actions, "OPTIMIZE", {"predicate": "[]"}, blind=False)
 
     def _in_a_week(self, folder: str, keeper: TableKeeper) -> Amount | None:
-        """The files of the newest version; what the last hour has added to them, times a week; and what it has left
-        behind or written into the log, times the retention.
+        """Estimate the files in a week: those of the newest version, plus what the last hour added to them, times a
+        week, plus what it left behind or wrote into the log, times the retention.
         """
         if self.seconds < _LEAST_SECONDS:
             return None
@@ -177,16 +178,16 @@ class Maintenance:
 
 
 def _amount(folder: str) -> Amount:
-    """All that is in the folder."""
+    """Return the amount of all files in the folder."""
     return _sum(files_of(folder).below(hidden=True))
 
 
 def _sum(files: Iterable[Listed], since: float = 0.0) -> Amount:
-    """Those of these files that were written since a moment."""
+    """Return the amount of those files that were written since a moment."""
     return sum((_size(file, since) for file in files), Amount())
 
 
 def _size(file: Listed, since: float = 0.0) -> Amount:
-    """A file; nothing if it was written before a moment, or is gone."""
-    found = file.identity()
-    return Amount() if found is None or found.modified <= since else Amount(1, found.size)
+    """Return a file's amount; nothing if it was written before a moment, or is gone."""
+    identity = file.identity()
+    return Amount() if identity is None or identity.modified <= since else Amount(1, identity.size)

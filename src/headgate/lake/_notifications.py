@@ -1,6 +1,6 @@
-"""Notifications into a Delta table: each once, because a commit carries its batch's epoch as transaction version.
+"""Notifications in a Delta table: each once, because a commit carries its batch's epoch as transaction version.
 
-Delta leaves out a commit whose version is not above the last one of the same application (Delta Lake's documentation,
+Delta skips a commit whose version is not above the last one of the same application (Delta Lake's documentation,
 "Idempotent table writes in foreachBatch"), so a batch that is sent again changes nothing.
 """
 
@@ -28,23 +28,23 @@ _DDL = (
 
 
 class TableChannel:
-    """The channel ``table``: rows of ``<path>/_headgate/notifications``."""
+    """Notification channel ``table``: rows of ``<path>/_headgate/notifications``."""
 
     name = "table"
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
         self._delta = DeltaPath(spark, lake.notifications, ours=True)
         self._pipeline = pipeline
-        self._there = False
+        self._exists = False
 
     def send(self, epoch: int, notifications: Sequence[Notification]) -> None:
         """Append a batch's notifications.
 
-        :raises TargetError: something else lies there.
+        :raises TargetError: the path holds something else.
         """
-        if not self._there and not self._delta.check_ours(self._pipeline, _NAME):
+        if not self._exists and not self._delta.check_ours(self._pipeline, _NAME):
             self._delta.create(spark_schema(_DDL), {PIPELINE: self._pipeline, TABLE: _NAME})
-        self._there = True
+        self._exists = True
         rows = [
             (epoch, one.event_id, one.id, one.aggregate_type, one.type, dict(one.additional_data), _time(one.timestamp))
             for one in notifications
@@ -52,7 +52,7 @@ class TableChannel:
         append_rows(self._delta, rows, _DDL, Marker(f"headgate/{self._pipeline}/{_NAME}", epoch))
 
     def close(self) -> None:
-        """The session is somebody else's."""
+        """Do nothing: the caller owns the session."""
 
 
 def _time(milliseconds: int) -> datetime:

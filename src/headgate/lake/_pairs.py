@@ -1,7 +1,7 @@
-"""Which rows of two sides belong together: by their digests, whatever their order and however often they are there.
+"""Pairs of rows from two sides, by their digests, in any order and with repeated rows.
 
-First rows that are equal are paired, each with one of the other side. Of what is left over, rows with the same key
-are: those are different. What is left over then is on one side only, a second row of a key too.
+First, equal rows are paired, one to one. Of the remaining rows, those with the same key are paired: they differ. What
+remains then is on one side only, also a second row with a key.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import numpy.typing as npt
 
 from headgate.lake._digests import Digests
 
-__all__ = ["Pairs", "Places", "contents", "pair", "take"]
+__all__ = ["Pairs", "RowIndexes", "contents", "pair", "take"]
 
-Places: TypeAlias = npt.NDArray[np.int64]
-"""Numbers of rows of one side, from 0."""
+RowIndexes: TypeAlias = npt.NDArray[np.int64]
+"""Indexes of rows of one side, from 0."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What belongs together, in the order of the source's rows."""
+    """Pairs, in the order of the source's rows."""
 
-    source: Places
-    target: Places
-    """The row that belongs to ``source[i]``."""
-    only_source: Places
-    only_target: Places
-    """Those to which none belongs, in order."""
-
-
-def take(digests: Digests, places: Places) -> Digests:
-    """The digests of some rows."""
-    return digests[0][places], digests[1][places]
+    source: RowIndexes
+    target: RowIndexes
+    """The row paired with ``source[i]``."""
+    only_source: RowIndexes
+    only_target: RowIndexes
+    """Rows without a pair, in order."""
 
 
-def contents(*sides: Digests) -> list[Places]:
-    """A number for each row of each side: the same one exactly where digests are equal, from 0 without gaps."""
+def take(digests: Digests, row_indexes: RowIndexes) -> Digests:
+    """Return the digests of some rows."""
+    return digests[0][row_indexes], digests[1][row_indexes]
+
+
+def contents(*sides: Digests) -> list[RowIndexes]:
+    """Number each row of each side: the same number exactly where digests are equal, from 0 without gaps."""
     low, high = (np.concatenate([side[half] for side in sides]) for half in (0, 1))
     order = np.lexsort((low, high))
     first = np.ones(len(low), np.bool_)
@@ -59,12 +59,12 @@ def pair(source: Digests, target: Digests) -> Pairs:
     return Pairs(ours[order], theirs[order], np.sort(left_order[~left_has]), np.sort(right_order[~right_has]))
 
 
-def _fewer(numbers: Places, others: Places) -> npt.NDArray[np.bool_]:
-    """bool[rows]: which of these rows come among the first so many of their content as the other side has.
+def _fewer(numbers: RowIndexes, others: RowIndexes) -> npt.NDArray[np.bool_]:
+    """Return bool[rows]: which rows are among the first of their content, as many as the other side has.
 
     :param numbers: contents, in order.
     """
     rank = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
-    held = np.bincount(others, minlength=int(numbers.max(initial=-1)) + 1)
-    found: npt.NDArray[np.bool_] = rank < held[numbers]
-    return found
+    counts = np.bincount(others, minlength=int(numbers.max(initial=-1)) + 1)
+    is_first: npt.NDArray[np.bool_] = rank < counts[numbers]
+    return is_first

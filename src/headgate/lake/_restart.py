@@ -1,8 +1,8 @@
-"""Giving up a stream's position: the next run begins a new one, and reads all tables into the lake that there is.
+"""Reset of a stream's position: the next run begins a new stream, and reads all tables into the existing lake.
 
-The order makes it safe to be killed in between. What says where the sinks are goes first: without it a new checkpoint
-begins with reading everything. The checkpoint goes last; as long as it is there, the next run meets the same error and
-comes here again. The ledger stays: epochs go on growing, and tables keep their rows until they have been read anew.
+The order makes a kill in between safe. The record of the sinks' positions goes first: without it a new checkpoint
+begins by reading everything. The checkpoint goes last: while it exists, the next run meets the same error and resets
+again. The ledger stays: epochs keep growing, and tables keep their rows until they have been read again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["forget_position"]
 
 
 def forget_position(spark: SparkSession, lake: Lake, inbox: ControlFolder) -> None:
-    """Forget where the stream is. Users' signals stay; what the sinks asked for is part of what is read anyway."""
+    """Forget the stream's position. Users' signals stay; what the sinks requested is read anyway."""
     inbox.forget_position()
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     path = hadoop.Path(lake.checkpoint)

@@ -1,4 +1,4 @@
-"""The two sides of a table as Arrow: which columns there are, what a row's digests are, and rows that are held."""
+"""The two sides of a table as Arrow: their columns, the digests of their rows, and rows held in memory."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.lake._digests import Digests, RowDigests, UnknownTypeError, draw_key, form_of
-from headgate.lake._pairs import Places, contents, take
-from headgate.lake._verify import ABSENT, NeedsSparkError, own_columns
+from headgate.lake._pairs import RowIndexes, contents, take
+from headgate.lake._verify import ABSENT, NeedsSparkError, headgate_columns
 from headgate.lake._version import TableVersion
 
-__all__ = ["SideRows", "Sides", "one_batch", "partly_known"]
+__all__ = ["SideRows", "Sides", "one_batch", "rows_with_unknown_columns"]
 
 
 class Sides:
-    """A table's columns, and the digests of its rows under a key that is drawn for it.
+    """A table's columns, and digests of its rows under a random key.
 
     :param source: the source's columns, and perhaps ``_absent``.
-    :raises NeedsSparkError: they cannot be compared here.
+    :raises NeedsSparkError: the sides cannot be compared here.
     """
 
     def __init__(self, source: pa.Schema, version: TableVersion) -> None:
         self.key: list[str] = json.loads(version.properties.get("headgate.key") or "[]")
-        """The key's columns; ``[]``: there is no key."""
-        own = own_columns(self.key)
+        """Columns of the key; ``[]``: there is no key."""
+        excluded = headgate_columns(self.key)
         ours = {field.name: field.type for field in source if field.name != ABSENT}
-        theirs = {field.name: field.type for field in version.schema if field.name not in own}
+        theirs = {field.name: field.type for field in version.schema if field.name not in excluded}
         self.types: dict[str, pa.DataType] = {**ours, **{name: theirs[name] for name in theirs if name not in ours}}
-        """All columns; one that a side lacks is NULL there."""
+        """Types of all columns. A column that a side lacks is NULL there."""
         self.target = pa.schema([pa.field(name, kind) for name, kind in theirs.items()])
         if not {*self.key} <= {*self.types}:
             raise NeedsSparkError(f"neither side has all columns of the key: {', '.join(self.key)}")
@@ -51,7 +51,7 @@ class Sides:
         return RowDigests([self.types[name] for name in names], self._secret)
 
     def fitted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What was read from files of the target, with exactly the target's columns and types.
+        """Yield batches read from the target's files, cast to exactly the target's columns and types.
 
         :raises NeedsSparkError: a file has another type.
         """
@@ -64,7 +64,7 @@ class Sides:
             yield pa.RecordBatch.from_arrays(fitted, schema=self.target)
 
     def digests(self, batch: pa.RecordBatch) -> tuple[Digests, Digests]:
-        """Digests of the keys, or without one of the rows, and of the rows.
+        """Return digests of the keys (of the rows, if there is no key), and of the rows.
 
         :raises NeedsSparkError: a list holds NULL.
         """
@@ -75,33 +75,35 @@ class Sides:
         return (self.key_digests(batch) if self.key else rows), rows
 
     def key_digests(self, batch: pa.RecordBatch) -> Digests:
-        """Digests of the keys, or without one of the rows."""
+        """Return digests of the keys, or of the rows if there is no key."""
         if not self.key:
             return self.digests(batch)[1]
         return self._of_keys([_column(batch, name) for name in self.key], batch.num_rows)
 
     def digests_without(self, rows: pa.Table, unknown: Iterable[str]) -> Digests:
-        """Digests of what rows hold in all columns but some."""
+        """Return digests of all columns of rows except ``unknown``."""
         names = [name for name in self.types if name not in {*unknown}]
         batch = one_batch(rows)
         return self._digests_of(names)([_column(batch, name) for name in names], batch.num_rows)
 
     def hold(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SideRows:
-        """The rows of one side that are held; each batch is one of the schema."""
-        found = [(batch, *self.digests(batch)) for batch in batches]
-        keys, rows = ([digests[which] for digests in found] for which in (1, 2))
-        return SideRows(pa.Table.from_batches([one[0] for one in found], schema), _joined(keys), _joined(rows))
+        """Hold rows of one side in memory. Each batch has this schema."""
+        digested = [(batch, *self.digests(batch)) for batch in batches]
+        keys, rows = ([digests[which] for digests in digested] for which in (1, 2))
+        return SideRows(pa.Table.from_batches([one[0] for one in digested], schema), _joined(keys), _joined(rows))
 
-    def lines(self, rows: SideRows, places: Places) -> list[dict[str, Any]]:
-        """Some rows, with all columns of both sides, as Spark gives them to Python."""
-        if not len(places):
+    def lines(self, rows: SideRows, row_indexes: RowIndexes) -> list[dict[str, Any]]:
+        """Return some rows, with all columns of both sides, as Spark gives them to Python."""
+        if not len(row_indexes):
             return []
         from pyspark.sql.conversion import ArrowTableToRowsConversion
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        found = rows.table.take(pa.array(places))
-        there = {*found.column_names}
-        columns = [found[name] if name in there else pa.nulls(len(places), kind) for name, kind in self.types.items()]
+        selected = rows.table.take(pa.array(row_indexes))
+        present = {*selected.column_names}
+        columns = [
+            selected[name] if name in present else pa.nulls(len(row_indexes), kind) for name, kind in self.types.items()
+        ]
         table = pa.table(columns, names=list(self.types))
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
         return [line.asDict() for line in ArrowTableToRowsConversion.convert(table, schema)]
@@ -109,41 +111,43 @@ class Sides:
 
 @dataclass(frozen=True)
 class SideRows:
-    """Some rows of one side."""
+    """Rows of one side, in memory."""
 
     table: pa.Table
     keys: Digests
-    """Without a key those of the rows."""
+    """Without a key, digests of the rows."""
     rows: Digests
 
     @property
-    def partly(self) -> npt.NDArray[np.bool_]:
-        """bool[rows]: of which something is not known."""
-        found = np.zeros(self.table.num_rows, np.bool_)
+    def has_unknown_columns(self) -> npt.NDArray[np.bool_]:
+        """bool[rows]: rows with unknown columns."""
+        flags = np.zeros(self.table.num_rows, np.bool_)
         if ABSENT in self.table.column_names:
-            found[:] = self.table[ABSENT].is_valid().to_numpy()
-        return found
+            flags[:] = self.table[ABSENT].is_valid().to_numpy()
+        return flags
 
-    def unknown(self, places: Places) -> Iterator[tuple[list[str], Places]]:
-        """Of some rows those that are not wholly known: columns that nobody knows, and of which of ``places`` (their
-        numbers there).
+    def unknown_columns(self, row_indexes: RowIndexes) -> Iterator[tuple[list[str], RowIndexes]]:
+        """Yield, for those of ``row_indexes`` with unknown columns, these columns and the rows (indexes into
+        ``row_indexes``).
         """
-        if ABSENT not in self.table.column_names or not len(places):
+        if ABSENT not in self.table.column_names or not len(row_indexes):
             return
-        texts = self.table[ABSENT].take(pa.array(places)).combine_chunks().dictionary_encode()
+        texts = self.table[ABSENT].take(pa.array(row_indexes)).combine_chunks().dictionary_encode()
         numbers = np.asarray(texts.indices.fill_null(-1))
         for number, text in enumerate(texts.dictionary.to_pylist()):
             yield json.loads(text), np.flatnonzero(numbers == number)
 
     def among(self, keys: Digests) -> SideRows:
-        """Those with one of these keys."""
+        """Return the rows with one of these keys."""
         mine, wanted = contents(self.keys, keys)
-        places = np.flatnonzero(np.isin(mine, wanted))
-        return SideRows(self.table.take(pa.array(places)), take(self.keys, places), take(self.rows, places))
+        row_indexes = np.flatnonzero(np.isin(mine, wanted))
+        return SideRows(
+            self.table.take(pa.array(row_indexes)), take(self.keys, row_indexes), take(self.rows, row_indexes)
+        )
 
 
-def partly_known(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
-    """bool[rows]: rows of which something is not known; None: there are none."""
+def rows_with_unknown_columns(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+    """Return bool[rows]: rows with unknown columns; None: there are none."""
     absent = _column(batch, ABSENT)
     if absent is None or absent.null_count == len(absent):
         return None
@@ -151,9 +155,9 @@ def partly_known(batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
-    """All of a table's rows."""
-    found = rows.combine_chunks().to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], schema=rows.schema)
+    """Return all rows of a table as one batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
 
 
 def _joined(digests: list[Digests]) -> Digests:
@@ -169,13 +173,13 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _fitted(values: pa.Array, field: pa.Field) -> pa.Array:
-    """A file's column as one of the table's type. INT96, as Spark writes timestamps, does not say that it is in UTC."""
+    """Cast a file's column to the table's type. INT96, Spark's form of timestamps, does not record its zone, UTC."""
     if values.type.equals(field.type):
         return values
     try:
-        here, wanted = form_of(values.type), form_of(field.type)
+        file_form, table_form = form_of(values.type), form_of(field.type)
     except UnknownTypeError as error:
         raise NeedsSparkError(f"a file has column {field.name} as {error}") from None
-    if here != wanted and (here, wanted) != ("timestamp_ntz", "timestamp"):
+    if file_form != table_form and (file_form, table_form) != ("timestamp_ntz", "timestamp"):
         raise NeedsSparkError(f"a file has column {field.name} as {values.type}, not as {field.type}")
     return values.cast(field.type)

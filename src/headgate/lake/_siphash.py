@@ -1,12 +1,12 @@
 """SipHash-2-4 with 128 bits of output, of many messages at once: kernels over one word of every message.
 
-A message is a sequence of 64-bit words (its bytes in little-endian order). The state of message i is
-``state[0][i] … state[3][i]``; a kernel takes in the next word, or the next words, of all messages, so a table's rows
-are hashed column by column, in loops that a compiler turns into vector instructions.
+A message is a sequence of 64-bit words (its bytes in little-endian order). The state of message i is ``state[0][i] …
+state[3][i]``. A kernel absorbs the next word, or the next words, of all messages. So a table's rows are hashed column
+by column, in loops that a compiler turns into vector instructions.
 
-Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), and the authors' reference code for the form
-with 128 bits. A message of n words is one of 8n bytes: the last word that is hashed is the number of bytes modulo 256,
-in its highest byte.
+Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), and the authors' reference code for the
+128-bit form. A message of n words has 8n bytes: the last hashed word holds the number of bytes modulo 256 in its
+highest byte.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ State: TypeAlias = tuple[Words, Words, Words, Words]
 _INITIAL = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 """``somepseudorandomlygeneratedbytes``"""
 _WIDE = 0xEE
-"""What the form with 128 bits mixes into ``v1`` at the beginning, and into ``v2`` at the end."""
+"""The 128-bit form mixes this into ``v1`` at the beginning, and into ``v2`` at the end."""
 _SECOND_HALF = np.uint64(0xDD)
 
 
 def begin(key: tuple[int, int], messages: int) -> State:
-    """The state of so many messages before their first words.
+    """Return the state of ``messages`` messages before their first words.
 
     :param key: two 64-bit numbers.
     """
-    given = (key[0], key[1] ^ _WIDE, key[0], key[1])
-    v0, v1, v2, v3 = (np.full(messages, a ^ b, np.uint64) for a, b in zip(_INITIAL, given, strict=True))
+    key_words = (key[0], key[1] ^ _WIDE, key[0], key[1])
+    v0, v1, v2, v3 = (np.full(messages, a ^ b, np.uint64) for a, b in zip(_INITIAL, key_words, strict=True))
     return v0, v1, v2, v3
 
 
@@ -58,7 +58,7 @@ def _round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def absorb(v0: Any, v1: Any, v2: Any, v3: Any, words: Any) -> None:
-    """Take in ``words[i]`` as the next word of message i."""
+    """Absorb ``words[i]`` as the next word of message i."""
     for i in range(len(v0)):
         word = words[i]
         a, b, c, d = v0[i], v1[i], v2[i], v3[i] ^ word
@@ -69,9 +69,9 @@ def absorb(v0: Any, v1: Any, v2: Any, v3: Any, words: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def absorb_texts(v0: Any, v1: Any, v2: Any, v3: Any, data: Any, starts: Any, lengths: Any) -> None:
-    """Take in ``data[starts[i]:starts[i] + lengths[i]]``, filled up with zero bytes to whole words, in message i.
+    """Absorb ``data[starts[i]:starts[i] + lengths[i]]``, zero-padded to whole words, into message i.
 
-    :param data: uint8[n]; all of these ranges are inside it, which the caller has checked.
+    :param data: uint8[n]; the caller has checked that all of these ranges are inside it.
     """
     for i in range(len(v0)):
         at, left = starts[i], lengths[i]
@@ -95,10 +95,10 @@ def absorb_texts(v0: Any, v1: Any, v2: Any, v3: Any, data: Any, starts: Any, len
 
 
 def finish(state: State, words: npt.NDArray[np.int64]) -> tuple[Words, Words]:
-    """The two halves of the messages' digests, the lower one (the first eight bytes) first.
+    """Return the two halves of the messages' digests, the lower one (the first eight bytes) first.
 
-    :param state: used up.
-    :param words: how many words each message has.
+    :param state: overwritten.
+    :param words: number of words of each message.
     """
     absorb(*state, ((8 * words) & 0xFF).astype(np.uint64) << np.uint64(56))
     low, high = np.empty(len(words), np.uint64), np.empty(len(words), np.uint64)

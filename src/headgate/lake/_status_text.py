@@ -1,4 +1,4 @@
-"""A pipeline's status in words: what the terminal, the log and the page say alike."""
+"""A pipeline's status in words, the same in the terminal, the log and the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.lake._status import (
     LagStatus,
     SnapshotStatus,
     Status,
-    TableReading,
+    TableReadProgress,
     TableStatus,
 )
 
@@ -30,9 +30,9 @@ __all__ = [
     "table_text",
 ]
 
-_HELD = ("stale", "stopped")
+_SUSPENDED = ("stale", "stopped")
 _NAMED = 2
-"""Tables of a batch that are named; the others are counted."""
+"""Number of a batch's tables that are named; the others are counted."""
 _PHASES = {
     "starting": "starting Spark",
     "checking": "looking at the tables in the lake",
@@ -44,7 +44,7 @@ _PHASES = {
 
 
 def duration(seconds: float) -> str:
-    """A time span in words, for people: ``9.4 s``, ``2 min 5 s``, ``3 h 7 min``, ``2 d 14 h``."""
+    """Return a time span in words, for people: ``9.4 s``, ``2 min 5 s``, ``3 h 7 min``, ``2 d 14 h``."""
     whole = int(seconds + 0.5)
     if whole < 60:
         return f"{seconds:.1f} s" if round(seconds, 1) < 10 else f"{whole} s"
@@ -56,17 +56,17 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 row``, ``2,000 rows``."""
+    """Return ``1 row``, ``2,000 rows``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def percent(done: int, estimate: int | None) -> int | None:
-    """How much of it is done, if that can be told; 99 at most, because an estimate may be too low."""
+    """Return the percentage done, if there is an estimate; 99 at most, because it may be too low."""
     return min(99, 100 * done // estimate) if estimate else None
 
 
 def lag_text(lag: LagStatus) -> str:
-    """``lag 1.2 s, at least 12 transactions behind``"""
+    """Return the lag: ``lag 1.2 s, at least 12 transactions behind``."""
     if lag.seconds is None:
         return "lag not known yet"
     text = f"lag {duration(lag.seconds)}"
@@ -74,14 +74,14 @@ def lag_text(lag: LagStatus) -> str:
 
 
 def freshness_text(freshness: FreshnessStatus) -> str:
-    """``freshness p50 0.8 s, p99 2.1 s``; nothing without changes lately."""
+    """Return the freshness: ``freshness p50 0.8 s, p99 2.1 s``; empty without recent changes."""
     if freshness.p50 is None or freshness.p99 is None:
         return ""
     return f"freshness p50 {duration(freshness.p50)}, p99 {duration(freshness.p99)}"
 
 
 def index_text(index: IndexStatus | None) -> str:
-    """``building key indexes of 1 table, 240 MB on disk``; nothing while none is being built."""
+    """Return ``building key indexes of 1 table, 240 MB on disk``; empty while none is being built."""
     if index is None or not index.tables_building:
         return ""
     megabytes = index.bytes_on_disk / 1e6
@@ -89,7 +89,7 @@ def index_text(index: IndexStatus | None) -> str:
 
 
 def rates_text(status: Status) -> str:
-    """``41.2 changes/s, 25,000 rows/s read``; rows only if there were some and the activity does not say it."""
+    """Return ``41.2 changes/s, 25,000 rows/s read``; rows only if there were some that the activity does not show."""
     changes = f"{status.changes_per_second:,.1f} changes/s"
     if not status.rows_per_second or (status.activity is not None and status.activity.rows_per_second):
         return changes
@@ -97,63 +97,63 @@ def rates_text(status: Status) -> str:
 
 
 def progress_text(rows: int, estimate: int | None) -> str:
-    """``1,250 of about 4,000 rows (31 %)``; without an estimate that was already exceeded."""
+    """Return ``1,250 of about 4,000 rows (31 %)``; only the count if the estimate is missing or exceeded."""
     if not estimate or rows > estimate:
         return counted(rows, "row")
     return f"{rows:,} of about {counted(estimate, 'row')} ({percent(rows, estimate)} %)"
 
 
 def snapshot_text(snapshot: SnapshotStatus) -> str:
-    """How far the snapshot of all tables is that are being read."""
+    """Return the progress of the snapshot of all tables that are being read."""
     left = "" if snapshot.seconds_left is None else f", about {_whole(snapshot.seconds_left)} left"
     return (
         f"snapshot of {counted(snapshot.tables, 'table')}: {progress_text(snapshot.rows, snapshot.rows_estimate)}{left}"
     )
 
 
-def table_text(table: TableStatus, reading: TableReading | None = None) -> str:
-    """What is to be said of a table beside its name and state.
+def table_text(table: TableStatus, progress: TableReadProgress | None = None) -> str:
+    """Return the status of a table, without its name and state.
 
-    :param reading: what the batch that is being read has of it.
+    :param progress: the current batch's read of it.
     """
-    if table.state in _HELD:
+    if table.state in _SUSPENDED:
         return table_remarks(table)
-    text = _snapshot_progress(table, reading) if table.state == "snapshotting" else _followed(table)
+    text = _snapshot_progress(table, progress) if table.state == "snapshotting" else _changes_text(table)
     return "; ".join(filter(None, [text, table_remarks(table)]))
 
 
 def merge_text(reason: str) -> str:
-    """That a table is written by MERGE, which takes seconds a batch, and why."""
+    """Return that a table is written by MERGE, which takes seconds a batch, and why."""
     return f"written by MERGE: {reason}"
 
 
 def table_remarks(table: TableStatus) -> str:
-    """Why it is written by MERGE, and why it is in its state, if there is such a reason."""
-    merged = merge_text(table.merged) if table.merged and table.state not in _HELD else ""
+    """Return why the table is written by MERGE, and why it is in its state, if there is such a reason."""
+    merged = merge_text(table.merged) if table.merged and table.state not in _SUSPENDED else ""
     return "; ".join(filter(None, [merged, table.reason]))
 
 
-def _snapshot_progress(table: TableStatus, reading: TableReading | None) -> str:
-    if not table.chunks_estimate and reading is None:
+def _snapshot_progress(table: TableStatus, progress: TableReadProgress | None) -> str:
+    if not table.chunks_estimate and progress is None:
         return "waits to be read"
-    rows = table.rows_read + (reading.rows if reading else 0)
-    estimate = table.rows_estimate or (reading.table_rows_estimate if reading else None)
+    rows = table.rows_read + (progress.rows if progress else 0)
+    estimate = table.rows_estimate or (progress.table_rows_estimate if progress else None)
     chunks = f"{table.chunks_done or 0:,} of {counted(table.chunks_estimate, 'chunk')}" if table.chunks_estimate else ""
     return f"{progress_text(rows, estimate)}, {chunks}" if chunks else progress_text(rows, estimate)
 
 
-def _followed(table: TableStatus) -> str:
+def _changes_text(table: TableStatus) -> str:
     rate = f", {table.changes_per_second:,.1f} changes/s" if table.changes_per_second else ""
     return f"{counted(table.changes, 'change')}{rate}, {counted(table.rows, 'row')} read"
 
 
 def activity_text(activity: Activity, now_us: int) -> str:
-    """What the run does now, how far it is and how long it has done so, in one line."""
+    """Return what the run does now, its progress and how long it has taken so far, in one line."""
     return ": ".join(activity_lines(activity, now_us))
 
 
 def activity_lines(activity: Activity, now_us: int) -> list[str]:
-    """The same in two lines, if it is long: what, and the figures."""
+    """Return the same, in two lines while tables are read: activity, figures."""
     if activity.phase == "waiting":
         return [_PHASES["waiting"] + ("; reading tables is paused" if activity.paused else "")]
     seconds = (now_us - activity.since_us) / 1e6
@@ -169,7 +169,7 @@ def activity_lines(activity: Activity, now_us: int) -> list[str]:
 
 
 def _whole(seconds: float) -> str:
-    """A time span, without parts of seconds."""
+    """Return a time span without fractions of seconds."""
     return f"{max(1, round(seconds))} s" if seconds < 10 else duration(seconds)
 
 
@@ -189,21 +189,21 @@ def _changes(activity: Activity) -> str:
 
 
 def _tasks(activity: Activity) -> list[str]:
-    """How many tasks are done, where nothing else is known."""
+    """Return how many tasks are done, if nothing else is known."""
     if activity.rows is not None or not activity.tasks:
         return []
     return [f"{activity.tasks_done or 0:,} of {counted(activity.tasks, 'task')} done"]
 
 
 def _tables(activity: Activity) -> str:
-    """The tables with the most rows, with their chunks."""
+    """Return the tables with the most rows, with their chunks."""
     names = sorted(activity.tables, key=lambda name: (-activity.tables[name].rows_estimate, name))
     named = [f"{name} ({_chunks(activity.tables[name])})" for name in names[:_NAMED]]
     others = len(names) - len(named)
     return ", ".join(named) + (f" and {counted(others, 'other table')}" if others else "")
 
 
-def _chunks(table: TableReading) -> str:
+def _chunks(table: TableReadProgress) -> str:
     if table.first == table.last:
         return f"chunk {table.first:,} of {table.chunks_estimate:,}"
     return f"chunks {table.first:,}–{table.last:,} of {table.chunks_estimate:,}"  # noqa: RUF001 - a range's dash

@@ -1,19 +1,19 @@
-"""Upkeep of a lake's tables beside the batches: what no reader needs is removed, small files are folded.
+"""Upkeep of a lake's tables in parallel with the batches: removes what no reader needs, folds small files.
 
-What has to stay readable is said by the ledger (``_kept``); of tables that it does not name (itself, the history of
-schemas, notifications), by the age of their versions. ``_keeper`` removes the rest.
+The ledger determines which versions have to stay readable (``_kept``); for tables that it does not name (itself, the
+history of schemas, notifications), the age of their versions does. ``_keeper`` removes the rest.
 
-**The newest ledger row stays readable**, also of a table that stands still. Nothing that its version needs is removed
-here. If another program has compacted the table (commits that change no data), the next ledger row *adopts* its
-version, so that the other program's VACUUM breaks no row that is the newest.
+**The newest ledger row stays readable**, also of an idle table. Nothing that its version needs is removed here. If
+another program has compacted the table (commits that change no data), the next ledger row *adopts* its version, so that
+the other program's VACUUM does not break the newest row.
 
-**On S3** each look costs requests. A table that no batch has changed is looked after again when a version of it is no
-longer needed, when it has stood still for so long that it is folded, and each hour, because another program may have
-compacted it.
+**On S3** each look costs requests. A table that no batch has changed is checked again when a version of it is no longer
+needed, when it has been idle for long enough to be folded, and each hour, because another program may have compacted
+it.
 
-**All commits are the writer's**, between those of its batches: folds that were prepared beside them, and properties of
-tables that an earlier headgate made; those of the ledger come after its row. The thread of the upkeep only reads the
-tables, removes files, and writes checkpoints of logs.
+**The writer makes all commits**, between those of its batches: folds that were prepared in parallel, and properties of
+tables that an earlier headgate created. Those of the ledger follow its row. The thread of the upkeep only reads tables,
+removes files, and writes checkpoints of logs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.delta import (
     CODECS,
     LOG,
-    OURS,
+    RETENTION_PROPERTIES,
     DataFile,
     Put,
     Snapshot,
@@ -37,8 +37,8 @@ from headgate.delta import (
     checkpointed_version,
     choose_files,
     commit,
-    demands,
     files_of,
+    unsupported_requirements,
     version_at,
     worth_checkpoint,
     write_checkpoint,
@@ -58,38 +58,38 @@ if TYPE_CHECKING:
 
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
-__all__ = ["Upkeep", "fold_key", "load_kept", "oldest_needed", "own_tables", "small_files"]
+__all__ = ["Upkeep", "fold_key", "internal_tables", "load_kept", "oldest_needed", "small_files"]
 
 log = logging.getLogger("headgate")
 
 ROUND_SECONDS: Final = 120.0
 _STILL_SECONDS: Final = 600.0
-"""A table that did not change for so long stands still."""
+"""A table without changes for this long is idle."""
 STILL_FILES, _FILES = 4, 16
-"""So many small files of a class are folded in a table that stands still, and in others."""
+"""Number of small files of a class that are folded in an idle table, and in others."""
 _REST_SECONDS: Final = 3600.0
-"""For so long no store is asked for a table of which nothing is known to have changed."""
+"""Interval of requests to a store for a table without known changes."""
 _COMMIT_SECONDS: Final = 0.2
-"""So much of a batch's time goes into folds of tables that it does not write, at most."""
+"""Maximum time of a batch for folds of tables that it does not write."""
 
 
-def own_tables(lake: Lake) -> list[str]:
-    """The tables that the ledger does not name, as far as they are there; the ledger is the first."""
+def internal_tables(lake: Lake) -> list[str]:
+    """Return the existing tables that the ledger does not name; the ledger is the first."""
     folders = (lake.ledger, lake.schema_history, lake.notifications)
     return [folder for folder in folders if files_of(folder).has_folder(LOG)]
 
 
 def fold_key(table: Snapshot) -> tuple[str, ...] | None:
-    """The key by which the rows of a folded file are ordered; None: the table's files are not folded here."""
-    if table.version < 0 or demands(table) or table_schema(table.schema_json) is None:
+    """Return the key that orders the rows of a folded file; None: the table's files are not folded here."""
+    if table.version < 0 or unsupported_requirements(table) or table_schema(table.schema_json) is None:
         return None
     return tuple(json.loads(table.properties.get(KEY) or "[]"))
 
 
 def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[DataFile]:
-    """What should be folded next of a table.
+    """Return the files of a table to fold next.
 
-    The ledger's newest file is left out: whoever looks for its newest row shall find it in a small file.
+    Leave out the ledger's newest file, so that a reader finds the newest row in a small file.
 
     :param least: so many small files of a class are enough.
     """
@@ -102,32 +102,32 @@ def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[Da
 
 
 def oldest_needed(kept: KeptVersions, folder: str, since: float, low: int = 0, high: int | None = None) -> int:
-    """The oldest version of a table that has to stay readable if the retention began at ``since``.
+    """Return the oldest version of a table that has to stay readable if the retention began at ``since``.
 
-    :param low: no version before this one has to.
-    :param high: the newest version, as far as it is known.
+    :param low: no earlier version has to.
+    :param high: the newest version, if known.
     """
     oldest = kept.oldest(folder, since)
     return version_at(folder, since, low, high) if oldest is None else oldest
 
 
 def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
-    """Take in the rows of the ledger that count if the retention began at ``since``."""
-    found = []
+    """Load the rows of the ledger that count if the retention began at ``since``."""
+    rows = []
     for span in ledger_spans(lake, since):
         if span is None:
             yield
             continue
         moment, table, column, version = span
         folder = lake.current(table) if column == "version" else lake.changelog(table)
-        found.append((folder, moment, version))
-    kept.load(found)
+        rows.append((folder, moment, version))
+    kept.load(rows)
 
 
 class Upkeep:
     """Upkeep of a lake while a pipeline writes to it.
 
-    :param retention_seconds: how far back ledger rows are to be readable.
+    :param retention_seconds: how long ledger rows stay readable.
     :param codec: of folded files, by Spark's name.
     :param spark: the session whose JVM commits and writes checkpoints, for a lake that is not in a local folder.
     """
@@ -146,33 +146,33 @@ class Upkeep:
         self.kept = KeptVersions()
         self._is_loaded = False
         self._keepers: dict[str, TableKeeper] = {}
-        self._looked: dict[str, tuple[float, int]] = {}
-        """When a table was looked after, and the oldest version that was needed then."""
+        self._checked: dict[str, tuple[float, int]] = {}
+        """Time of the last check of a table, and the oldest version needed then."""
         self._states: Mapping[str, TableState] = {}
         self._tables: dict[str, tuple[str, str]] = {}
         self._adoptable: dict[str, tuple[int, int]] = {}
         self._checkpoints: dict[str, int] = {}
         self._logs: dict[str, TableLog] = {}
-        self._tried: dict[str, int] = {}
+        self._fold_attempts: dict[str, int] = {}
         self._keyed: set[str] = set()
         self._unclaimed: set[str] = set()
 
     @property
     def removed(self) -> Amount:
-        """What was removed since the beginning."""
+        """Files removed since the start."""
         return sum((keeper.removed for keeper in list(self._keepers.values())), Amount())
 
     def start(self) -> None:
-        """Begin to work beside the batches."""
+        """Start to work in parallel with the batches."""
         self.background.repeat(self.round, ROUND_SECONDS)
 
     def close(self) -> None:
-        """End; what was prepared and not committed is removed."""
+        """End, and remove what was prepared and not committed."""
         self.background.close()
         self.folds.close()
 
     def note(self, row: LedgerRow, version: int) -> None:
-        """A batch is committed, which made this version of the ledger."""
+        """Record a committed batch, which made this version of the ledger."""
         versions: dict[str, int] = {}
         for table, state in row.tables.items():
             if state is self._states.get(table):
@@ -188,7 +188,7 @@ class Upkeep:
             self._checkpoint(path, number)
 
     def _checkpoint(self, folder: str, version: int) -> None:
-        """Have a checkpoint of the log written, if it is time; the table is at this version."""
+        """Start to write a checkpoint of the log, if it is due; the table is at this version."""
         last = self._checkpoints.get(folder)
         if last is None:
             last = self._checkpoints[folder] = checkpointed_version(folder)
@@ -197,10 +197,10 @@ class Upkeep:
             self._checkpoints[folder] = version
             self.background.submit(partial(self._write_checkpoint, folder))
 
-    def settle(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
-        """Make the commits that wait, and adopt what other programs have compacted: the states after that.
+    def commit_pending(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
+        """Make the waiting commits, and adopt what other programs have compacted. Return the states after that.
 
-        Not folds of keyed tables that the batch has written: ``_upsert`` commits them before the table's next batch.
+        Folds of keyed tables that the batch has written wait: ``_upsert`` commits them before the table's next batch.
         """
         changed = dict(states)
         end = time.monotonic() + _COMMIT_SECONDS
@@ -218,8 +218,8 @@ class Upkeep:
                 changed[table] = _at(changed[table], column, newer)
         return changed
 
-    def settle_own(self, ledger: Ledger) -> None:
-        """Make the commits that wait to tables that the ledger does not name, itself among them."""
+    def commit_pending_internal(self, ledger: Ledger) -> None:
+        """Make the waiting commits to the ledger and other tables that it does not name."""
         for folder, _, work in self._waiting():
             if folder == self._lake.ledger:
                 ledger.fold(work)
@@ -227,7 +227,7 @@ class Upkeep:
                 work()
 
     def _waiting(self) -> list[tuple[str, tuple[str, ...], Callable[[], int | None]]]:
-        """The commits that wait: folder, key of a fold, and what makes it and gives its version."""
+        """Return the waiting commits: folder, key of a fold, and what makes the commit and returns its version."""
         folds = [(folder, key, partial(self._commit_fold, folder, key)) for folder, key in self.folds.ready()]
         return [*folds, *((folder, (), partial(self._claim, folder)) for folder in list(self._unclaimed))]
 
@@ -236,46 +236,46 @@ class Upkeep:
         return table.version + 1 if self.folds.finish(folder, table, key, self._put) else None
 
     def _claim(self, folder: str) -> int | None:
-        """Say in a table's properties that its files are removed by us alone."""
+        """Record in a table's properties that headgate alone removes its files."""
         self._unclaimed.discard(folder)
         table = TableLog(folder, files=False).refresh()
-        if demands(table):
+        if unsupported_requirements(table):
             return None
-        metadata = {**table.metadata, "configuration": {**table.properties, **OURS}}
+        metadata = {**table.metadata, "configuration": {**table.properties, **RETENTION_PROPERTIES}}
         try:
             commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False, put=self._put)
         except (CommitConflictError, OSError) as error:
-            log.info("%s: its properties are left for now: %s", folder, error)
+            log.info("%s: could not set its properties, will retry: %s", folder, error)
             return None
         return table.version + 1
 
     def round(self) -> Iterator[None]:
-        """Look after all tables once; pauses now and then."""
+        """Check all tables once; pause now and then."""
         since = time.time() - self._retention
         if not self._is_loaded:
             yield from load_kept(self._lake, since, self.kept)
             self._is_loaded = True
         self.kept.forget(since)
-        for folder in [*self.kept.folders(), *own_tables(self._lake)]:
+        for folder in [*self.kept.folders(), *internal_tables(self._lake)]:
             if self._lake.is_local or not self._may_rest(folder, since):
-                yield from self._look_after(folder, since)
+                yield from self._maintain_table(folder, since)
 
     def _may_rest(self, folder: str, since: float) -> bool:
-        """Whether nothing is to be done for a table, as far as that is known without a look at it."""
+        """Return whether a table needs no work, as far as is known without a look at it."""
         newest, keeper, now = self.kept.newest(folder), self._keepers.get(folder), time.time()
-        if newest is None or keeper is None or folder not in self._looked:
+        if newest is None or keeper is None or folder not in self._checked:
             return False
-        (committed_at, version), (looked_at, oldest) = newest, self._looked[folder]
-        stands_still_now = looked_at < committed_at + _STILL_SECONDS <= now
+        (committed_at, version), (checked_at, oldest) = newest, self._checked[folder]
+        stands_still_now = checked_at < committed_at + _STILL_SECONDS <= now
         is_known = version <= keeper.history.version and self.kept.oldest(folder, since) == oldest
-        return is_known and not stands_still_now and now - looked_at < _REST_SECONDS
+        return is_known and not stands_still_now and now - checked_at < _REST_SECONDS
 
     def _oldest(self, folder: str, since: float, keeper: TableKeeper) -> int:
-        if folder not in self._looked or not keeper.history.is_continued():
+        if folder not in self._checked or not keeper.history.is_continued():
             return oldest_needed(self.kept, folder, since)
-        return oldest_needed(self.kept, folder, since, self._looked[folder][1], keeper.history.version)
+        return oldest_needed(self.kept, folder, since, self._checked[folder][1], keeper.history.version)
 
-    def _look_after(self, folder: str, since: float) -> Iterator[None]:
+    def _maintain_table(self, folder: str, since: float) -> Iterator[None]:
         keeper, now = self._keepers.setdefault(folder, TableKeeper(folder)), time.time()
         try:
             oldest = self._oldest(folder, since, keeper)
@@ -284,31 +284,31 @@ class Upkeep:
             self._checkpoint(folder, keeper.history.version)
             self._offer(folder, keeper)
             self._offer_fold(folder, keeper)
-            if not OURS.items() <= keeper.history.properties.items():
+            if not RETENTION_PROPERTIES.items() <= keeper.history.properties.items():
                 self._unclaimed.add(folder)
-            self._looked[folder] = now, oldest
+            self._checked[folder] = now, oldest
         except (HeadgateError, OSError) as error:
-            log.warning("upkeep of %s failed for now: %s", folder, error)
+            log.warning("upkeep of %s failed, will retry: %s", folder, error)
         yield
 
     def _offer(self, folder: str, keeper: TableKeeper) -> None:
-        """Have the next ledger row adopt a newer version with the same rows."""
+        """Let the next ledger row adopt a newer version with the same rows."""
         known = self.kept.newest(folder)
         if known is not None and keeper.history.same_since <= known[1] < keeper.history.version:
             self._adoptable[folder] = (known[1], keeper.history.version)
 
     def _offer_fold(self, folder: str, keeper: TableKeeper) -> None:
-        """Have small files folded, if nobody else does it for the table."""
+        """Start to fold small files, unless the table's upserts fold them."""
         known = self.kept.newest(folder)
         still = known is not None and time.time() - known[0] >= _STILL_SECONDS
         least = STILL_FILES if still else _FILES
         if (
             keeper.history.data_files < least
-            or self._tried.get(folder) == keeper.history.version
+            or self._fold_attempts.get(folder) == keeper.history.version
             or self._codec not in CODECS
         ):
             return
-        if folder in self._keyed and not still:  # by its upserts
+        if folder in self._keyed and not still:  # its upserts fold it
             return
         tables = TableLog(folder)
         table = tables.refresh()
@@ -317,7 +317,7 @@ class Upkeep:
             self._keyed.add(folder)
             if not still:
                 return
-        self._tried[folder] = keeper.history.version
+        self._fold_attempts[folder] = keeper.history.version
         if key is None or schema is None:
             return
         files = small_files(self._lake, folder, table, least)

@@ -1,20 +1,20 @@
-"""The comparison as Arrow, in threads, without a JVM: tables in a folder of this machine.
+"""Comparison with Arrow, in threads, without a JVM: tables in a folder of this machine.
 
-*First pass.* Both sides are read once, in parts, by as many threads as there are, and no row is kept: of each side
-there is a count and a sum of digests for each of some thousand buckets of rows (:mod:`headgate.lake._buckets`, which
-says what chance is left that a difference is missed). In most tables all buckets agree, and the table is equal.
+*First pass.* All threads read both sides once, in parts, and keep no row. For each side there is a count and a sum of
+digests for each of some thousand buckets of rows (:mod:`headgate.lake._buckets` bounds the chance to miss a
+difference). In most tables all buckets agree, and the table is equal.
 
-*Second pass.* The buckets that do not agree, and those with rows of which something is not known, are read again on
-both sides, and their rows compared one with one (:mod:`headgate.lake._pairs`). Each bucket is decided by one reading of
-the source, the first or the second, so it does no harm if fewer rows are known by then.
+*Second pass.* The buckets that do not agree, and those with rows that have unknown columns, are read again on both
+sides, and their rows are compared one to one (:mod:`headgate.lake._pairs`). Each bucket is decided by one read of the
+source, the first or the second, so the result is also correct if fewer rows are known by then.
 
-**Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.PastTables`` says, or all of a
-table that has no key), or what a row group takes in its file and some thousand rows of it. The sums take at most 7 MB
-for each thread, and 13 MB for each table. The second pass holds the rows of the buckets that it is about, of all tables
-together at most 512 MB, and some numbers for each; a table that needs more is left to Spark, which sorts on disk.
+**Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.PastTables`` configures, or all
+of a table without a key), or a row group as it is in its file and some thousand rows of it. The sums take at most 7 MB
+for each thread, and 13 MB for each table. The second pass holds the rows of its buckets, of all tables together at most
+512 MB, and some numbers for each; a table that needs more is left to Spark, which sorts on disk.
 
-**What else is left to Spark**: tables whose files cannot be read without knowing more than
-:mod:`headgate.lake._version` does, or that hold other types than the source.
+**Also left to Spark**: tables whose files need features beyond :mod:`headgate.lake._version`, or that hold other types
+than the source.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from headgate.lake._buckets import Buckets, buckets_for
 from headgate.lake._digests import Digests
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
-from headgate.lake._pairs import Places, contents, pair, take
-from headgate.lake._sides import SideRows, Sides, one_batch, partly_known
+from headgate.lake._pairs import RowIndexes, contents, pair, take
+from headgate.lake._sides import SideRows, Sides, one_batch, rows_with_unknown_columns
 from headgate.lake._verify import (
     MOST_UNDECIDED,
     Compared,
@@ -50,28 +50,28 @@ from headgate.lake._workers import StoppedError, Workers
 
 __all__ = ["ArrowComparer"]
 
-_HELD_BYTES: Final = 512 << 20
+_MEMORY_BYTES: Final = 512 << 20
 _BATCH_ROWS: Final = 1 << 14
 _UNIT_ROWS: Final = 1 << 18
-"""Rows of the target that one thread reads at a stretch: large enough that starting is nothing, small enough that the
-threads end at about the same time."""
+"""Rows of the target that a thread reads at once: so many that the start-up is negligible, so few that the threads end
+at about the same time."""
 _TRIES: Final = 4
-"""As often as Spark runs a task that fails."""
+"""As many tries as Spark gives a task that fails."""
 _PAUSE_SECONDS: Final = 0.1
-"""Before the second try of a part, and twice as long before each next one."""
+"""Before the second try of a part; doubled before each next one."""
 
 Read = Callable[[], Iterable[pa.RecordBatch]]
-"""Reads a part of one side, whenever it is called."""
+"""Reads a part of one side, each time it is called."""
 Choose = Callable[[Digests], npt.NDArray[np.bool_]]
-"""Digests of keys → bool[rows]: which rows are wanted."""
+"""Digests of keys → bool[rows]: rows to keep."""
 
 
 class ArrowComparer:
-    """A :class:`headgate.lake._verify.Comparer` by threads.
+    """A :class:`headgate.lake._verify.Comparer` with threads.
 
     :param lake: a local one.
     :param on_rows: called from any thread with a table and how many more of its rows, of either side, were read.
-    :param held_bytes: of rows that are compared one with one, of all tables together.
+    :param memory_bytes: of rows that are compared one to one, of all tables together.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class ArrowComparer:
         *,
         samples: int = 20,
         on_rows: Callable[[str, int], None] = lambda _table, _rows: None,
-        held_bytes: int = _HELD_BYTES,
+        memory_bytes: int = _MEMORY_BYTES,
     ) -> None:
         self.source, self.samples = source, samples
         self._lake, self._workers, self._on_rows = lake, workers, on_rows
-        self._room = _Room(held_bytes)
+        self._budget = _MemoryBudget(memory_bytes)
 
-    def whole(self, row: LedgerRow, state: TableState) -> Compared:
-        """A whole table."""
+    def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
+        """Compare a whole table."""
         version = self._version(state)
         schema, source = self.source.parts(state.table, row.gtid)
         sides = Sides(schema, version)
@@ -98,38 +98,38 @@ class ArrowComparer:
         lock = threading.Lock()
 
         def add(side: int, read: Read) -> None:
-            found = ours.empty()
+            part = ours.empty()
             for batch in self._batches(read):
-                found.add(*sides.digests(batch), partly_known(batch))
+                part.add(*sides.digests(batch), rows_with_unknown_columns(batch))
                 self._on_rows(state.table, batch.num_rows)
             with lock:
-                both[side].merge(found)
+                both[side].merge(part)
 
         self._each(add, source, target)
-        odd = ours.odd(theirs)
-        equal = int(theirs.counts[~odd].sum())
-        if not odd.any():
+        differing = ours.differing(theirs)
+        equal = int(theirs.counts[~differing].sum())
+        if not differing.any():
             return TableResult(state.table, "live", equal), None
-        with _Held(self._room) as held:
-            found = self._gathered(sides, held, schema, source, target, lambda keys: odd[ours.of(keys)])
-            return self._compared(state.table, sides, *found, equal)
+        with _Reservation(self._budget) as reservation:
+            gathered = self._gathered(sides, reservation, schema, source, target, lambda keys: differing[ours.of(keys)])
+            return self._compared(state.table, sides, *gathered, equal)
 
-    def some(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
-        """The rows of a table that have one of these keys."""
+    def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
+        """Compare the rows of a table that have one of these keys."""
         version = self._version(state)
         rows = self.source.rows(state.table, row.gtid, keys)
         sides = Sides(rows.schema, version)
         wanted = sides.key_digests(one_batch(self.source.key_table(state.table, keys)))
         lows = np.append(np.sort(wanted[0]), np.uint64(0))
 
-        def may_be(found: Digests) -> npt.NDArray[np.bool_]:
-            near: npt.NDArray[np.bool_] = lows[np.searchsorted(lows[:-1], found[0])] == found[0]
+        def may_be(digests: Digests) -> npt.NDArray[np.bool_]:
+            near: npt.NDArray[np.bool_] = lows[np.searchsorted(lows[:-1], digests[0])] == digests[0]
             return near
 
-        with _Held(self._room) as held:
+        with _Reservation(self._budget) as reservation:
             source: list[Read] = [rows.to_batches]
-            found = self._gathered(sides, held, rows.schema, source, _reads(version, sides), may_be)
-            ours, theirs = (side.among(wanted) for side in found)
+            gathered = self._gathered(sides, reservation, rows.schema, source, _reads(version, sides), may_be)
+            ours, theirs = (side.among(wanted) for side in gathered)
             return self._compared(state.table, sides, ours, theirs, 0)
 
     def _version(self, state: TableState) -> TableVersion:
@@ -141,14 +141,14 @@ class ArrowComparer:
     # --- reading
 
     def _each(self, work: Callable[[int, Read], None], *sides: Sequence[Read]) -> None:
-        """``work`` for each part of each side, with the side's number; the sides' parts take turns, so that both are
+        """Run ``work`` for each part of each side, with the side's number. The sides' parts alternate, so that both are
         busy to the end.
         """
         order = sorted((i / len(parts), side, i) for side, parts in enumerate(sides) for i in range(len(parts)))
-        self._workers.each(lambda at: self._tried(partial(work, at[1], sides[at[1]][at[2]])), order)
+        self._workers.each(lambda at: self._with_retries(partial(work, at[1], sides[at[1]][at[2]])), order)
 
-    def _tried(self, work: Callable[[], None]) -> None:
-        """``work``, again after a failure that may pass."""
+    def _with_retries(self, work: Callable[[], None]) -> None:
+        """Run ``work``; retry after a transient failure."""
         for attempt in range(_TRIES):
             try:
                 return work()
@@ -160,7 +160,7 @@ class ArrowComparer:
         raise AssertionError
 
     def _batches(self, read: Read) -> Iterator[pa.RecordBatch]:
-        """A part's batches, as long as they are wanted."""
+        """Yield a part's batches until the workers are stopped."""
         for batch in read():
             if self._workers.stopped.is_set():
                 raise StoppedError
@@ -169,27 +169,27 @@ class ArrowComparer:
     def _gathered(
         self,
         sides: Sides,
-        held: _Held,
+        reservation: _Reservation,
         schema: pa.Schema,
         source: Sequence[Read],
         target: Sequence[Read],
         choose: Choose,
     ) -> tuple[SideRows, SideRows]:
-        """The rows of both sides whose keys are chosen.
+        """Return the rows of both sides whose keys are chosen.
 
         :param schema: the source's.
         """
         both: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
 
         def gather(side: int, read: Read) -> None:
-            found = []
+            chosen_rows = []
             for batch in self._batches(read):
                 chosen = choose(sides.key_digests(batch))
                 if chosen.any():
                     rows = batch.filter(pa.array(chosen))
-                    held.add(rows.nbytes)
-                    found.append(rows)
-            both[side].extend(found)  # as one step: no lock is needed
+                    reservation.add(rows.nbytes)
+                    chosen_rows.append(rows)
+            both[side].extend(chosen_rows)  # atomic: no lock is needed
 
         self._each(gather, source, target)
         return sides.hold(both[0], schema), sides.hold(both[1], sides.target)
@@ -197,13 +197,13 @@ class ArrowComparer:
     # --- comparing
 
     def _compared(self, table: str, sides: Sides, source: SideRows, target: SideRows, equal: int) -> Compared:
-        """The result for these rows of both sides, and so many others that are equal."""
+        """Return the result for these rows of both sides, and ``equal`` others that are equal."""
         if not sides.key:
             return self._counted(table, sides, source, target, equal), None
-        partly = source.partly
-        known = np.flatnonzero(~partly)
+        incomplete = source.has_unknown_columns
+        known = np.flatnonzero(~incomplete)
         same = pair(take(source.rows, known), target.rows)
-        left = np.concatenate([known[same.only_source], np.flatnonzero(partly)])
+        left = np.concatenate([known[same.only_source], np.flatnonzero(incomplete)])
         by_key = pair(take(source.keys, left), take(target.keys, same.only_target))
         ours, theirs = left[by_key.source], same.only_target[by_key.target]
         open_ = _undecided(sides, source, target, ours, theirs)
@@ -230,36 +230,36 @@ class ArrowComparer:
         sides: Sides,
         source: SideRows,
         target: SideRows,
-        different: tuple[Places, Places],
-        only_source: Places,
-        only_target: Places,
+        different: tuple[RowIndexes, RowIndexes],
+        only_source: RowIndexes,
+        only_target: RowIndexes,
     ) -> tuple[Difference, ...]:
-        ours, theirs = (places[: self.samples] for places in different)
-        unknown = {int(place): names for names, which in source.unknown(ours) for place in which}
+        ours, theirs = (row_indexes[: self.samples] for row_indexes in different)
+        unknown = {int(index): names for names, which in source.unknown_columns(ours) for index in which}
         lines = zip(sides.lines(source, ours), sides.lines(target, theirs), strict=True)
-        found = [
+        samples = [
             difference("different", sides.key, left, right, unknown.get(i, ())) for i, (left, right) in enumerate(lines)
         ]
-        for rows, places, kind in (source, only_source, "only in source"), (target, only_target, "only in target"):
-            some = sides.lines(rows, places[: self.samples - len(found)])
-            found += [Difference(kind, {name: line[name] for name in sides.key}) for line in some]
-        return tuple(found)
+        for rows, row_indexes, kind in (source, only_source, "only in source"), (target, only_target, "only in target"):
+            unpaired = sides.lines(rows, row_indexes[: self.samples - len(samples)])
+            samples += [Difference(kind, {name: line[name] for name in sides.key}) for line in unpaired]
+        return tuple(samples)
 
     def _counted(self, table: str, sides: Sides, source: SideRows, target: SideRows, equal: int) -> TableResult:
-        """The result for a table without a key: how often each content is there."""
+        """Return the result for a table without a key: how often each content occurs."""
         numbers = contents(source.rows, target.rows)
         number = 1 + max(int(side.max(initial=-1)) for side in numbers)
         ours, theirs = (np.bincount(side, minlength=number) for side in numbers)
         common = np.minimum(ours, theirs)
-        found: list[Difference] = []
+        samples: list[Difference] = []
         for rows, side, more, kind in (
             (source, numbers[0], ours > theirs, "only in source"),
             (target, numbers[1], theirs > ours, "only in target"),
         ):
             which, first = np.unique(side, return_index=True)
             wanted = more[which]
-            which, first = which[wanted], first[wanted][: self.samples - len(found)]
-            found += [
+            which, first = which[wanted], first[wanted][: self.samples - len(samples)]
+            samples += [
                 Difference(kind, line, copies=(int(ours[content]), int(theirs[content])))
                 for content, line in zip(which, sides.lines(rows, first), strict=False)
             ]
@@ -270,34 +270,36 @@ class ArrowComparer:
             int((ours - common).sum()),
             int((theirs - common).sum()),
             0,
-            tuple(found),
+            tuple(samples),
         )
 
 
-def _undecided(sides: Sides, source: SideRows, target: SideRows, ours: Places, theirs: Places) -> npt.NDArray[np.bool_]:
-    """bool[pairs]: in which pairs something is not known, and what is known is equal."""
-    found = np.zeros(len(ours), np.bool_)
-    partly = np.flatnonzero(source.partly[ours])
-    for names, which in source.unknown(ours[partly]):
-        pairs = partly[which]
+def _undecided(
+    sides: Sides, source: SideRows, target: SideRows, ours: RowIndexes, theirs: RowIndexes
+) -> npt.NDArray[np.bool_]:
+    """Return bool[pairs]: pairs with unknown columns whose known columns are equal."""
+    undecided = np.zeros(len(ours), np.bool_)
+    incomplete = np.flatnonzero(source.has_unknown_columns[ours])
+    for names, which in source.unknown_columns(ours[incomplete]):
+        pairs = incomplete[which]
         left, right = (
             sides.digests_without(side.table.take(pa.array(rows[pairs])), names)
             for side, rows in ((source, ours), (target, theirs))
         )
-        found[pairs] = (left[0] == right[0]) & (left[1] == right[1])
-    return found
+        undecided[pairs] = (left[0] == right[0]) & (left[1] == right[1])
+    return undecided
 
 
 def _reads(version: TableVersion, sides: Sides) -> list[Read]:
-    """What reads the target, each about ``_UNIT_ROWS`` rows."""
+    """Return functions that read the target, each about ``_UNIT_ROWS`` rows."""
     units: list[list[Part]] = []
-    room = 0
+    rows_left = 0
     for part in version.parts:
-        if room <= 0:
+        if rows_left <= 0:
             units.append([])
-            room = _UNIT_ROWS
+            rows_left = _UNIT_ROWS
         units[-1].append(part)
-        room -= part.rows
+        rows_left -= part.rows
 
     def read(unit: list[Part]) -> Iterator[pa.RecordBatch]:
         try:
@@ -310,37 +312,37 @@ def _reads(version: TableVersion, sides: Sides) -> list[Read]:
     return [partial(read, unit) for unit in units]
 
 
-class _Room:
-    """Bytes that may be held, counted by any thread."""
+class _MemoryBudget:
+    """Number of bytes that may be held. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._left, self._lock = most, threading.Lock()
 
     def take(self, size: int) -> None:
-        """Take ``size`` bytes, or give them back if it is negative.
+        """Take ``size`` bytes, or return them if it is negative.
 
         :raises NeedsSparkError: there is no room. They are taken all the same.
         """
         with self._lock:
             self._left -= size
             if self._left < 0 < size:
-                raise NeedsSparkError("more rows differ, or are near to those, than are held in memory")
+                raise NeedsSparkError("too many rows differ, or share buckets with such rows, to be held in memory")
 
 
-class _Held:
-    """What is taken of a room within the block."""
+class _Reservation:
+    """Bytes taken from a budget within the block."""
 
-    def __init__(self, room: _Room) -> None:
-        self._room, self._size, self._lock = room, 0, threading.Lock()
+    def __init__(self, budget: _MemoryBudget) -> None:
+        self._budget, self._size, self._lock = budget, 0, threading.Lock()
 
     def add(self, size: int) -> None:
-        """Take ``size`` bytes more."""
+        """Take ``size`` more bytes."""
         with self._lock:
             self._size += size
-        self._room.take(size)
+        self._budget.take(size)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._room.take(-self._size)
+        self._budget.take(-self._size)

@@ -1,7 +1,7 @@
-"""The comparison by Spark: any lake that a session can read, any type, however many rows differ.
+"""Comparison with Spark: any lake that a session can read, any type, however many rows differ.
 
-The source is read by the batch source, the target as of its version. Rows meet in one full outer join by key. If the
-target has a key twice, its rows are numbered, and the second one meets nobody.
+The batch source reads the source; the target is read at its version. Rows are matched in one full outer join by key. If
+the target has a key twice, its rows are numbered, and the second one has no match.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.lake._verify import (
     SourceTables,
     TableResult,
     difference,
-    own_columns,
+    headgate_columns,
 )
 from headgate.names import quote_name
 
@@ -34,35 +34,35 @@ __all__ = ["SparkComparer", "compare"]
 _KINDS = ("only in source", "only in target", "different")
 _UNDECIDED = "undecided"
 _COPY = "copy".ljust(65, "_")
-"""A column: longer than any name of MySQL's."""
+"""A column name longer than any of MySQL's."""
 _IN_PARTITION = (1 << 33) - 1
-"""The bits of ``monotonically_increasing_id`` that count inside a partition."""
+"""Bits of ``monotonically_increasing_id`` that count inside a partition."""
 
 
 class SparkComparer:
-    """A :class:`headgate.lake._verify.Comparer` by a session."""
+    """A :class:`headgate.lake._verify.Comparer` with a session."""
 
     def __init__(self, spark: SparkSession, lake: Lake, source: SourceTables, *, samples: int = 20) -> None:
         self.source, self.samples = source, samples
         self._spark, self._lake = spark, lake
 
-    def whole(self, row: LedgerRow, state: TableState) -> Compared:
-        """A whole table."""
+    def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
+        """Compare a whole table."""
         key, target = self._target(state)
         return _compare(state.table, self.source.frame(self._spark, state.table, row.gtid), target, key, self.samples)
 
-    def some(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
-        """The rows of a table that have one of these keys."""
+    def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
+        """Compare the rows of a table that have one of these keys."""
         key, target = self._target(state)
         rows = self._frame(self.source.rows(state.table, row.gtid, keys))
         wanted = self._frame(self.source.key_table(state.table, keys))
         return _compare(state.table, _among(rows, wanted, key), _among(target, wanted, key), key, self.samples)
 
     def _target(self, state: TableState) -> tuple[list[str], DataFrame]:
-        """The key, and the rows."""
+        """Return the key, and the rows."""
         delta = DeltaPath(self._spark, self._lake.current(state.table))
         key: list[str] = json.loads(delta.property("headgate.key") or "[]")
-        return key, delta.read(state.version).drop(*own_columns(key))
+        return key, delta.read(state.version).drop(*headgate_columns(key))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -79,15 +79,15 @@ def _among(frame: DataFrame, wanted: DataFrame, key: list[str]) -> DataFrame:
 def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *, samples: int = 20) -> TableResult:
     """Compare two frames by key, or as multisets if ``key`` is empty.
 
-    :param source: may have a column ``_absent``: a JSON list of columns that nobody knows of a row.
+    :param source: may have a column ``_absent``: a JSON list of a row's unknown columns.
     """
     return _compare(table, source, target, key, samples)[0]
 
 
 def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], samples: int) -> Compared:
-    """The result, and the keys of the undecided rows if there are any and they are not too many.
+    """Return the result, and the keys of the undecided rows if there are any and not too many.
 
-    The source is read once: it must be the same reading that counts rows and names them.
+    The source is read once: rows have to be counted and named from the same read.
     """
     from pyspark.sql import functions
 
@@ -95,19 +95,19 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
     if not key:
         return _compare_counts(table, source.drop(ABSENT), target, samples), None
     rows, target = _numbered(target, key)
-    odd = _odd_rows(_join(source, target, key), samples).persist()
+    unequal = _unequal_rows(_join(source, target, key), samples).persist()
     try:
-        lines = odd.groupBy("kind").agg(functions.count("kind").alias("rows"), functions.sum("held").alias("held"))
+        lines = unequal.groupBy("kind").agg(functions.count("kind").alias("rows"), functions.sum("held").alias("held"))
         counts = {line["kind"]: (line["rows"], line["held"]) for line in lines.collect()}
-        differing = odd.where("kind <> 'undecided' AND (s IS NOT NULL OR t IS NOT NULL)").limit(samples)
-        found = tuple(_difference(line.asDict(), key) for line in differing.collect()) if counts else ()
+        differing = unequal.where("kind <> 'undecided' AND (s IS NOT NULL OR t IS NOT NULL)").limit(samples)
+        differences = tuple(_difference(line.asDict(), key) for line in differing.collect()) if counts else ()
         undecided = counts.get(_UNDECIDED, (0, 0))[0]
         names = [functions.col(f"k{i}").alias(name) for i, name in enumerate(key)]
-        held = odd.where("kind = 'undecided'").select(*names)
-        few = held.limit(samples).collect() if undecided else []
-        keys = held.toArrow() if 0 < undecided <= MOST_UNDECIDED else None
+        undecided_rows = unequal.where("kind = 'undecided'").select(*names)
+        few = undecided_rows.limit(samples).collect() if undecided else []
+        keys = undecided_rows.toArrow() if 0 < undecided <= MOST_UNDECIDED else None
     finally:
-        odd.unpersist()
+        unequal.unpersist()
     only_source, only_target, different = (counts.get(kind, (0, 0))[0] for kind in _KINDS)
     equal = rows - sum(in_target for _, in_target in counts.values())
     result = TableResult(
@@ -117,7 +117,7 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
         only_source,
         only_target,
         different,
-        found,
+        differences,
         undecided=undecided,
         undecided_keys=tuple(line.asDict() for line in few),
     )
@@ -125,7 +125,7 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
 
 
 def _variants_as_text(source: DataFrame, target: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """VARIANTs have no equality. The source's are text that the sinks parsed: both sides become what is kept of it."""
+    """Convert VARIANTs to text, because they have no equality. The source's text first becomes what a VARIANT keeps."""
     from pyspark.sql import functions
     from pyspark.sql.types import StringType, VariantType
 
@@ -155,34 +155,34 @@ def _compare_counts(table: str, source: DataFrame, target: DataFrame, samples: i
     counted = left.union(right).groupBy("row").agg(functions.sum("s").alias("s"), functions.sum("t").alias("t"))
     total = counted.selectExpr("sum(least(s, t))", "sum(greatest(s - t, 0))", "sum(greatest(t - s, 0))").collect()[0]
     equal, only_source, only_target = (count or 0 for count in total)
-    found: tuple[Difference, ...] = ()
+    differences: tuple[Difference, ...] = ()
     if only_source or only_target:
         lines = counted.where("s <> t").limit(samples).collect()
         kinds = (_KINDS[0 if line["s"] > line["t"] else 1] for line in lines)
-        found = tuple(
+        differences = tuple(
             Difference(kind, line["row"].asDict(), copies=(line["s"], line["t"]))
             for kind, line in zip(kinds, lines, strict=True)
         )
-    return TableResult(table, "live", equal, only_source, only_target, 0, found)
+    return TableResult(table, "live", equal, only_source, only_target, 0, differences)
 
 
-def _odd_rows(joined: DataFrame, samples: int) -> DataFrame:
-    """The rows that are not equal: ``kind``, the key, ``held`` (1 where the target has a row); of each partition's
-    first rows also ``s`` and ``t``, enough for samples.
+def _unequal_rows(joined: DataFrame, samples: int) -> DataFrame:
+    """Return the rows that are not equal: ``kind``, the key, ``held`` (1 where the target has a row); of each
+    partition's first rows also ``s`` and ``t``, enough for samples.
     """
     from pyspark.sql import functions
 
-    odd = joined.where("kind <> 'equal'")
+    unequal = joined.where("kind <> 'equal'")
     first = functions.monotonically_increasing_id().bitwiseAND(functions.lit(_IN_PARTITION)) < samples
     return (
-        odd.withColumn("held", functions.col("t").isNotNull().cast("int"))
+        unequal.withColumn("held", functions.col("t").isNotNull().cast("int"))
         .withColumn("first", first)
         .withColumns({side: functions.when(functions.col("first"), functions.col(side)) for side in ("s", "t")})
     )
 
 
 def _numbered(target: DataFrame, key: list[str]) -> tuple[int, DataFrame]:
-    """How many rows there are; and they, with the number of each among those of its key, from 0, as ``_COPY``."""
+    """Return the number of rows, and the rows with ``_COPY``: the number of each among those of its key, from 0."""
     from pyspark.sql import Window, functions
 
     keys = [functions.col(quote_name(name)) for name in key]
@@ -195,8 +195,8 @@ def _numbered(target: DataFrame, key: list[str]) -> tuple[int, DataFrame]:
 
 
 def _join(source: DataFrame, target: DataFrame, key: list[str]) -> DataFrame:
-    """For every key ``k0`` … of either side: ``kind``, the source's row as struct ``s``, the target's as struct ``t``,
-    and ``absent``: what is not known of ``s``.
+    """Return for every key ``k0`` … of either side: ``kind``, the source's row as struct ``s``, the target's as struct
+    ``t``, and ``absent``: the unknown columns of ``s``.
     """
     from pyspark.sql import functions
 
@@ -240,7 +240,7 @@ def _columns(frame: DataFrame, names: list[str], other: DataFrame) -> DataFrame:
 
 
 def _row(frame: DataFrame, names: list[str], other: DataFrame) -> Column:
-    """All columns of either side as one struct."""
+    """Return all columns of either side as one struct."""
     from pyspark.sql import functions
 
     columns = []

@@ -1,7 +1,7 @@
-"""One version of a Delta table without Spark: its files, and which of their rows are there.
+"""One version of a Delta table without Spark: its files, and which of their rows it has.
 
 delta-rs reads the table's log and its deletion vectors, pyarrow the files. A version never changes, so its parts are
-the same whenever it is opened. Tables whose readers have to know more than :data:`READER_FEATURES` are refused.
+the same whenever it is opened. Tables that require reader features beyond :data:`READER_FEATURES` are refused.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Part", "TableVersion", "delta_table", "newest_rows", "open_version", "rows_kept"]
 
 READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", MAPPING_FEATURE})
-"""What readers of a table may have to know."""
+"""Supported reader features."""
 _INSIDE: Final = re.compile(r"(\w+/)?[^/%]+")
-"""The name of a data file in the table's folder. With column mapping Spark puts files into folders with short random
-names there."""
+"""Path of a data file within the table's folder. With column mapping Spark puts files into subfolders with short random
+names."""
 
 
 class Part(NamedTuple):
@@ -40,9 +40,9 @@ class Part(NamedTuple):
     file: str
     group: int
     before: int
-    """The file's rows before it."""
+    """Number of the file's rows before it."""
     rows: int
-    """Its rows, also those that a deletion vector takes away."""
+    """Number of its rows, including those that a deletion vector deletes."""
 
 
 @dataclass(frozen=True)
@@ -55,32 +55,32 @@ class TableVersion:
     """The same, in Arrow."""
     properties: Mapping[str, str]
     parts: list[Part]
-    """By the names of their files."""
+    """Row groups, by the names of their files."""
     kept: Mapping[str, pa.BooleanArray]
-    """Of files with deletion vectors, by name: which of their rows are there. A vector may end with the last row that
-    it takes away."""
+    """For files with deletion vectors, by name: which of their rows exist. A vector may end with the last row that it
+    deletes."""
     names: ColumnNames = UNMAPPED
-    """Those that the columns have in files."""
+    """Column names in files."""
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         taken: int = sum(len(vector) - vector.true_count for vector in self.kept.values())
         return sum(part.rows for part in self.parts) - taken
 
     def group(self, part: Part, names: Sequence[str]) -> pa.Table:
-        """The rows of a part, with those of the columns that its file has.
+        """Return the rows of a part, with those of the columns that its file has.
 
         :raises FileNotFoundError: the file is gone.
         """
         with self.names.open(self.path, part.file) as file:
-            found = file.row_group(part.group, [name for name in names if name in file.columns])
-        kept = self._kept(part, 0, found.num_rows)
-        return found if kept is None else found.filter(kept)
+            rows = file.row_group(part.group, [name for name in names if name in file.columns])
+        kept = self._kept(part, 0, rows.num_rows)
+        return rows if kept is None else rows.filter(kept)
 
     def batches(self, parts: Sequence[Part], names: Sequence[str], *, rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of parts of one file, so many at a time, with those of the columns that it has. In memory are the
-        part that is being read, as it is in the file, and one batch.
+        """Yield the rows of parts of one file, ``rows`` at a time, with those of the columns that it has. Memory holds
+        the part that is being read, as it is in the file, and one batch.
 
         :raises FileNotFoundError: the file is gone.
         """
@@ -94,7 +94,7 @@ class TableVersion:
                     yield batch if kept is None else batch.filter(kept)
 
     def _kept(self, part: Part, start: int, rows: int) -> pa.BooleanArray | None:
-        """Which of ``rows`` rows of a part, from its row ``start`` on, are there; None: all."""
+        """Return which of ``rows`` rows of a part, from its row ``start`` on, exist; None: all."""
         vector = self.kept.get(part.file)
         if vector is None:
             return None
@@ -103,15 +103,15 @@ class TableVersion:
 
 
 def open_version(path: str, version: int) -> TableVersion:
-    """A version of the table at a path, or a URL that delta-rs knows.
+    """Open a version of the table at a path, or a URL that delta-rs supports.
 
-    :raises TargetError: it cannot be read, or not without knowing more.
+    :raises TargetError: it cannot be read, or requires unsupported features.
     :raises FileNotFoundError: one of its files is gone.
     """
     with delta_table(path, version) as table:
         unknown = {*(table.protocol().reader_features or ())} - READER_FEATURES
         if unknown:
-            raise TargetError(f"{path} asks its readers for {', '.join(sorted(unknown))}")
+            raise TargetError(f"{path} has reader features that need Spark: {', '.join(sorted(unknown))}")
         properties = dict(table.metadata().configuration)
         if is_mapped_otherwise(properties):
             raise TargetError(f"{path} has column mapping by id")
@@ -121,7 +121,7 @@ def open_version(path: str, version: int) -> TableVersion:
         schema = pa.schema(table.schema().to_arrow())
         mapped = names_of(table.schema().to_json(), properties)
     if not all(_INSIDE.fullmatch(name) for name in names):
-        raise TargetError(f"{path} has files elsewhere than in its folder, as no table of a pipeline has")
+        raise TargetError(f"{path} has files outside its folder, as no table of a pipeline has")
     kept = rows_kept(path, frozenset(names), vectors)
     parts = []
     for name in names:
@@ -133,10 +133,10 @@ def open_version(path: str, version: int) -> TableVersion:
 
 
 def newest_rows(path: str, column: str, columns: Sequence[str]) -> pa.Table:
-    """The rows of those files of the newest version that may hold the greatest value of an integer column, by their
-    statistics: a few rows of a table to which they are appended in this order.
+    """Return the rows of those files of the newest version that may hold the greatest value of an integer column, by
+    their statistics: a few rows of a table to which they are appended in this order.
 
-    :param columns: those to read, if they are there.
+    :param columns: those to read, if they exist.
     :raises TargetError: the table cannot be read.
     """
     with delta_table(path) as table:
@@ -144,19 +144,19 @@ def newest_rows(path: str, column: str, columns: Sequence[str]) -> pa.Table:
     name = f"max.{column}"
     bounds = files[name].to_pylist() if name in files.column_names else [None] * files.num_rows
     highest = max((bound for bound in bounds if bound is not None), default=None)
-    found = []
+    tables = []
     for file_name, bound in zip(files["path"].to_pylist(), bounds, strict=True):
         if bound is None or bound == highest:
             with files_of(path).open_parquet(file_name) as file:
-                found.append(file.read(columns=[one for one in columns if one in file.schema_arrow.names]))
-    return pa.concat_tables(found, promote_options="default") if found else pa.table({})
+                tables.append(file.read(columns=[one for one in columns if one in file.schema_arrow.names]))
+    return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
 
 
 @contextmanager
 def delta_table(path: str, version: int | None = None) -> Iterator[DeltaTable]:
-    """A version of the table at a path, or the newest one.
+    """Open a version of the table at a path, by default the newest one.
 
-    delta-rs takes ``%2E`` in a path for a dot, and tables lie in folders with such names: of a local one it gets a
+    delta-rs decodes ``%2E`` in a path to a dot, and folders of tables have such names. So for a local table it gets a
     folder of links to the log and the deletion vectors.
 
     :raises TargetError: it cannot be read.
@@ -165,38 +165,38 @@ def delta_table(path: str, version: int | None = None) -> Iterator[DeltaTable]:
     from deltalake.exceptions import DeltaError
 
     with ExitStack() as stack:
-        there = path.replace("%", "%25")
+        location = path.replace("%", "%25")
         try:
             if not is_remote(path):
-                there = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
-                _link(Path(path), Path(there))
-            yield DeltaTable(there, version=version, storage_options=delta_rs_options(path))
+                location = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
+                _link(Path(path), Path(location))
+            yield DeltaTable(location, version=version, storage_options=delta_rs_options(path))
         except (DeltaError, OSError) as error:
             raise TargetError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _link(table: Path, to: Path) -> None:
-    """All that the table has but its rows."""
+    """Link all files of the table except its Parquet files."""
     for entry in table.iterdir() if table.is_dir() else ():
         if entry.suffix != ".parquet":
             (to / entry.name).symlink_to(entry, target_is_directory=entry.is_dir())
 
 
 def _arrow(stream: Any) -> pa.Table:
-    """What delta-rs gives, as pyarrow's; ``pa.table`` would load pandas for it."""
+    """Return delta-rs' stream as a pyarrow table; ``pa.table`` would load pandas for it."""
     return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
 def rows_kept(path: str, names: frozenset[str], vectors: pa.Table) -> dict[str, pa.BooleanArray]:
-    """The deletion vectors by the names of their files.
+    """Return the deletion vectors by the names of their files.
 
-    :param vectors: ``filepath`` (string, a URI or a path), ``selection_vector`` (list<bool>), as delta-rs has them.
-    :raises TargetError: one is of a file that the table has not: its rows would come back.
+    :param vectors: ``filepath`` (string, a URI or a path), ``selection_vector`` (list<bool>), as delta-rs returns them.
+    :raises TargetError: one is of a file that the version lacks: deleted rows would come back.
     """
     uris, rows = vectors["filepath"].to_pylist(), vectors["selection_vector"]
     known = {name.rpartition("/")[2]: name for name in names}
-    found = (known.get(uri.rpartition("/")[2], uri) for uri in uris)
-    kept = {name: rows[number].values for number, name in enumerate(found)}
+    file_names = (known.get(uri.rpartition("/")[2], uri) for uri in uris)
+    kept = {name: rows[number].values for number, name in enumerate(file_names)}
     if len(known) < len(names) or len(kept) < len(uris) or not kept.keys() <= names:
-        raise TargetError(f"{path} has deletion vectors of files that are not among its own: {', '.join(uris)}")
+        raise TargetError(f"{path} has deletion vectors of files that this version lacks: {', '.join(uris)}")
     return kept

@@ -1,4 +1,4 @@
-"""A few threads for work that is done in compiled code, outside of Python's lock."""
+"""A few threads for work in compiled code, outside of Python's lock."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 _END_SECONDS = 2.0
-"""How long the end waits for threads: those that compute look at ``stopped`` more often than that, and one that waits
-for a server's answer must not hold a process that is asked to end."""
+"""How long the end waits for threads. Those that compute check ``stopped`` more often. One that waits for a server's
+answer must not delay the end of the process."""
 
 
 class StoppedError(Exception):
-    """The work was not done, because its results are not wanted any more."""
+    """Work that was not done, because its results are no longer needed."""
 
 
 class Workers:
-    """So many threads, while the block runs. They do not keep the process from ending."""
+    """Pool of ``threads`` threads, while the block runs. They do not keep the process from ending."""
 
     def __init__(self, threads: int) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class Workers:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def submit(self, work: Callable[[], _R]) -> Future[_R]:
-        """Do ``work`` in one of the threads; after the block's end its result is a :class:`StoppedError`."""
+        """Run ``work`` in one of the threads. After the block's end its result is a :class:`StoppedError`."""
         future: Future[_R] = Future()
 
         def run() -> None:
@@ -58,14 +58,14 @@ class Workers:
                 if self.stopped.is_set():
                     raise StoppedError
                 future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - it goes to who asks for the result
+            except BaseException as error:  # noqa: BLE001 - the future raises it
                 future.set_exception(error)
 
         self._tasks.put(run)
         return future
 
     def each(self, work: Callable[[_T], None], items: Iterable[_T]) -> None:
-        """``work`` for each item, in any order; after an error what has not begun is not done.
+        """Run ``work`` for each item, in any order. After an error, start no other item.
 
         :raises BaseException: the first error, in the order of the items.
         """

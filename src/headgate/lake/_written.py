@@ -1,9 +1,9 @@
-"""The changes of one upsert: their rows stand in new files of the table's folder, their keys are in this process.
+"""Changes of one upsert: their rows are in new files of the table's folder, their keys in this process.
 
-Rows are written before anybody looks up what the table holds of their keys: by Spark's tasks, each with its share of
-the batch, or by this process if all images are here. A row that turns out not to count is marked in the new file's
-deletion vector: another share has a later image of its key, or the table has a row that is as new. So shares need not
-be divided by keys, and a second look after a conflict writes no row again.
+Rows are written before their keys are looked up in the table: by Spark's tasks, each with its share of the batch, or by
+this process if all images are here. A row that turns out not to count is marked in the new file's deletion vector:
+another share has a later image of its key, or the table has a row that is as new. So shares need not be divided by
+keys, and a second look-up after a conflict writes no row again.
 
 A file that no commit names is removed; one that a killed task leaves is an orphan, as with Spark's own writers.
 """
@@ -19,8 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import Keys, Sequences, VectorFile, discard_files, keys_of, loosened, positions_of, write_files
-from headgate.lake._append import Begun, Expand, fit
+from headgate.delta import (
+    Keys,
+    Sequences,
+    VectorFile,
+    discard_files,
+    keys_of,
+    positions_of,
+    with_loose_bounds,
+    write_files,
+)
+from headgate.lake._append import CommitBase, Expand, fit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,22 +42,22 @@ _ROW: Final = "_row"
 
 @dataclass(frozen=True)
 class Changes:
-    """What a batch brings to one table.
+    """Changes of a batch to one table.
 
-    :param ddl: the columns of the images, as Spark DDL.
-    :param columns: of them, those that the table gets; its other columns become null.
-    :param key: the columns of the table's key.
-    :param last: the last image of each key, of some images; keeps columns that it does not know.
-    :param here: gives the last image of each key, if all images are in this process.
-    :param data: else the images are in this frame,
-    :param expand: and this makes record batches of them, in tasks; in each batch no key comes twice.
+    :param ddl: columns of the images, as Spark DDL.
+    :param columns: those of them that the table gets; its other columns become null.
+    :param key: columns of the table's key.
+    :param last: returns the last image of each key, of some images; keeps columns that it does not know.
+    :param local_images: returns the last image of each key, if all images are in this process; else None.
+    :param data: the images, if they are not in this process.
+    :param expand: makes record batches of them, in tasks; in each batch no key occurs twice.
     """
 
     ddl: str
     columns: Sequence[str]
     key: Sequence[str]
     last: Callable[[pa.Table], pa.Table]
-    here: Callable[[], pa.Table] | None
+    local_images: Callable[[], pa.Table] | None
     data: DataFrame
     expand: Expand
 
@@ -57,45 +66,47 @@ class Changes:
 class Written:
     """The last image of each key.
 
-    :param begun: what its row was written for.
+    :param base: the version that its row was written for.
     :param keys: its key, n of them.
     :param sequences: its ``_seq``.
-    :param places: int64[n]: the place of its row among all rows of the new files; −1: it deletes.
+    :param row_indexes: int64[n]: index of its row among all rows of the new files; −1: it deletes.
     :param adds: the ``add`` actions of the new files, in the order of their rows.
     """
 
     folder: str
-    begun: Begun
+    base: CommitBase
     keys: Keys
     sequences: Sequences
-    places: Any
+    row_indexes: Any
     adds: Sequence[dict[str, Any]]
     _used: set[str] = field(default_factory=set)
 
-    def actions(self, spared: Any) -> list[dict[str, Any]]:
-        """What adds the rows that count.
+    def actions(self, skipped: Any) -> list[dict[str, Any]]:
+        """Return the actions that add the rows that count.
 
-        :param spared: bool[n]: the images that are left out.
+        :param skipped: bool[n]: images to leave out.
         :raises OSError: the file of deletion vectors cannot be written.
         """
         vectors = VectorFile()
         counts = np.zeros(sum(_rows(add) for add in self.adds), np.bool_)
-        counts[self.places[(self.places >= 0) & ~spared]] = True
+        counts[self.row_indexes[(self.row_indexes >= 0) & ~skipped]] = True
         actions, first = [], 0
         for add in self.adds:
             rows = _rows(add)
-            void = np.flatnonzero(~counts[first : first + rows])
+            unused_rows = np.flatnonzero(~counts[first : first + rows])
             first += rows
-            if not len(void):
+            if not len(unused_rows):
                 actions.append({"add": add})
-            elif len(void) < rows:
-                stats = loosened(add["stats"], rows)
-                actions.append({"add": {**add, "deletionVector": vectors.add(positions_of(void)), "stats": stats}})
+            elif len(unused_rows) < rows:
+                stats = with_loose_bounds(add["stats"], rows)
+                actions.append(
+                    {"add": {**add, "deletionVector": vectors.add(positions_of(unused_rows)), "stats": stats}}
+                )
         vectors.write(self.folder)
         return actions
 
     def committed(self, actions: Iterable[dict[str, Any]]) -> None:
-        """These actions are in the table."""
+        """Record that these actions are in the table."""
         self._used |= {action["add"]["path"] for action in actions}
 
     def discard(self) -> None:
@@ -107,63 +118,65 @@ def _rows(add: dict[str, Any]) -> int:
     return int(json.loads(add["stats"])["numRecords"])
 
 
-def write_changes(changes: Changes, begun: Begun, folder: str) -> Written | None:
-    """Write the rows of all changes; None: there are none.
+def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | None:
+    """Write the rows of all changes; return None if there are none.
 
     :raises OSError: a file cannot be written.
     """
-    key, schema, codec, names = tuple(changes.key), begun.schema, begun.codec, begun.names
-    given = frozenset(changes.columns)
+    key, schema, codec, names = tuple(changes.key), base.schema, base.codec, base.names
+    row_columns = frozenset(changes.columns)
 
     def write(images: Iterable[pa.RecordBatch]) -> tuple[list[str], pa.Table]:
-        told: list[pa.RecordBatch] = []
+        key_rows: list[pa.RecordBatch] = []
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in images:
-                told.append(batch.select([*key, "_seq", "_op"]))
-                yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, given)
+                key_rows.append(batch.select([*key, "_seq", "_op"]))
+                yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, row_columns)
 
         added = list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names))
-        return added, pa.Table.from_batches(told) if told else pa.table({})
+        return added, pa.Table.from_batches(key_rows) if key_rows else pa.table({})
 
-    if changes.here is not None:
-        return _join([write(changes.here().to_batches())], changes, begun, folder)
+    if changes.local_images is not None:
+        return _join([write(changes.local_images().to_batches())], changes, base, folder)
     expand = changes.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        added, told = write(expand(batches))
-        if told.num_rows:
-            yield pa.RecordBatch.from_pydict({"files": [added], "images": [_packed(told)]})
+        added, key_rows = write(expand(batches))
+        if key_rows.num_rows:
+            yield pa.RecordBatch.from_pydict({"files": [added], "images": [_packed(key_rows)]})
 
     parts = changes.data.mapInArrow(run, "files array<string>, images binary").toArrow()
     opened = [pa.ipc.open_stream(images.as_buffer()).read_all() for images in parts["images"]]
-    return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, begun, folder)
+    return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, base, folder)
 
 
-def _packed(told: pa.Table) -> bytes:
-    """As an IPC stream. Most of it is equal from row to row: compressed, a fifth of the bytes pass through the JVM."""
+def _packed(key_rows: pa.Table) -> bytes:
+    """Return an IPC stream. Rows are much alike: compressed, a fifth of the bytes pass through the JVM."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, told.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_table(told)
+    with pa.ipc.new_stream(sink, key_rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_table(key_rows)
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
 
 
-def _join(parts: Sequence[tuple[list[str], pa.Table]], changes: Changes, begun: Begun, folder: str) -> Written | None:
-    """What the shares have written, as one."""
-    parts = [(added, told) for added, told in parts if told.num_rows]
+def _join(
+    parts: Sequence[tuple[list[str], pa.Table]], changes: Changes, base: CommitBase, folder: str
+) -> Written | None:
+    """Combine what the shares have written."""
+    parts = [(added, key_rows) for added, key_rows in parts if key_rows.num_rows]
     if not parts:
         return None
     adds = [json.loads(action)["add"] for added, _ in parts for action in added]
-    told = pa.concat_tables([table for _, table in parts])
-    deletes = np.asarray(_deletes(told["_op"]).combine_chunks())
-    places = np.where(deletes, -1, np.cumsum(~deletes) - 1)
-    keys = keys_of([told[name] for name in changes.key])
+    key_rows = pa.concat_tables([table for _, table in parts])
+    deletes = np.asarray(_deletes(key_rows["_op"]).combine_chunks())
+    row_indexes = np.where(deletes, -1, np.cumsum(~deletes) - 1)
+    keys = keys_of([key_rows[name] for name in changes.key])
     if not keys.are_distinct:
-        last = changes.last(told.append_column(_ROW, pa.array(np.arange(told.num_rows))))
-        told, places = last, places[np.asarray(last[_ROW])]
-        keys = keys_of([told[name] for name in changes.key])
-    return Written(folder, begun, keys, Sequences.of(told["_seq"]), places, adds)
+        last = changes.last(key_rows.append_column(_ROW, pa.array(np.arange(key_rows.num_rows))))
+        key_rows, row_indexes = last, row_indexes[np.asarray(last[_ROW])]
+        keys = keys_of([key_rows[name] for name in changes.key])
+    return Written(folder, base, keys, Sequences.of(key_rows["_seq"]), row_indexes, adds)
 
 
 def _deletes(op: pa.Array | pa.ChunkedArray) -> Any:

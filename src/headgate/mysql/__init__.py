@@ -1,10 +1,10 @@
-"""Connections to MySQL: settings and secrets, login and TLS, raw bytes, result sets, what a server says of itself."""
+"""Connections to MySQL: settings and secrets, login and TLS, raw bytes, result sets, server settings."""
 
+from headgate.mysql._binlog_archive import ArchivedLog, BinlogArchive, LogRequest
 from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
-from headgate.mysql._kept_log import KeptLog, LogKeeper, LogRequest
 from headgate.mysql._prerequisites import prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._required import Prerequisite, Status, check_filters, check_required, setting_error
 from headgate.mysql._result import select_blocks
@@ -14,11 +14,11 @@ from headgate.mysql._watermarks import commit_watermark
 
 __all__ = [
     "PASSWORD_VARIABLE",
+    "ArchivedLog",
+    "BinlogArchive",
     "ByteStream",
     "Connection",
     "ConnectionSettings",
-    "KeptLog",
-    "LogKeeper",
     "LogRequest",
     "Prerequisite",
     "Secret",

@@ -1,8 +1,8 @@
-"""A logged-in connection: PyMySQL shakes hands and runs small statements; large answers are read from its socket raw.
+"""A logged-in connection. PyMySQL logs in and runs small statements; large answers are read from its raw socket.
 
-Safe because PyMySQL reads through a buffered file: between commands the server sends nothing, so that buffer is empty,
-and after a command was sent every byte of the answer is still in the socket. Only one answer is under way at a time; an
-answer that is not read to its end leaves the connection unusable, so such a connection is closed.
+This is safe because PyMySQL reads through a buffered file. Between commands the server sends nothing, so that buffer is
+empty, and after a command every byte of the answer is still in the socket. A connection has one answer at a time. An
+answer not read to its end makes the connection unusable, so it is closed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _SESSION: Final = (
     "SET SESSION time_zone = '+00:00'"
     ", sql_mode = ''"  # neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES nor PAD_CHAR_TO_FULL_LENGTH
     ", character_set_results = NULL"  # character columns arrive in their stored bytes, as the log has them
-    ", net_write_timeout = 3600"  # seconds the server waits for us while we work on what it sent
+    ", net_write_timeout = 3600"  # seconds the server waits for us while we process what it sent
     ", wait_timeout = 86400"  # seconds a connection may idle between two batches
     ", max_execution_time = 0"
     ", transaction_isolation = 'REPEATABLE-READ'"
-    ", sql_select_limit = 18446744073709551615"  # a limit set for everybody would cut tables short, silently
+    ", sql_select_limit = 18446744073709551615"  # a server-wide limit would silently cut tables short
     " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"  # the log has these columns too
 )
-"""What every session needs so that answers do not depend on the server's defaults."""
+"""Session settings that make answers independent of the server's defaults."""
 
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
-"""Seconds, seconds, count: a peer that vanished is noticed after about 90 seconds, long before the read timeout."""
+"""Seconds, seconds, count: a vanished peer is noticed after about 90 seconds, long before the read timeout."""
 
 
 class Connection:
-    """One session with a server. Not for several threads at once. Made by :meth:`open`."""
+    """One session with a server, made by :meth:`open`. Not for concurrent use by several threads."""
 
     def __init__(self, settings: ConnectionSettings, driver: Any) -> None:
         self.settings = settings
@@ -57,7 +57,7 @@ class Connection:
         """Connect, log in and set the session up.
 
         :raises ConnectError: the server cannot be reached.
-        :raises AccessError: it refuses the login.
+        :raises AccessError: the server refuses the login.
         :raises ConfigError: the password or a TLS file cannot be read, or the certificate cannot be verified.
         """
         password = settings.secret.resolve()
@@ -77,8 +77,8 @@ class Connection:
     @property
     def version(self) -> tuple[int, int, int]:
         """The server's version as (major, minor, patch)."""
-        found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(self._driver.server_version))
-        return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
+        match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(self._driver.server_version))
+        return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
 
     @property
     def encrypted(self) -> bool:
@@ -86,12 +86,12 @@ class Connection:
         return isinstance(self._socket(), ssl.SSLSocket)
 
     def query(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a small result as Python values; an empty list for a statement without one.
+        """Return all rows of a small result as Python values; an empty list for a statement without a result.
 
-        Text is decoded as UTF-8: select columns of other character sets as ``CONVERT(… USING utf8mb4)``, and binary
-        values that must stay bytes as ``HEX(…)``: what has no character set becomes text too when it is UTF-8.
+        Text is decoded as UTF-8. Select columns of other character sets as ``CONVERT(… USING utf8mb4)``. Select binary
+        values as ``HEX(…)``: a value without a character set also becomes text if it is UTF-8.
 
-        :param args: values for ``%s`` in ``sql``; without any, ``%`` stands for itself.
+        :param args: values for ``%s`` in ``sql``; without any, ``%`` is literal.
         """
         self._check_free()
         with foreign_errors(self.settings.host, self.settings.port), self._driver.cursor() as cursor:
@@ -99,20 +99,20 @@ class Connection:
             return [tuple(map(_as_text, row)) for row in cursor.fetchall()]
 
     def command(self, code: int, payload: bytes) -> ByteStream:
-        """Send a command; its answer is read from the stream. The connection is taken until :meth:`finished`."""
+        """Send a command and return its answer's stream. The connection is busy until :meth:`finished`."""
         self._check_free()
         self._busy = True
         with foreign_errors(self.settings.host, self.settings.port):
-            # Asked of PyMySQL itself, so that its packet numbers and timeouts stay right for later statements.
+            # PyMySQL sends it, so that its packet numbers and timeouts stay right for later statements.
             self._driver._execute_command(code, payload)
         return ByteStream(self._socket(), self.settings.host, self.settings.port)
 
     def finished(self) -> None:
-        """The answer to :meth:`command` has been read to its end: the connection is free again."""
+        """Free the connection: the answer to :meth:`command` has been read to its end."""
         self._busy = False
 
     def close(self) -> None:
-        """Close the connection, an answer under way or not. May be called twice."""
+        """Close the connection, even during an answer. May be called twice."""
         with contextlib.suppress(pymysql.err.MySQLError, OSError):
             if self._busy:
                 self._busy = False
@@ -132,7 +132,7 @@ class Connection:
         return f"<Connection {self.settings}>"
 
     def _check_encryption(self) -> None:
-        """PyMySQL refuses too, but not in all its versions."""
+        """Check TLS: not all versions of PyMySQL do."""
         if self.settings.tls not in ("disabled", "preferred") and not self.encrypted:
             raise ServerSettingError(
                 f"the server at {self.settings.host}:{self.settings.port} offers no TLS, but tls={self.settings.tls}",
@@ -143,7 +143,7 @@ class Connection:
 
     def _check_free(self) -> None:
         if self._busy:
-            raise ProtocolError("the connection is taken by an answer that has not been read to its end")
+            raise ProtocolError("the connection is busy: an answer has not been read to its end")
 
     def _socket(self) -> socket.socket:
         sock: socket.socket | None = self._driver._sock
@@ -157,7 +157,7 @@ class Connection:
 
 
 def _as_text(value: Any) -> Any:
-    """Some of the server's own texts have no character set (``SHOW`` statements, JSON functions)."""
+    """Decode UTF-8 bytes: some server texts have no character set (``SHOW`` statements, JSON functions)."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -183,7 +183,7 @@ def _driver(settings: ConnectionSettings, password: str) -> Any:
         ssl_disabled=settings.tls in ("disabled", "preferred"),
         ssl=None if settings.tls in ("disabled", "preferred") else context,
     )
-    if settings.tls == "preferred":  # its own context has no client certificate, and takes 50 ms to make
+    if settings.tls == "preferred":  # PyMySQL's context has no client certificate, and takes 50 ms to make
         driver.ssl, driver.ctx = True, context
     return driver
 
@@ -205,7 +205,7 @@ def _tls_context(settings: ConnectionSettings) -> ssl.SSLContext:
 
 
 def _set_socket_up(driver: Any, settings: ConnectionSettings) -> None:
-    """Keepalive, and the longer time-outs that hold from now on (one value, so that PyMySQL never has to switch)."""
+    """Set keepalive, and the longer timeouts that hold from now on (one value, so that PyMySQL never switches)."""
     sock: socket.socket = driver._sock
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():

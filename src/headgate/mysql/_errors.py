@@ -1,7 +1,7 @@
-"""The one boundary where errors of the driver, the socket and the server become headgate's.
+"""Translate errors of the driver, the socket and the server into headgate's. No other module does.
 
 Numbers: MySQL Error Message Reference, "Server" and "Client". A number that is in neither table is ``Definite``: an
-unexpected error is reported at once rather than retried for ever.
+unexpected error is raised at once, not retried endlessly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ACCESS: Final = {
     3159: "the account or server requires TLS: use tls=required",
     3955: "the account is locked after too many wrong passwords",
 }
-"""The account may not do that; with what helps."""
+"""Errors for missing permissions, each with its remedy."""
 
 TRANSIENT: Final = frozenset(
     {
@@ -72,7 +72,7 @@ TRANSIENT: Final = frozenset(
         1206,  # the total number of locks exceeds the lock table size
         1213,  # deadlock
         1226,  # user has exceeded a resource
-        1236,  # a dump broke off; what is known to be definite about it, its reader tells apart
+        1236,  # a dump broke off; its reader recognises the definite cases
         1317,  # query execution was interrupted (KILL QUERY)
         1412,  # table definition has changed, please retry transaction
         1615,  # prepared statement needs to be re-prepared
@@ -84,18 +84,18 @@ TRANSIENT: Final = frozenset(
         4031,  # disconnected because of inactivity
     }
 )
-"""A retry may succeed."""
+"""Errors after which a retry may succeed."""
 
 LOST: Final = frozenset({2006, 2013, 2055, 1927})
-"""Client-side: the connection ended."""
+"""Client errors: the connection ended."""
 
 UNREACHED: Final = frozenset({2001, 2002, 2003, 2004, 2005, 2009})
-"""Client-side: the connection could not be opened."""
+"""Client errors: the connection could not be opened."""
 
 _TLS_ERROR: Final = 2026
 
 _CLIENT_CODES: Final = (2000, 3000)
-"""Numbers that clients give; all others are the server's."""
+"""Range of the clients' numbers. All others are the server's."""
 
 
 def _one_line(text: str) -> str:
@@ -103,7 +103,7 @@ def _one_line(text: str) -> str:
 
 
 def server_error(code: int, sqlstate: str, message: str) -> HeadgateError:
-    """The error for an error packet of the server.
+    """Return the error for an error packet of the server.
 
     :param code: MySQL's error number.
     :param sqlstate: five characters, or ``""``.
@@ -116,9 +116,9 @@ def server_error(code: int, sqlstate: str, message: str) -> HeadgateError:
 
 
 def packet_error(payload: bytes) -> HeadgateError:
-    """The error for an error packet's payload: ``ff``, code (2 bytes), ``#`` and SQLSTATE (6 bytes), message."""
+    """Return the error for an error packet's payload: ``ff``, code (2 bytes), ``#`` and SQLSTATE (6 bytes), message."""
     if len(payload) < 3 or payload[0] != 0xFF:
-        return ProtocolError("the server sent an error packet that is cut short")
+        return ProtocolError("the server sent a truncated error packet")
     code = int.from_bytes(payload[1:3], "little")
     has_state = payload[3:4] == b"#"
     sqlstate = payload[4:9].decode("ascii", "replace") if has_state else ""
@@ -127,7 +127,7 @@ def packet_error(payload: bytes) -> HeadgateError:
 
 @contextmanager
 def foreign_errors(host: str, port: int, *, opening: bool = False) -> Iterator[None]:
-    """Errors of PyMySQL, ssl and the socket leave this block as headgate errors.
+    """Translate errors of PyMySQL, ssl and the socket that leave this block into headgate errors.
 
     :param opening: the connection is being opened, so a failure is ConnectError rather than ConnectionLostError.
     """
@@ -141,14 +141,14 @@ def foreign_errors(host: str, port: int, *, opening: bool = False) -> Iterator[N
         raise DecodeError(
             "a text of a small result is not UTF-8: select it as CONVERT(… USING utf8mb4)", host=host, port=port
         ) from error
-    except RuntimeError as error:  # PyMySQL's word for a missing package
+    except RuntimeError as error:  # raised by PyMySQL for a missing package
         if not opening:
             raise
         raise ConfigError(f"cannot log in to {host}:{port}: {_one_line(str(error))}") from error
     except (AssertionError, IndexError, NotImplementedError, ValueError, struct.error) as error:
         if not opening:
             raise
-        message = f"what listens on {host}:{port} does not speak MySQL's protocol"
+        message = f"the service on {host}:{port} does not speak MySQL's protocol"
         raise ProtocolError(message, host=host, port=port) from error
 
 

@@ -1,4 +1,4 @@
-"""What a server says about itself."""
+"""Settings and log position of a server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.binlog_positions import file_number, positions_before
 from headgate.errors import ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
-from headgate.places import file_number, places_before
 
 __all__ = ["ServerFacts", "gtid_executed", "log_filters", "log_position", "log_status", "read_facts"]
 
@@ -43,36 +43,36 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """The global settings that matter here, as the server spells them; ``""`` where it has no such setting."""
+    """Global settings that matter here, as the server spells them; ``""`` for a setting that the server lacks."""
 
     settings: Mapping[str, str]
 
     def get(self, *names: str) -> str:
-        """The first of several spellings (they changed in 8.0.26) that the server knows."""
+        """Return the setting under the first spelling that the server knows (they changed in 8.0.26)."""
         return next((self.settings[name] for name in names if name in self.settings), "")
 
     def number(self, *names: str) -> int:
-        """A setting as a number; 0 where there is none."""
+        """Return a setting as a number; 0 if it is missing."""
         text = self.get(*names)
         return int(float(text)) if text else 0
 
     def on(self, *names: str) -> bool:
-        """Whether a setting is ON."""
+        """Return whether a setting is ON."""
         return self.get(*names).upper() in ("ON", "1")
 
     @property
     def version(self) -> str:
-        """``9.7.4``, with whatever the maker adds."""
+        """``9.7.4``, with the vendor's additions."""
         return self.get("version")
 
     @property
     def server_uuid(self) -> str:
-        """The server's identity in GTIDs and hints."""
+        """Identity of the server in GTIDs and hints."""
         return self.get("server_uuid")
 
     @property
     def server_id(self) -> int:
-        """The server's number in its replication topology."""
+        """Number of the server in its replication topology."""
         return self.number("server_id")
 
     @property
@@ -82,7 +82,7 @@ class ServerFacts:
 
     @property
     def log_bin(self) -> bool:
-        """Whether changes are logged at all."""
+        """Whether changes are logged."""
         return self.on("log_bin")
 
     @property
@@ -97,27 +97,27 @@ class ServerFacts:
 
 
 def read_facts(connection: Connection) -> ServerFacts:
-    """The server's settings now."""
+    """Return the server's current settings."""
     names = ", ".join(f"'{name}'" for name in _NAMES)
     rows = connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     return ServerFacts({str(name): str(value) for name, value in rows})
 
 
 def gtid_executed(connection: Connection) -> GtidSet:
-    """All transactions the server has committed in its engines: each is visible to a SELECT made after this call."""
+    """Return all transactions committed in the server's engines. Each is visible to a SELECT made after this call."""
     return GtidSet.parse(str(connection.query("SELECT @@global.gtid_executed")[0][0]))
 
 
 def log_position(connection: Connection) -> GtidSet:
-    """Everything that the server has logged: ``gtid_executed``, or with ``gtid_mode=OFF`` the places before the log's
-    end, of which not all need be visible to a SELECT yet.
+    """Return everything that the server has logged: ``gtid_executed``, or with ``gtid_mode=OFF`` the positions before
+    the log's end, not all of which need be visible to a SELECT yet.
 
     :raises ServerSettingError: the mode is neither ON nor OFF, so the log may hold transactions of both kinds.
     """
     mode, uuid = (str(value) for value in connection.query("SELECT @@global.gtid_mode, @@global.server_uuid")[0])
     if mode.upper() == "OFF":
         file, pos = log_status(connection)
-        return places_before(uuid, file_number(file), pos)
+        return positions_before(uuid, file_number(file), pos)
     if mode.upper() != "ON":
         raise ServerSettingError(
             f"gtid_mode is {mode}, so the log may hold transactions with GTIDs and others: set it to ON or to OFF",
@@ -129,7 +129,7 @@ def log_position(connection: Connection) -> GtidSet:
 
 
 def log_status(connection: Connection) -> tuple[str, int]:
-    """The file and position where the log ends now.
+    """Return the file and position of the log's current end.
 
     :raises ServerSettingError: the server writes no log.
     :raises AccessError: REPLICATION CLIENT is missing.
@@ -143,8 +143,8 @@ def log_status(connection: Connection) -> tuple[str, int]:
 
 
 def log_filters(connection: Connection) -> tuple[str, str]:
-    """``binlog_do_db`` and ``binlog_ignore_db``, databases with commas between them. They are no variables; they stand
-    in the log's status.
+    """Return ``binlog_do_db`` and ``binlog_ignore_db``, databases with commas between them. They are not variables but
+    part of the log's status.
 
     :raises AccessError: REPLICATION CLIENT is missing.
     """
@@ -153,5 +153,5 @@ def log_filters(connection: Connection) -> tuple[str, str]:
 
 
 def _log_status_rows(connection: Connection) -> list[tuple[Any, ...]]:
-    """File, position, ``binlog_do_db``, ``binlog_ignore_db``, executed GTIDs; nothing without a log."""
+    """Return file, position, ``binlog_do_db``, ``binlog_ignore_db``, executed GTIDs; no row without a log."""
     return connection.query("SHOW BINARY LOG STATUS" if connection.version >= (8, 2) else "SHOW MASTER STATUS")

@@ -1,7 +1,7 @@
-"""What a server must be set up like, asked all at once, with the statement that mends each thing.
+"""Check everything that a server must be set up with, and name the statement that mends each fault.
 
-Privileges are tried, not computed from SHOW GRANTS: roles, wildcards, partial revokes and proxies then count for what
-they give. A try that is refused changes nothing.
+Privileges are tried, not computed from SHOW GRANTS. So roles, wildcards, partial revokes and proxies count for what
+they grant. A refused try changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
-from headgate.mysql._required import Prerequisite, filter_rows, must, replicates, required, required_of_replica
+from headgate.mysql._required import Prerequisite, check_setting, filter_rows, replicates, required, required_of_replica
 from headgate.names import quote_name
 
 __all__ = ["prerequisites", "quote_account", "try_select", "watermarks"]
@@ -23,19 +23,19 @@ _OLDEST: Final = (8, 0, 0)
 _HOUR_SECONDS: Final = 3_600
 _DAY_SECONDS: Final = 86_400
 _PACKET_BYTES: Final = 64 << 20
-"""MySQL's own default; functions whose result would be longer give NULL."""
+"""MySQL's own default. Functions whose result would be longer return NULL."""
 
 
 def prerequisites(connection: Connection, *, databases: Iterable[str] = (), gtids: bool = True) -> list[Prerequisite]:
-    """Everything that does not depend on single tables.
+    """Return all checks that do not depend on single tables.
 
-    :param databases: those with tables to be followed; filters of the log are held against them.
-    :param gtids: positions are to be GTID sets, as with every watermark but ``signal-table``.
+    :param databases: databases with tables to follow, checked against the log's filters.
+    :param gtids: positions are GTID sets, as with every watermark except ``signal-table``.
     """
     facts = read_facts(connection)
     rows = [_version(facts), *required(facts, gtids=gtids), *_log(facts)]
     if gtids:
-        rows.append(must(facts, "enforce_gtid_consistency", "ON"))
+        rows.append(check_setting(facts, "enforce_gtid_consistency", "ON"))
     rows += [*_privileges(connection), *_filters(connection, databases)]
     return [*rows, *_replica(connection, facts), _retention(connection, facts), _packet(facts)]
 
@@ -43,19 +43,19 @@ def prerequisites(connection: Connection, *, databases: Iterable[str] = (), gtid
 def watermarks(
     connection: Connection, rows: Sequence[Prerequisite], databases: Iterable[str]
 ) -> Iterator[Prerequisite]:
-    """Which watermarks the server and the grants allow. None of these rows warns: they say what one could choose.
+    """Yield which watermarks the server and the grants allow. No row warns: each describes a choice.
 
     :param rows: those of :func:`prerequisites`.
-    :param databases: those with tables to be followed.
+    :param databases: databases with tables to follow.
     """
     facts = read_facts(connection)
     common = {_CLIENT, _SLAVE, *(row.name for row in required_of_replica(facts))}
     failed = [row.name for row in rows if row.status == "fail"]
     gtid = {*common, "enforce_gtid_consistency", *(row.name for row in required(facts))}
     without = _not_usable([name for name in failed if name in gtid])
-    yield Prerequisite("watermark gtid", "gtid_executed tells what a SELECT sees", without or "usable", "ok")
-    bad = [row.name for row in required(facts, gtids=False) if row.status == "fail"]
-    actual = _not_usable(bad + [name for name in failed if name in common])
+    yield Prerequisite("watermark gtid", "gtid_executed shows what a SELECT sees", without or "usable", "ok")
+    not_met = [row.name for row in required(facts, gtids=False) if row.status == "fail"]
+    actual = _not_usable(not_met + [name for name in failed if name in common])
     actual = actual or "usable, with INSERT and UPDATE on a signal table"
     yield Prerequisite("watermark signal-table", "commits in log order; GTIDs or none", actual, "ok")
     grants = [
@@ -72,11 +72,11 @@ def _not_usable(names: Sequence[str]) -> str:
 
 
 _NO_DATABASE: Final = 1044
-"""ER_DBACCESS_DENIED_ERROR: what is refused is a privilege on the database."""
+"""ER_DBACCESS_DENIED_ERROR: a privilege on the database is missing."""
 
 
 def _may_lock(connection: Connection, db: str) -> bool:
-    """Tried on a table that is not there: privileges are looked at first, so nothing is locked."""
+    """Try LOCK TABLES on a missing table: the server checks privileges first, so it locks nothing."""
     try:
         connection.query(f"LOCK TABLES {quote_name(db)}.`headgate: no such table` READ")
     except AccessError as error:
@@ -96,17 +96,17 @@ def _version(facts: ServerFacts) -> Prerequisite:
 
 
 def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
-    """What is required of the log beside :func:`required`, or good to have."""
+    """Yield the checks of the log that :func:`required` does not contain."""
     if facts.server_id == 0:
         yield Prerequisite("server_id", "not 0", "0", "fail", "SET PERSIST server_id = 1;")
-    yield must(facts, "binlog_row_image", "FULL", status="warn")
+    yield check_setting(facts, "binlog_row_image", "FULL", status="warn")
     yield _row_metadata(facts)
     yield _value_options(facts)
 
 
 def _row_metadata(facts: ServerFacts) -> Prerequisite:
-    """A log without column names can be followed, with the definitions of now, as long as they are the log's."""
-    row = must(facts, "binlog_row_metadata", "FULL", status="warn")
+    """Warn about a log without column names: it can be followed while the current definitions are the log's."""
+    row = check_setting(facts, "binlog_row_metadata", "FULL", status="warn")
     if row.status == "ok":
         return row
     risk = "with MINIMAL, a table that is altered before its log was read stops, unless columns are only added"
@@ -114,8 +114,8 @@ def _row_metadata(facts: ServerFacts) -> Prerequisite:
 
 
 def _value_options(facts: ServerFacts) -> Prerequisite:
-    """JSON differences are applied to the document in the before-image, which therefore must be there."""
-    row = must(facts, "binlog_row_value_options", "''")
+    """Require whole before-images for JSON differences, which are applied to the document there."""
+    row = check_setting(facts, "binlog_row_value_options", "''")
     whole = facts.get("binlog_row_image").upper() in ("", "FULL")
     return replace(row, status="ok", remedy="") if whole else row
 
@@ -143,7 +143,7 @@ def _account(connection: Connection) -> str:
 
 
 def quote_account(account: str) -> str:
-    """``user@host`` as MySQL wants it in statements."""
+    """Return ``user@host`` quoted for MySQL statements."""
     user, _, host = account.rpartition("@")
     return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
 
@@ -160,19 +160,19 @@ def _filters(connection: Connection, databases: Iterable[str]) -> list[Prerequis
     try:
         return list(filter_rows(*log_filters(connection), databases))
     except AccessError:
-        actual = f"not to be seen without {_CLIENT}"
+        actual = f"not visible without {_CLIENT}"
         return [Prerequisite("binlog_do_db", "''", actual, "fail", "grant that privilege")]
 
 
 def _replica(connection: Connection, facts: ServerFacts) -> Iterator[Prerequisite]:
-    """What only matters on a server that replicates from another one."""
+    """Yield requirements for a server that replicates from another one."""
     with suppress(AccessError):  # the missing privilege is a row already
         if replicates(connection):
             yield from required_of_replica(facts)
 
 
 def _retention(connection: Connection, facts: ServerFacts) -> Prerequisite:
-    """How long the log is kept. On Amazon RDS and Aurora that is not what MySQL's own setting says."""
+    """Check how long the log is kept. On Amazon RDS and Aurora, MySQL's own setting does not decide that."""
     hours = _rds_retention_hours(connection)
     if hours is not None:
         remedy = f"CALL mysql.rds_set_configuration('binlog retention hours', {7 * _DAY_SECONDS // _HOUR_SECONDS});"
@@ -194,7 +194,7 @@ def _day(name: str, seconds: int, actual: str, remedy: str) -> Prerequisite:
 
 
 def _rds_retention_hours(connection: Connection) -> int | None:
-    """``binlog retention hours``, 0 for NULL; None on other servers, and where the account may not read the table
+    """Return ``binlog retention hours``, 0 for NULL; None on other servers, or if the account may not read the table
     (Amazon RDS User Guide, "Setting and showing binary log configuration").
     """
     try:
@@ -222,7 +222,7 @@ def _packet(facts: ServerFacts) -> Prerequisite:
 
 
 def try_select(connection: Connection, db: str, table: str, columns: Sequence[str]) -> Prerequisite | None:
-    """None when all columns of the table can be read, else what is wrong with it."""
+    """Return None if all columns of the table can be read, else a row with the fault."""
     name = f"{db}.{table}"
     chosen = ", ".join(map(quote_name, columns))
     try:
@@ -231,5 +231,5 @@ def try_select(connection: Connection, db: str, table: str, columns: Sequence[st
         grant = f"GRANT SELECT ON {quote_name(db)}.{quote_name(table)} TO {_account(connection)};"
         return Prerequisite(f"SELECT on {name}", "granted", "missing", "fail", grant)
     except ServerError as error:
-        return Prerequisite(f"SELECT on {name}", "works", error.message, "fail", "mend the table, or leave it out")
+        return Prerequisite(f"SELECT on {name}", "works", error.message, "fail", "repair the table, or exclude it")
     return None

@@ -1,21 +1,21 @@
-"""The settings that exactness rests on: spelled here once, with the rule that judges them.
+"""The settings that exactness rests on, spelled only here, and the rules that check them.
 
-``headgate check`` reports them, and whoever plans batches, reads rows or follows the log asks :func:`check_required`.
-Not only when a run begins: most of them are dynamic, and after a failover another server answers. What each is for:
+``headgate check`` reports them. Code that plans batches, reads rows or follows the log calls :func:`check_required`,
+and not only when a run begins: most settings are dynamic, and after a failover another server answers. Reasons:
 
 - ``log_bin``, ``binlog_format=ROW``: each change is in the log, as rows.
-- ``gtid_mode=ON``: positions are GTID sets. Where positions are places in the log, OFF will do as well; between the two
-  a log may hold transactions of both kinds.
+- ``gtid_mode=ON``: positions are GTID sets. OFF is also valid if they are positions in the log. Between the two
+  modes a log may hold transactions of both kinds.
 - ``binlog_order_commits=ON``: what has been committed is a prefix of the log.
 - ``log_replica_updates=ON`` on a replica: what it applies is in its log. Else the GTIDs count as executed and purged.
 - ``replica_preserve_commit_order=ON`` on a replica with workers: it commits in the order of its source, so
-  ``gtid_executed`` is always a state that the source has had, too.
-- ``binlog_do_db``, ``binlog_ignore_db``: what they leave out of the log is there as an empty transaction. Its GTID
-  arrives like any other, so nothing else notices that rows are missing.
+  ``gtid_executed`` is always a state that the source has also had.
+- ``binlog_do_db``, ``binlog_ignore_db``: what they leave out is in the log as an empty transaction. Its GTID arrives
+  like any other, so no other check notices that rows are missing.
 
 A replica is a server with a replication channel (``SHOW REPLICA STATUS``). Members of a group have channels that this
-statement does not show; the plugin itself refuses to start without the two settings of replicas (MySQL Reference
-Manual, "Group Replication Requirements"). Row images are judged event by event, because sessions set them.
+statement does not show, but the plugin refuses to start without the two settings of replicas (MySQL Reference Manual,
+"Group Replication Requirements"). Row images are checked event by event, because sessions set them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
     "Status",
     "check_filters",
     "check_required",
+    "check_setting",
+    "failed_checks",
     "filter_rows",
-    "must",
     "replicates",
     "required",
     "required_of_replica",
     "setting_error",
-    "unmet",
 ]
 
 Status = Literal["ok", "warn", "fail"]
@@ -54,15 +54,17 @@ class Prerequisite:
     actual: str
     status: Status
     remedy: str = ""
-    """The statement, or else the thing to do, that mends it; empty when all is well."""
+    """Statement or action that mends it; empty if the row is ok."""
 
     def as_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """Return a JSON object."""
         return asdict(self)
 
 
-def must(facts: ServerFacts, name: str, expected: str, remedy: str = "", status: Status = "fail") -> Prerequisite:
-    """A setting with one good value. A server that does not know the setting does not have that value.
+def check_setting(
+    facts: ServerFacts, name: str, expected: str, remedy: str = "", status: Status = "fail"
+) -> Prerequisite:
+    """Check a setting with one valid value. A server without the setting does not have that value.
 
     :param remedy: by default a statement that sets it.
     """
@@ -73,20 +75,20 @@ def must(facts: ServerFacts, name: str, expected: str, remedy: str = "", status:
 
 
 def required(facts: ServerFacts, *, gtids: bool = True, ordered: bool = True) -> Iterator[Prerequisite]:
-    """What every server must have.
+    """Yield the checks for every server.
 
-    :param gtids: positions are GTID sets; if not, they are places in the log.
-    :param ordered: rows of tables are read, too; who only follows the log takes it in any order of commits.
+    :param gtids: positions are GTID sets; if False, positions in the log.
+    :param ordered: rows of tables are read, too; if False, the log alone is followed, in any order of commits.
     """
-    yield must(facts, "log_bin", "ON", "restart the server with log_bin=binlog in its configuration")
+    yield check_setting(facts, "log_bin", "ON", "restart the server with log_bin=binlog in its configuration")
     yield _gtid_mode(facts, gtids)
-    yield must(facts, "binlog_format", "ROW")
+    yield check_setting(facts, "binlog_format", "ROW")
     if ordered:
-        yield must(facts, "binlog_order_commits", "ON")
+        yield check_setting(facts, "binlog_order_commits", "ON")
 
 
 def _gtid_mode(facts: ServerFacts, gtids: bool) -> Prerequisite:
-    """GTIDs are switched on step by step (MySQL Reference Manual, "Enabling GTID Transactions Online")."""
+    """Check ``gtid_mode``, which is enabled in steps (MySQL Reference Manual, "Enabling GTID Transactions Online")."""
     steps = ["OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"]
     mode = facts.gtid_mode.upper()
     if not gtids and mode == "OFF":
@@ -95,65 +97,65 @@ def _gtid_mode(facts: ServerFacts, gtids: bool) -> Prerequisite:
     remedy = " ".join(f"SET PERSIST gtid_mode = {step};" for step in left)
     if not facts.on("enforce_gtid_consistency"):
         remedy = f"SET PERSIST enforce_gtid_consistency = ON; {remedy}"
-    return must(facts, "gtid_mode", "ON", remedy)
+    return check_setting(facts, "gtid_mode", "ON", remedy)
 
 
 def required_of_replica(facts: ServerFacts, *, ordered: bool = True) -> Iterator[Prerequisite]:
-    """What a server must have that replicates from another one. The names changed in MySQL 8.0.26.
+    """Yield the checks for a server that replicates from another one. The names changed in MySQL 8.0.26.
 
     :param ordered: as for :func:`required`.
     """
     updates = "log_replica_updates" if facts.get("log_replica_updates") else "log_slave_updates"
-    yield must(facts, updates, "ON", f"restart the server with {updates}=ON in its configuration")
+    yield check_setting(facts, updates, "ON", f"restart the server with {updates}=ON in its configuration")
     new = bool(facts.get("replica_preserve_commit_order"))
     order = "replica_preserve_commit_order" if new else "slave_preserve_commit_order"
     thread = "REPLICA" if new else "SLAVE"
     if ordered and facts.number("replica_parallel_workers", "slave_parallel_workers") > 0:
         remedy = f"STOP {thread} SQL_THREAD; SET PERSIST {order} = ON; START {thread} SQL_THREAD;"
-        yield must(facts, order, "ON", remedy)
+        yield check_setting(facts, order, "ON", remedy)
 
 
 def replicates(connection: Connection) -> bool:
-    """Whether the server has a replication channel, running or not.
+    """Return whether the server has a replication channel, running or not.
 
     :raises AccessError: REPLICATION CLIENT is missing.
     """
     return bool(connection.query("SHOW REPLICA STATUS" if connection.version >= (8, 0, 22) else "SHOW SLAVE STATUS"))
 
 
-def unmet(
+def failed_checks(
     facts: ServerFacts, replica: Callable[[], bool], *, gtids: bool = True, ordered: bool = True
 ) -> list[Prerequisite]:
-    """What a server lacks of :func:`required` and, if it is a replica, of :func:`required_of_replica`.
+    """Return failed rows of :func:`required` and, for a replica, of :func:`required_of_replica`.
 
-    :param replica: asked only if that makes a difference: the statement waits while a channel is being stopped.
+    :param replica: called only if that makes a difference: the statement waits while a channel is being stopped.
     """
-    bad = [row for row in required(facts, gtids=gtids, ordered=ordered) if row.status == "fail"]
+    failed = [row for row in required(facts, gtids=gtids, ordered=ordered) if row.status == "fail"]
     of_replica = [row for row in required_of_replica(facts, ordered=ordered) if row.status == "fail"]
-    return bad + of_replica if of_replica and replica() else bad
+    return failed + of_replica if of_replica and replica() else failed
 
 
 def check_required(connection: Connection, *, gtids: bool = True, ordered: bool = True) -> ServerFacts:
-    """The server's settings, if it has all that exactness rests on. One query, and a second one on some replicas.
+    """Return the server's settings, if exactness can rest on them. One query, and a second one on some replicas.
 
     :param gtids: as for :func:`required`, like ``ordered``.
-    :raises ServerSettingError: the first one that it lacks.
+    :raises ServerSettingError: the first setting that is wrong.
     """
     facts = read_facts(connection)
-    for row in unmet(facts, lambda: replicates(connection), gtids=gtids, ordered=ordered):
+    for row in failed_checks(facts, lambda: replicates(connection), gtids=gtids, ordered=ordered):
         raise setting_error(row, connection)
     return facts
 
 
 def filter_rows(do: str, ignore: str, databases: Iterable[str]) -> Iterator[Prerequisite]:
-    """The filters of the log.
+    """Yield the checks of the log's filters.
 
     :param do: ``binlog_do_db`` as the log's status shows it, names with commas between them; ``ignore`` likewise.
-    :param databases: those whose tables are followed.
+    :param databases: databases whose tables are followed.
     """
-    given, logged, left_out = list(databases), _names(do), _names(ignore)
-    yield _filter("binlog_do_db", do, [name for name in given if logged and name not in logged])
-    yield _filter("binlog_ignore_db", ignore, [name for name in given if name in left_out])
+    followed, logged, left_out = list(databases), _names(do), _names(ignore)
+    yield _filter("binlog_do_db", do, [name for name in followed if logged and name not in logged])
+    yield _filter("binlog_ignore_db", ignore, [name for name in followed if name in left_out])
 
 
 def _names(text: str) -> set[str]:
@@ -169,11 +171,11 @@ def _filter(name: str, actual: str, lost: list[str]) -> Prerequisite:
 
 
 def check_filters(connection: Connection, databases: Callable[[], Iterable[str]]) -> None:
-    """Look for filters that keep changes of followed tables out of the log. Filters are set when a server starts, so
-    once a connection is enough.
+    """Check that no filter keeps changes of followed tables out of the log. Filters are set when a server starts, so
+    one check per connection is enough.
 
-    :param databases: those whose tables are followed; asked only if there is a filter.
-    :raises ServerSettingError: there is one.
+    :param databases: databases whose tables are followed; called only if there is a filter.
+    :raises ServerSettingError: a filter does.
     :raises AccessError: REPLICATION CLIENT is missing.
     """
     do, ignore = log_filters(connection)
@@ -182,19 +184,19 @@ def check_filters(connection: Connection, databases: Callable[[], Iterable[str]]
             raise setting_error(row, connection, more=_ALREADY_LOST)
 
 
-_ALREADY_LOST = "; what it did before that is missing in its log: go on at another server, or read those tables again"
-"""Of a server whose filter was met by who follows its log, perhaps after a failover."""
+_ALREADY_LOST = "; its log lacks earlier changes: continue on another server, or read those tables again"
+"""Added for a server whose filter a reader of its log meets, perhaps after a failover."""
 
 
 def setting_error(row: Prerequisite, where: Connection | None = None, more: str = "") -> ServerSettingError:
-    """The error for a failed row.
+    """Return the error for a failed row.
 
-    :param where: the server that is meant, if it is not obvious.
-    :param more: to be said at the end.
+    :param where: the server, if it is not obvious.
+    :param more: text to append.
     """
-    place = f" on {where.settings}" if where is not None else ""
+    server = f" on {where.settings}" if where is not None else ""
     return ServerSettingError(
-        f"{row.name} is {row.actual}{place}, but {row.expected} is needed: {row.remedy}{more}",
+        f"{row.name} is {row.actual}{server}, but {row.expected} is needed: {row.remedy}{more}",
         setting=row.name,
         expected=row.expected,
         actual=row.actual,

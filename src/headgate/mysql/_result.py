@@ -1,10 +1,10 @@
 """Large result sets as blocks of walked rows.
 
 The answer to a query is: a packet with the number of columns, one packet per column, EOF, one packet per row, EOF
-(PyMySQL does not ask for CLIENT_DEPRECATE_EOF). An error packet may stand in place of the first or of any row.
+(PyMySQL does not set CLIENT_DEPRECATE_EOF). An error packet may replace the first one or any row.
 
-Rows are walked as the socket delivers them, while their bytes are still in the cache, and stay where they arrived: a
-block takes the buffer over, and only the beginning of a row that is not there as a whole moves to the next one.
+Rows are walked as the socket delivers them, while their bytes are still in the cache, and are not moved: a block takes
+the buffer over, and only the beginning of an incomplete row moves to the next one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["select_blocks"]
 
 _HEADER: Final = 4
 _LARGEST: Final = 0xFFFFFF
-"""A packet of this size is continued by the next one."""
+"""A packet of this size continues in the next one."""
 
 _FIRST_ROWS: Final = 1024
-"""Rows that the first block has room for, so that a small answer costs little; later blocks grow to what was asked."""
+"""Capacity of the first block in rows, so that a small answer costs little. Later blocks grow to the requested one."""
 
 
 def select_blocks(connection: Connection, sql: str, *, rows: int = 65536) -> Iterator[RowBlock]:
-    """The rows of a SELECT, in blocks of at most ``rows`` rows and about two megabytes (more if one row is larger).
+    """Yield the rows of a SELECT, in blocks of at most ``rows`` rows and about two megabytes (more if a row is larger).
 
     Values are in the text protocol's form; character columns in their stored bytes. A block stays valid as long as it
-    is kept. When the iteration is left early the connection is closed.
+    is referenced. If the iteration is left early, the connection is closed.
 
     :raises ServerError: the statement failed, at its start or after some blocks.
     :raises ConnectionLostError: the connection ended.
@@ -49,13 +49,13 @@ def select_blocks(connection: Connection, sql: str, *, rows: int = 65536) -> Ite
     except (ConnectionLostError, ProtocolError):
         connection.close()
         raise
-    except _ServerSaidNo as answer:
+    except _ErrPacket as packet:
         connection.finished()
-        raise answer.error from None
+        raise packet.error from None
 
 
-class _ServerSaidNo(Exception):
-    """An error packet: it ends the answer, and the connection is free again."""
+class _ErrPacket(Exception):
+    """An error packet, which ends the answer. The connection is then free."""
 
     def __init__(self, payload: bytes) -> None:
         super().__init__()
@@ -70,10 +70,10 @@ def _blocks(stream: ByteStream, most_rows: int) -> Iterator[RowBlock]:
     offset, length, valid = _index(columns, room)
     row = 0
     while True:
-        why, used, row, number = _walk.walk(stream.buf, stream.start, stream.end, number, offset, length, valid, row)
+        status, used, row, number = _walk.walk(stream.buf, stream.start, stream.end, number, offset, length, valid, row)
         stream.start = used
-        if why == _walk.MORE and not _buffer_is_full(stream, row):
-            # The walked rows lie before `start` and must stay where they are: receive behind them only.
+        if status == _walk.MORE and not _buffer_is_full(stream, row):
+            # The walked rows are before `start` and must not move: receive only behind them.
             _receive(stream, keep=row > 0)
             continue
         if row:
@@ -81,19 +81,19 @@ def _blocks(stream: ByteStream, most_rows: int) -> Iterator[RowBlock]:
             room = min(most_rows, max(room, 4 * row))
             offset, length, valid = _index(columns, room)
             row = 0
-        if why == _walk.END:
+        if status == _walk.END:
             return
-        if why == _walk.ERROR:
-            raise _ServerSaidNo(_payload(stream))
-        if why == _walk.BIG:
+        if status == _walk.ERROR:
+            raise _ErrPacket(_payload(stream))
+        if status == _walk.BIG:
             joined, number = _join(stream, number)
             if not _walk.walk_row(joined, 0, len(joined), offset, length, valid, 0):
-                _out_of_protocol("a row is not what its columns say")
+                _out_of_protocol("a row does not match its columns")
             yield RowBlock(joined, offset, length, valid, 1)
             offset, length, valid = _index(columns, room)
-        elif why == _walk.BAD_ROW:
-            _out_of_protocol("a row is not what its columns say")
-        elif why == _walk.BAD_NUMBER:
+        elif status == _walk.BAD_ROW:
+            _out_of_protocol("a row does not match its columns")
+        elif status == _walk.BAD_NUMBER:
             _out_of_protocol("a packet is out of sequence")
 
 
@@ -103,23 +103,23 @@ def _index(columns: int, rows: int) -> tuple[Any, Any, Any]:
 
 
 def _buffer_is_full(stream: ByteStream, row: int) -> bool:
-    """Whether the block must be given away before more can be received."""
+    """Return whether the block must be yielded before more can be received."""
     return row > 0 and stream.end == len(stream.buf)
 
 
 def _receive(stream: ByteStream, *, keep: bool) -> None:
-    """Receive some bytes behind ``end``; with ``keep`` nothing that is there may move."""
+    """Receive some bytes behind ``end``; with ``keep`` no received byte may move."""
     if not keep:
         stream.fill(_wanted(stream))
         return
     start = stream.start
-    stream.start = 0  # everything from the beginning on counts as unread, so it stays
+    stream.start = 0  # everything from the beginning on counts as unread, so it is not moved
     stream.fill()
     stream.start = start
 
 
 def _wanted(stream: ByteStream) -> int:
-    """Bytes of the next packet as far as can be told."""
+    """Return the size of the next packet, or of its incomplete header."""
     if stream.end - stream.start < _HEADER:
         return _HEADER
     return _HEADER + _packet_size(stream)
@@ -130,13 +130,13 @@ def _packet_size(stream: ByteStream) -> int:
 
 
 def _payload(stream: ByteStream) -> bytes:
-    """The next packet's payload, which is there as a whole."""
+    """Return the payload of the next packet, which has arrived in full."""
     begin = stream.start + _HEADER
     return stream.buf[begin : begin + _packet_size(stream)].tobytes()
 
 
 def _read_packet(stream: ByteStream, number: int) -> bytes:
-    """The next packet's payload (shorter than 16 MiB)."""
+    """Read the next packet's payload (shorter than 16 MiB)."""
     while stream.end - stream.start < _wanted(stream):
         stream.fill(_wanted(stream))
     if stream.buf[stream.start + 3] != number & 255:
@@ -147,30 +147,30 @@ def _read_packet(stream: ByteStream, number: int) -> bytes:
 
 
 def _read_head(stream: ByteStream) -> tuple[int, int]:
-    """The number of columns and the first row's sequence number; the column definitions are read over."""
+    """Return the number of columns and the first row's sequence number. Skip the column definitions."""
     first = _read_packet(stream, 1)
     if first[:1] == b"\xff":
-        raise _ServerSaidNo(first)
+        raise _ErrPacket(first)
     columns = _column_count(first)
     for number in range(columns):
         _read_packet(stream, 2 + number)
     number = 2 + columns
     if _read_packet(stream, number)[:1] != b"\xfe":
-        _out_of_protocol("the column definitions do not end where they should")
+        _out_of_protocol("no EOF packet follows the column definitions")
     return columns, (number + 1) & 255
 
 
 def _column_count(payload: bytes) -> int:
-    """1 … 4096 columns, as a length-encoded integer."""
+    """Parse 1 … 4096 columns, a length-encoded integer."""
     if len(payload) == 1 and 0 < payload[0] < 251:
         return payload[0]
     if len(payload) == 3 and payload[0] == 0xFC:
         return int.from_bytes(payload[1:], "little")
-    raise ProtocolError("the statement gives no rows")
+    raise ProtocolError("the statement returns no rows")
 
 
 def _join(stream: ByteStream, number: int) -> tuple[Bytes, int]:
-    """The payload of a row that is spread over several packets, and the sequence number behind it."""
+    """Return the payload of a row that spans several packets, and the next sequence number."""
     out = np.empty(2 * _LARGEST, np.uint8)
     have = 0
     while True:

@@ -1,4 +1,4 @@
-"""Where a server is and how to log in; everything in it may be pickled, printed and logged."""
+"""Address and login of a server. Everything in it may be pickled, printed and logged."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headgate.mysql._kept_log import LogKeeper
+    from headgate.mysql._binlog_archive import BinlogArchive
 
 __all__ = ["PASSWORD_VARIABLE", "ConnectionSettings", "Secret", "TlsMode"]
 
 PASSWORD_VARIABLE: Final = "HEADGATE_PASSWORD"  # noqa: S105 - the variable's name
-"""The environment variable that holds the password when nothing else is named."""
+"""Environment variable that holds the password by default."""
 
 TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
@@ -25,25 +25,25 @@ _EXAMPLE = "mysql://user@host:3306"
 
 @dataclass(frozen=True)
 class Secret:
-    """The name of a password, not the password: it is looked up when a connection opens.
+    """Name of a password, not the password, which is looked up when a connection opens.
 
-    At most one of the three is given; none means the environment variable ``HEADGATE_PASSWORD`` or, when it is not set,
-    no password.
+    Set at most one of the three. None of them means the environment variable ``HEADGATE_PASSWORD`` or, if it is not
+    set, no password.
     """
 
     env: str | None = None
-    """Environment variable that holds the password; it must be set, unless it is ``HEADGATE_PASSWORD``."""
+    """Environment variable that holds the password. It must be set, unless it is ``HEADGATE_PASSWORD``."""
     file: str | None = None
-    """File that holds the password; one line ending at its end is not part of it."""
+    """File that holds the password. One line ending at its end is removed."""
     value: str | None = field(default=None, repr=False)
-    """The password itself, for URLs that carry one; never shown, and never leaves this process."""
+    """The password itself, for URLs that carry one. It is never shown and never leaves this process."""
 
     def __post_init__(self) -> None:
-        if sum(given is not None for given in (self.env, self.file, self.value)) > 1:
+        if sum(option is not None for option in (self.env, self.file, self.value)) > 1:
             raise ConfigError("a password is given twice: use one of password_env, password_file and the URL")
 
     def resolve(self) -> str:
-        """The password now.
+        """Return the current password.
 
         :raises ConfigError: the variable is not set, or the file cannot be read.
         """
@@ -58,10 +58,10 @@ class Secret:
                 raise ConfigError(f"cannot read the password file {self.file}: {reason}") from None
             return text.removesuffix("\n").removesuffix("\r")
         if self.env not in (None, PASSWORD_VARIABLE):
-            found = os.environ.get(str(self.env))
-            if found is None:
+            password = os.environ.get(str(self.env))
+            if password is None:
                 raise ConfigError(f"the environment variable {self.env} is not set; it should hold the MySQL password")
-            return found
+            return password
         return os.environ.get(PASSWORD_VARIABLE, "")
 
     def __getstate__(self) -> dict[str, str | None]:
@@ -81,15 +81,15 @@ class Secret:
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """How to reach and log in to one server. Picklable; ``repr`` and ``str`` show no password."""
+    """Address and login of one server. Picklable; ``repr`` and ``str`` show no password."""
 
     host: str
     port: int = 3306
     user: str = "root"
     secret: Secret = Secret()
     tls: TlsMode = "preferred"
-    """``disabled``; ``preferred``: when the server offers it; ``required``; ``verify_ca``: and its certificate is
-    signed by ``tls_ca``; ``verify_identity``: and made for this host name."""
+    """``disabled``; ``preferred``: if the server offers it; ``required``; ``verify_ca``: also verify that ``tls_ca``
+    signed its certificate; ``verify_identity``: also that it is made for this host name."""
     tls_ca: str | None = None
     """PEM file with the certificate authorities to trust; None: the system's."""
     tls_cert: str | None = None
@@ -100,8 +100,8 @@ class ConnectionSettings:
     """Longest wait for the connection and each answer of the login."""
     read_timeout_seconds: float = 300.0
     """Longest wait for the next bytes of an answer."""
-    log: LogKeeper | None = None
-    """Who gives the server's log in its place; None: the server itself."""
+    log: BinlogArchive | None = None
+    """Binlog archive that serves the server's log in its place; None: the server itself."""
 
     def __post_init__(self) -> None:
         if self.tls not in get_args(TlsMode):
@@ -111,7 +111,7 @@ class ConnectionSettings:
         if self.tls == "disabled" and (self.tls_ca or self.tls_cert):
             raise ConfigError("tls is disabled, but TLS files are given: remove them or choose another tls mode")
         if not 0 < self.port < 65536:
-            raise ConfigError(f"{self.port} is no port")
+            raise ConfigError(f"{self.port} is not a port; use 1 to 65535")
         if not self.host:
             raise ConfigError("the host is empty")
         if not self.connect_timeout_seconds > 0 or not self.read_timeout_seconds > 0:
@@ -127,12 +127,12 @@ class ConnectionSettings:
         password_file: str | None = None,
         **settings: Any,
     ) -> ConnectionSettings:
-        """From ``mysql://user@host:port/?tls=required&tls_ca=…``.
+        """Parse ``mysql://user@host:port/?tls=required&tls_ca=…``.
 
-        Every field may stand in the query part, as may ``password_env`` and ``password_file``; arguments that are not
-        None go first. A password in the URL is taken as it is; ``password_in_url`` tells, so that a command can warn.
+        The query part may set every field, ``password_env`` and ``password_file``. Arguments that are not None override
+        it. A password in the URL is accepted; ``password_in_url`` is then True, so that a command can warn.
 
-        :param secret: goes before every other word on the password.
+        :param secret: overrides every other password setting.
 
         :raises ConfigError: not such a URL; the message never repeats a password.
         """
@@ -144,16 +144,18 @@ class ConnectionSettings:
         if parts.scheme != "mysql" or not parts.hostname:
             raise ConfigError(f"not a MySQL URL; it should look like {_EXAMPLE}")
         if parts.path.strip("/") or parts.fragment:
-            raise ConfigError(f"a URL names no database; it should look like {_EXAMPLE}, tables are given apart")
+            raise ConfigError(f"a URL names no database; it should look like {_EXAMPLE}; set tables separately")
         query = _query(parts.query)
-        given = {**query, **{name: value for name, value in settings.items() if value is not None}}
-        env, file = given.pop("password_env", None), given.pop("password_file", None)
+        options = {**query, **{name: value for name, value in settings.items() if value is not None}}
+        env, file = options.pop("password_env", None), options.pop("password_file", None)
         if password_env is not None or password_file is not None:
             env, file = password_env, password_file
         if secret is None:
             secret = Secret(env, file, None if parts.password is None else unquote(parts.password))
         user = unquote(parts.username) if parts.username else "root"
-        return cls(host=unquote(parts.hostname), port=3306 if port is None else port, user=user, secret=secret, **given)
+        return cls(
+            host=unquote(parts.hostname), port=3306 if port is None else port, user=user, secret=secret, **options
+        )
 
     @property
     def password_in_url(self) -> bool:
@@ -175,15 +177,15 @@ _OPTIONS = ("tls", "tls_ca", "tls_cert", "tls_key", "password_env", "password_fi
 
 
 def _query(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         if name not in _OPTIONS:
             raise ConfigError(f"unknown option {name!r} in the URL; known: {', '.join(_OPTIONS)}")
         if name in _NUMBERS:
             try:
-                found[name] = float(value)
+                options[name] = float(value)
             except ValueError:
                 raise ConfigError(f"{name} in the URL must be a number, not {value!r}") from None
         else:
-            found[name] = value
-    return found
+            options[name] = value
+    return options

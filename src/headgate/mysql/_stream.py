@@ -1,4 +1,4 @@
-"""Raw bytes of an answer: what the socket delivers, in one growing buffer, without Python objects per packet."""
+"""Raw bytes of an answer, as the socket delivers them: one growing buffer, without Python objects per packet."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headgate.mysql._errors import foreign_errors
 __all__ = ["BUFFER_BYTES", "ByteStream"]
 
 BUFFER_BYTES: Final = 2 << 20
-"""Room of a new buffer: some milliseconds of a fast server, and small enough to stay in a core's cache."""
+"""Size of a new buffer: some milliseconds of a fast server, and small enough to stay in a core's cache."""
 _AT_ONCE: Final = 512 << 10
-"""With TLS, what is there already is taken up to here: one call gives a record of 16 KiB at most, and whoever looks at
-bytes in small pieces pays for each."""
+"""With TLS, bytes that have arrived are read up to here: one call returns a record of 16 KiB at most, and a caller that
+handles bytes in small pieces pays for each."""
 
 
 class Receives(Protocol):
-    """A socket, or what is like one."""
+    """A socket or a similar object."""
 
     def recv_into(self, view: memoryview, /) -> int:
-        """Put bytes that came into ``view``; 0: none will come."""
+        """Read received bytes into ``view`` and return their number; 0: the end."""
 
 
 class ByteStream:
-    """The bytes that follow a command. Unread are ``buf[start:end]``."""
+    """Bytes that follow a command. The unread ones are ``buf[start:end]``."""
 
     __slots__ = ("_host", "_port", "_room", "_socket", "_view", "at_once", "buf", "end", "start")
 
@@ -40,7 +40,7 @@ class ByteStream:
         self.end = 0
         """Index behind the last unread byte."""
         self.at_once = room
-        """Most bytes that one call takes, unless more are asked for: less for who may need but the first of them."""
+        """Most bytes that one call reads, unless more are needed. Reduce it if the first bytes may be enough."""
         self._room = room
         self._socket = sock
         self._view = memoryview(self.buf.data)
@@ -48,9 +48,9 @@ class ByteStream:
         self._port = port
 
     def fill(self, at_least: int = 1) -> None:
-        """Receive until at least ``at_least`` bytes are unread, and at least one new byte. Moves what is unread.
+        """Receive until at least ``at_least`` bytes are unread, and at least one new byte. Moves the unread bytes.
 
-        :raises ConnectionLostError: the connection ended, or nothing came in time.
+        :raises ConnectionLostError: the connection ended, or no bytes came in time.
         """
         wanted = max(at_least, self.end - self.start + 1)
         self._make_room(wanted)
@@ -71,7 +71,7 @@ class ByteStream:
             self._take_more(self._socket)
 
     def _take_more(self, sock: ssl.SSLSocket) -> None:
-        """What has come already; waits for nothing. An end or an error is left for the call that needs bytes."""
+        """Read what has arrived, without waiting. Leave an end or an error to the call that needs bytes."""
         timeout = sock.gettimeout()
         last = min(len(self.buf), self.start + min(self.at_once, _AT_ONCE))
         try:
@@ -81,19 +81,19 @@ class ByteStream:
                 if received == 0:
                     return
                 self.end += received
-        except OSError:  # nothing more is there, as SSLWantReadError says, or the connection is broken
+        except OSError:  # nothing more has arrived (SSLWantReadError), or the connection is broken
             return
         finally:
             sock.settimeout(timeout)
 
     def consume(self, count: int) -> None:
-        """The first ``count`` unread bytes have been read."""
+        """Mark the first ``count`` unread bytes as read."""
         if not 0 <= count <= self.end - self.start:
             raise ValueError(f"cannot consume {count} of {self.end - self.start} unread bytes")
         self.start += count
 
     def hand_over(self) -> Bytes:
-        """The buffer, which from now on is the caller's; what is unread moves to a new one."""
+        """Return the buffer, which is the caller's from now on. The unread bytes move to a new one."""
         old, view = self.buf, self._view
         unread = self.end - self.start
         self.buf = np.empty(max(self._room, 2 * unread), np.uint8)
@@ -103,7 +103,7 @@ class ByteStream:
         return old
 
     def _make_room(self, wanted: int) -> None:
-        """Room for ``wanted`` unread bytes, and for at least one more than there are."""
+        """Make room for ``wanted`` unread bytes, at least one more than there are."""
         if self.start == self.end:
             self.start = self.end = 0
         if self.start + wanted <= len(self.buf):

@@ -1,4 +1,4 @@
-"""The compiled walk over the rows of a text-protocol result set.
+"""Compiled walk over the rows of a text-protocol result set.
 
 A row is one packet: ``u24 length, u8 number``, then per column a length-encoded string: a first byte below 251 is the
 length, 251 is NULL, 252, 253 and 254 announce a length of 2, 3 and 8 bytes (MySQL client/server protocol,
@@ -19,9 +19,9 @@ from headgate.kernels import u8
 __all__ = ["BAD_NUMBER", "BAD_ROW", "BIG", "END", "ERROR", "FULL", "MORE", "walk"]
 
 MORE: Final = 0
-"""The next packet is not there as a whole."""
+"""The next packet has not arrived in full."""
 FULL: Final = 1
-"""No row fits any more."""
+"""No more rows fit."""
 END: Final = 2
 """The next packet ends the result."""
 ERROR: Final = 3
@@ -29,7 +29,7 @@ ERROR: Final = 3
 BIG: Final = 4
 """The next row is longer than one packet."""
 BAD_ROW: Final = 5
-"""The next packet is no row of that many columns."""
+"""The next packet is not a row of that many columns."""
 BAD_NUMBER: Final = 6
 """The next packet is out of sequence."""
 
@@ -39,7 +39,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 @njit(cache=True, nogil=True)
 def walk_row(buf: Any, p: Any, end: Any, offset: Any, length: Any, valid: Any, row: int) -> bool:
-    """Note the cells of the row in ``buf[p:end]``; False when it is not exactly one row."""
+    """Record the cells of the row in ``buf[p:end]``. Return False if it is not exactly one row."""
     for column in range(offset.shape[0]):
         if p >= end:
             return False
@@ -71,11 +71,11 @@ def walk_row(buf: Any, p: Any, end: Any, offset: Any, length: Any, valid: Any, r
 def walk(
     buf: Any, start: Any, end: int, number: Any, offset: Any, length: Any, valid: Any, row: int
 ) -> tuple[int, Any, int, Any]:
-    """Note the cells of as many rows of ``buf[start:end]`` as are whole and fit.
+    """Record the cells of as many rows of ``buf[start:end]`` as are whole and fit.
 
     :param number: the next packet's sequence number (0-255).
     :param row: where to put the next row; the arrays are ``[columns, rows]``.
-    :returns: why it stopped, the index of the first byte not used, the next row, the next sequence number.
+    :returns: why it stopped, the index of the first unused byte, the next row, the next sequence number.
     """
     p = start
     while True:

@@ -1,12 +1,12 @@
-"""The watermark row: how a server without GTIDs is made to show all that it has logged.
+"""The watermark row, which makes a server without GTIDs show everything that it has logged.
 
-A transaction reaches the log before its engine commits it, so what lies before the log's end need not be visible yet.
-But with ``binlog_order_commits=ON`` engines commit in the order of the log (MySQL Reference Manual, "Binary Logging
-Options and Variables"). So take the log's end, then commit a row: when that commit has returned, everything that is
-logged before the row is committed, and what lay before the end is logged before the row.
+A transaction reaches the log before its engine commits it, so what precedes the log's end may not be visible yet. But
+with ``binlog_order_commits=ON`` engines commit in the order of the log (MySQL Reference Manual, "Binary Logging Options
+and Variables"). So take the log's end, then commit a row. When that commit has returned, everything logged before the
+row is committed, and what preceded the end is logged before the row.
 
-The row is kept in a signal table as Debezium has it (``id``, ``type``, ``data``), one for all pipelines, and changed
-each time. Its type is that of a snapshot window's opening, which readers of signals pass over.
+The row is in a signal table as Debezium has it (``id``, ``type``, ``data``), one for all pipelines, and changed each
+time. Its type is that of a snapshot window's opening, which readers of signals ignore.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ def commit_watermark(connection: Connection, table: str, data: str) -> None:
     """Commit a change of the watermark row.
 
     :param table: ``db.table``
-    :param data: what no watermark had before, or nothing would be logged.
+    :param data: a value that no watermark had before; otherwise nothing would be logged.
     :raises AccessError: INSERT or UPDATE on the table is missing.
-    :raises ServerSettingError: the table is not there, or is no signal table.
+    :raises ServerSettingError: the table does not exist, or is not a signal table.
     """
     db, _, name = table.partition(".")
-    place = f"{quote_name(db)}.{quote_name(name)}"
+    quoted = f"{quote_name(db)}.{quote_name(name)}"
     try:
         connection.query(
-            f"INSERT INTO {place} (id, type, data) VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE type = VALUES(type),"
+            f"INSERT INTO {quoted} (id, type, data) VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE type = VALUES(type),"
             " data = VALUES(data)",
             (_ID, _TYPE, data),
         )
     except AccessError as error:
-        wanted = f"GRANT INSERT, UPDATE ON {place} for watermarks"
-        raise AccessError(f"{error.message}: {wanted}", code=error.code) from error
+        grant = f"GRANT INSERT, UPDATE ON {quoted} for watermarks"
+        raise AccessError(f"{error.message}: {grant}", code=error.code) from error
     except ServerError as error:
         if error.code not in _NO_SIGNAL_TABLE:
             raise
         raise ServerSettingError(
-            f"watermarks cannot be written: {error.message}: CREATE TABLE {place} {_REMEDY}",
+            f"watermarks cannot be written: {error.message}: CREATE TABLE {quoted} {_REMEDY}",
             setting="signal_table",
             expected="a table with the columns id, type, data",
             actual=table,

@@ -1,11 +1,11 @@
 """A pipeline: the stream of one MySQL server into one lake.
 
 =================  ===================================================================================
-``_run``           wiring, and how a run begins, tries again and ends
-``_checks``        what a run needs, checked before it begins
-``_foreign_keys``  tables whose rows foreign keys change unseen, as batches bring them
+``_run``           wiring, and how a run begins, retries and ends
+``_checks``        checks of what a run needs, before it begins
+``_foreign_keys``  tables whose rows foreign keys change unseen, found batch by batch
 ``_status``        keeps a run's ``status.json`` fresh
-``_figures``       rates, freshness, their last ten minutes, and how far the batch under way is
+``_figures``       rates, freshness, their last ten minutes, and the progress of the current batch
 =================  ===================================================================================
 """
 
@@ -15,7 +15,7 @@ from headgate.pipeline._checks import (
     check_signal_topic,
     check_source,
     connection_settings,
-    followed,
+    followed_tables,
 )
 from headgate.pipeline._run import Pipeline, read_source, source_options
 
@@ -26,7 +26,7 @@ __all__ = [
     "check_signal_topic",
     "check_source",
     "connection_settings",
-    "followed",
+    "followed_tables",
     "read_source",
     "source_options",
 ]

@@ -1,4 +1,4 @@
-"""What a run needs, checked before it begins and whenever its file changes: the source, the lake's folders, Kafka."""
+"""Checks of what a run needs, before it begins; those of source and lake also when its file changes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from headgate.mysql import Connection, ConnectionSettings, Prerequisite
 
 __all__ = [
-    "check_asked",
     "check_config",
     "check_patterns",
+    "check_resnapshot",
     "check_signal_topic",
     "check_source",
     "connection_settings",
-    "followed",
+    "followed_tables",
     "signal_topic",
 ]
 
@@ -34,12 +34,12 @@ log = logging.getLogger("headgate")
 
 
 def check_config(config: PipelineConfig) -> list[str]:
-    """The tables to be read, if the source has all that a run needs and their places in the lake are free or ours.
+    """Return the tables to read, if the source has all that a run needs and their folders in the lake are free or ours.
 
     :raises HeadgateError: as :func:`check_source`; a table's folder holds something else.
     """
     lake = Lake.of(config)
-    tables = check_source(config, followed(lake))
+    tables = check_source(config, followed_tables(lake))
     for table in tables:
         for mode, path in (("current", lake.current(table)), ("changelog", lake.changelog(table))):
             if mode in config.target.mode:
@@ -47,46 +47,46 @@ def check_config(config: PipelineConfig) -> list[str]:
     return tables
 
 
-def followed(lake: Lake) -> Collection[str]:
-    """The tables that pipelines into this lake have followed so far, as far as the status tells; without Spark."""
+def followed_tables(lake: Lake) -> Collection[str]:
+    """Return the tables that pipelines into this lake have followed, from the status if readable; without Spark."""
     try:
         status = read_status(ControlFolder(lake.inbox))
     except (HeadgateError, OSError):
-        status = None  # damaged, or of another version: the run writes it anew
+        status = None  # damaged, or of another version: the run replaces it
     return () if status is None else status.tables.keys()
 
 
 def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[str]:
-    """The tables to be read, if the server has all that a run needs; asks the server only, Spark is not needed.
+    """Return the tables to read, if the server has all that a run needs; query only the server, without Spark.
 
     :param known: tables that were followed before: see :func:`check_patterns`.
-    :raises HeadgateError: the server cannot be reached or refuses the login; a table that is named is not there; a
-        setting or a privilege is missing: the first one, and how many more there are.
+    :raises HeadgateError: the server cannot be reached or refuses the login; a named table does not exist; a setting or
+        a privilege is missing: the first one, and how many more there are.
     """
     from headgate.catalog import TablePatterns, load_tables
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
-        found = load_tables(connection.query, TablePatterns(config.source.tables))
-        names = [table.full_name for table in found]
+        tables = load_tables(connection.query, TablePatterns(config.source.tables))
+        names = [table.full_name for table in tables]
         for warning in check_patterns(config.source.tables, names, known):
-            log.warning("%s; the log is followed as before", warning)
+            log.warning("%s; the log is still followed", warning)
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
         gtids = config.source.watermark != "signal-table"
-        rows = prerequisites(connection, databases=sorted({table.db for table in found}), gtids=gtids)
+        rows = prerequisites(connection, databases=sorted({table.db for table in tables}), gtids=gtids)
         if config.source.relay is not None:
             rows.append(_relay(connection, config))
-        _check_conditions(connection, config.conditions(), found)
-        reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in found)
+        _check_conditions(connection, config.conditions(), tables)
+        reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
         rows += [row for row in reads if row is not None]
-        accepted = [table for table in found if config.accepts_cascades(table.full_name)]
+        accepted = [table for table in tables if config.accepts_cascades(table.full_name)]
         for name in sorted({*config.tables} - {*names}):
-            log.warning('[tables."%s"] is for no table that is there and followed: case counts', name)
-        rows += cascades(connection, [(table.db, table.name) for table in found if table not in accepted])
+            log.warning('[tables."%s"] matches no followed table: check the spelling (case counts)', name)
+        rows += cascades(connection, [(table.db, table.name) for table in tables if table not in accepted])
         for row in cascades(connection, [(table.db, table.name) for table in accepted]):
-            log.warning("%s change its rows unseen (%s); its target will differ from it", row.name, row.actual)
+            log.warning("%s change its rows unseen (%s); the target will differ from the source", row.name, row.actual)
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
@@ -101,7 +101,7 @@ def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
 
 
 def check_signal_topic(config: PipelineConfig) -> None:
-    """``ConfigError`` unless the topic keeps all signals, in order; while Kafka is away, signals can wait."""
+    """Raise ``ConfigError`` unless the topic keeps all signals, in order. If Kafka is unreachable, only warn."""
     from headgate.control import check_topic
 
     topic = signal_topic(config)
@@ -109,22 +109,22 @@ def check_signal_topic(config: PipelineConfig) -> None:
         if topic is not None:
             check_topic(topic)
     except ConnectError as error:
-        log.warning("%s: signals out of it have to wait", error)
+        log.warning("%s: signals from the topic are delayed", error)
 
 
 def _check_signal_table(connection: Connection, name: str) -> None:
-    """``ConfigError`` unless the signal table is there, as the log will name it, with its columns."""
+    """Raise ``ConfigError`` unless the signal table exists with its columns, spelled as the log will name it."""
     from headgate.catalog import exact_patterns, load_table
     from headgate.control import SIGNAL_COLUMNS
 
     db, _, table = name.partition(".")
-    found = load_table(connection.query, db, table)
-    columns = {column.name.lower() for column in found.table.columns} if found is not None else set()
-    if found is not None and (found.table.full_name != name or not exact_patterns([name]).matches(db, table)):
-        raise ConfigError(f"the signal table {name} is {found.table.full_name} on the server, which is not followed")
+    loaded = load_table(connection.query, db, table)
+    columns = {column.name.lower() for column in loaded.table.columns} if loaded is not None else set()
+    if loaded is not None and (loaded.table.full_name != name or not exact_patterns([name]).matches(db, table)):
+        raise ConfigError(f"the signal table {name} is {loaded.table.full_name} on the server: use that name")
     missing = [column for column in SIGNAL_COLUMNS if column not in columns]
     if missing:
-        problem = f"has no column {missing[0]}" if found is not None else "is not on the server, or not for the user"
+        problem = f"has no column {missing[0]}" if loaded is not None else "is missing, or the user has no SELECT on it"
         raise ConfigError(
             f"the signal table {name} {problem}: CREATE TABLE {name} (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT"
             " NULL, data VARCHAR(2048))"
@@ -132,7 +132,7 @@ def _check_signal_table(connection: Connection, name: str) -> None:
 
 
 def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
-    """Partial row images fail nothing by themselves, but chunks need whole ones if they rewind or drop."""
+    """Return a failure if row images are partial: chunks that rewind or drop need whole ones."""
     partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
     rewound = [table for table in tables if config.policies().of(table).window != "keep"]
     if not partial or not rewound:
@@ -142,7 +142,7 @@ def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Pr
 
 
 def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
-    """Whether the server understands the conditions of these tables, and they can be read by them."""
+    """Check that the server accepts the conditions of these tables, and that the tables can be read by them."""
     for table in tables:
         condition = conditions.get(table.full_name)
         if condition is None:
@@ -150,9 +150,9 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
         where = f'the condition of [tables."{table.full_name}"]'
         if not table.key:
             raise ConfigError(f"{where} cannot be used: a table without a key is read whole, in one piece")
-        place = f"{quote_name(table.db)}.{quote_name(table.name)}"
+        quoted_table = f"{quote_name(table.db)}.{quote_name(table.name)}"
         try:
-            connection.query(f"SELECT 1 FROM {place} WHERE ({check_filter(condition)}) LIMIT 0")
+            connection.query(f"SELECT 1 FROM {quoted_table} WHERE ({check_filter(condition)}) LIMIT 0")
         except ConfigError as error:
             raise ConfigError(f"{where}: {error.message}") from None
         except DefiniteServerError as error:
@@ -172,12 +172,12 @@ def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:
 
 
 def check_patterns(patterns: Sequence[str], tables: Sequence[str], known: Collection[str] = ()) -> list[str]:
-    """What is missing of the tables that were followed before: they were dropped meanwhile, and the log tells of that,
-    perhaps after changes of other tables that have to be followed first.
+    """Return what is missing of the tables that were followed before. They were dropped meanwhile, and the log shows
+    that, perhaps after changes of other tables that must be applied first.
 
-    :param tables: those on the server that match.
+    :param tables: matching tables on the server.
     :param known: tables that were followed before.
-    :raises ConfigError: another table is named that is not there, or nothing matches and nothing ever did.
+    :raises ConfigError: a named table does not exist and was not followed, or nothing matches and nothing was followed.
     """
     missing = []
     for pattern in patterns:
@@ -192,8 +192,8 @@ def check_patterns(patterns: Sequence[str], tables: Sequence[str], known: Collec
     return missing
 
 
-def check_asked(patterns: Sequence[str], tables: Sequence[str]) -> None:
-    """``ConfigError`` if one of the patterns of what is to be read again matches none of the pipeline's tables."""
+def check_resnapshot(patterns: Sequence[str], tables: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if a pattern of tables to read again matches none of the pipeline's tables."""
     from headgate.catalog import TablePatterns
 
     for pattern in patterns:
@@ -201,11 +201,11 @@ def check_asked(patterns: Sequence[str], tables: Sequence[str]) -> None:
             continue
         wanted = TablePatterns([pattern])
         if not any(wanted.matches(*table.split(".", 1)) for table in tables):
-            raise ConfigError(f"no table of this pipeline matches {pattern}, which is to be read again: case counts")
+            raise ConfigError(f"no table of this pipeline matches {pattern}: check the spelling (case counts)")
 
 
 def connection_settings(config: PipelineConfig) -> ConnectionSettings:
-    """How to connect to the source."""
+    """Return the settings to connect to the source."""
     from headgate.mysql import ConnectionSettings
 
     source = config.source
@@ -213,7 +213,7 @@ def connection_settings(config: PipelineConfig) -> ConnectionSettings:
 
 
 def signal_topic(config: PipelineConfig) -> KafkaTopic | None:
-    """The Kafka topic with signals, if there is one."""
+    """Return the Kafka topic with signals; None if there is none."""
     from headgate.control import KafkaCluster, KafkaTopic
 
     kafka = config.signals.kafka

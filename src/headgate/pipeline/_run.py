@@ -1,11 +1,11 @@
 """A pipeline: the stream of one MySQL server into one lake, from a configuration.
 
-Only wiring: the session, the source, the writer of batches, and how a run begins and ends. What is exact and why is
-said where it happens: ``spark/`` (what a batch holds), ``sinks/`` (how it is applied once), ``lake/`` (what makes it
-count).
+This module only connects parts: the session, the source, the writer of batches, and how a run begins and ends.
+Exactness is explained in ``spark/`` (what a batch holds), ``sinks/`` (how it is applied once) and ``lake/`` (what makes
+it count).
 
-A run may be killed at any moment; the next one goes on from Spark's checkpoint, and the batch that was under way is
-applied again with the same outcome. Stopping cleanly (Ctrl-C) only means that the batch under way may finish first.
+A run may be killed at any moment. The next one resumes from Spark's checkpoint and applies the unfinished batch again,
+with the same outcome. A clean stop (Ctrl-C) only means that the current batch may finish first.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
-from headgate.files import OwnedError, sole_owner
+from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
-from headgate.pipeline._checks import check_asked, check_config, check_signal_topic, connection_settings, signal_topic
+from headgate.pipeline._checks import (
+    check_config,
+    check_resnapshot,
+    check_signal_topic,
+    connection_settings,
+    signal_topic,
+)
 from headgate.pipeline._foreign_keys import ForeignKeys
-from headgate.pipeline._status import StatusWriter, tell_failure
+from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -45,18 +51,18 @@ __all__ = ["Pipeline", "read_source", "source_options"]
 log = logging.getLogger("headgate")
 
 _FINISH_SECONDS = 60.0
-"""How long a clean stop waits for the batch under way; after that the batch is dropped, and done again next time."""
+"""How long a clean stop waits for the current batch; then the batch is dropped, and the next run applies it."""
 
 _MAX_WAIT_SECONDS = 60.0
-"""The longest pause between two tries after a Transient failure; the first is a second, each next twice as long."""
+"""The longest pause between two tries after a Transient failure; the first is one second, each next twice as long."""
 
 
 class Pipeline:
     """One pipeline: the tables of one MySQL server into one lake. :meth:`run` follows the source until it is stopped.
 
     :param config: the configuration.
-    :param spark: a session to use; by default one is made as the configuration says, and stopped at the end.
-    :param file: where ``config`` comes from. When it changes, the new one is followed from a batch's end on.
+    :param spark: a session to use; by default one is made from the configuration and stopped at the end.
+    :param file: where ``config`` comes from. If it changes, the new one applies from the end of a batch on.
     :param snapshot_mode: instead of the configuration's.
 
     >>> pipeline = headgate.Pipeline(headgate.load_config("pipeline.toml"), spark)
@@ -83,30 +89,30 @@ class Pipeline:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask a running :meth:`run` to end after the batch under way. Safe in signal handlers and other threads."""
+        """End a running :meth:`run` after the current batch. Safe in signal handlers and other threads."""
         self._stop.set()
 
     def reload(self) -> None:
-        """Have the configuration file read again, even if it looks the same. Safe in signal handlers."""
+        """Read the configuration file again soon, even if it looks the same. Safe in signal handlers."""
         self._reload.set()
 
     def reloaded(self) -> bool:
-        """Whether a changed configuration has come into force just now."""
+        """Return whether a changed configuration has just come into force."""
         if self._file is None:
             return False
-        asked = self._reload.is_set()
-        if asked:  # else one that is asked for just now would be forgotten
+        requested = self._reload.is_set()
+        if requested:  # unconditionally, a request made just now would be lost
             self._reload.clear()
-        found = self._file.reread(asked=asked)
-        if found is None:
+        config = self._file.reread(requested=requested)
+        if config is None:
             return False
         try:
-            tables = check_config(found)
+            tables = check_config(config)
         except HeadgateError as error:
             self._file.refuse(str(error))
             return False
-        self.config, self._tables = found, tables
-        self._file.take(found)
+        self.config, self._tables = config, tables
+        self._file.take(config)
         return True
 
     def run(
@@ -124,28 +130,28 @@ class Pipeline:
         :param resnapshot: patterns of tables to read again; each must match one.
         :param on_progress: called after each batch, in another thread; ``on_status`` first.
         :param quiet: keep Spark's log off stderr; default: unless ``[spark]`` sets ``log.level``.
-        :param on_start: called when the Spark session is there: the moment to install signal handlers, because Spark
-            installs one for Ctrl-C that cancels its jobs.
+        :param on_start: called when the Spark session exists. Install signal handlers here: Spark installs one for
+            Ctrl-C that cancels its jobs.
         :param on_status: called after each batch and every second, in any thread.
-        :raises HeadgateError: what ended the run, but for :meth:`stop`.
+        :raises HeadgateError: what ended the run, except :meth:`stop`.
         """
         inbox = ControlFolder(self.lake.inbox)
         try:
             check_signal_topic(self.config)
             tables = check_config(self.config)
-            check_asked(resnapshot, tables)
+            check_resnapshot(resnapshot, tables)
         except HeadgateError as error:
-            tell_failure(inbox, self.config.name, error)
+            record_failure(inbox, self.config.name, error)
             raise
         from headgate.spark import BatchProgress
 
         progress = BatchProgress(self.lake.inbox, self.lake.checkpoint)
         with (
-            _locked(self.lake),
+            _lake_lock(self.lake),
             StatusWriter(inbox, self.config.name, on_status=on_status, progress=progress) as status,
         ):
-            told = self.config.name, self.config.source.url, self.lake.path, len(tables)
-            log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *told)
+            log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
+            log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet)
             try:
                 if on_start is not None:
@@ -168,7 +174,7 @@ class Pipeline:
     ) -> None:
         patience = _Patience(self.config.source.retry_seconds)
         mode = self._snapshot_mode or self.config.source.snapshot_mode
-        anew = False
+        restarted = False
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
             while not self._stop.is_set():
@@ -176,12 +182,12 @@ class Pipeline:
                 courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
                 run.courier = courier
                 if patience.is_first:
-                    run.writer.tell_stopped()
+                    run.writer.warn_of_stopped()
                 run.writer.check_targets(spark, tables)
                 if mode == "always" and patience.is_first and run.writer.ledger.last is not None:
                     resnapshot = [*self.config.source.tables, *resnapshot]
                 if resnapshot:
-                    run.writer.inbox.ask(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
+                    run.writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
                     resnapshot = []
                 patience.begin()
                 error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
@@ -192,53 +198,60 @@ class Pipeline:
                         tables = self._tables
                         continue
                     return
-                if _reads_anew(error, mode) and (run.batches or not anew):
+                if _restarts_from_now(error, mode) and (run.batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)
                     forget_position(spark, self.lake, run.writer.inbox)
-                    anew = True
+                    restarted = True
                     continue
                 wait = patience.pause(error, moved=run.batches > 0)
                 if wait is None:
                     raise error
-                log.warning("%s; trying again in %.0f s", error, wait)
+                log.warning("%s; retrying in %.0f s", error, wait)
                 status.tries_again(error)
                 self._stop.wait(wait)
 
 
-def _reads_anew(error: BaseException, mode: str) -> bool:
-    """Whether a position that the server's log no longer holds is given up for one that begins now."""
+def _restarts_from_now(error: BaseException, mode: str) -> bool:
+    """Return whether to give up a position that the server has purged, and begin at the current one."""
     return isinstance(error, BinlogPurgedError) and mode in ("when_needed", "always")
 
 
 def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, status: StatusWriter) -> Courier:
-    """Who carries the pipeline's notifications."""
-    given, lake = config.notifications, writer.lake
-    channels: list[Channel] = [LogChannel()] if given.log else []
-    if given.table:
+    """Return the courier of the pipeline's notifications."""
+    notifications, lake = config.notifications, writer.lake
+    channels: list[Channel] = [LogChannel()] if notifications.log else []
+    if notifications.table:
         channels.append(TableChannel(spark, lake, config.name))
-    if given.kafka is not None:
+    if notifications.kafka is not None:
         channels.append(
-            KafkaChannel(given.kafka.bootstrap, given.kafka.topic, key=config.name, settings=given.kafka.settings_file)
+            KafkaChannel(
+                notifications.kafka.bootstrap,
+                notifications.kafka.topic,
+                key=config.name,
+                settings=notifications.kafka.settings_file,
+            )
         )
-    if given.webhook is not None:
-        page = given.webhook
-        channels.append(WebhookChannel(page.url, token_file=page.token_file, timeout_seconds=page.timeout_seconds))
+    if notifications.webhook is not None:
+        webhook = notifications.webhook
+        channels.append(
+            WebhookChannel(webhook.url, token_file=webhook.token_file, timeout_seconds=webhook.timeout_seconds)
+        )
     return Courier(
         channels,
         writer.inbox,
         lambda after, limit: ledger_notifications(spark, lake, after=after, limit=limit),
         newest=writer.ledger.last.epoch if writer.ledger.last else 0,
-        wait_seconds=given.wait_seconds,
+        wait_seconds=notifications.wait_seconds,
         on_trouble=status.warns,
     )
 
 
 class _Patience:
-    """Which failures of a query are tried again, when, and for how long: Transient ones, for about ``seconds``.
+    """Retry policy of a run's queries: Transient failures are retried, for about ``seconds``.
 
-    The time counts from the first failure after which nothing went well. The planner has as much patience itself before
-    it fails, so a query that lived longer than that had gone well meanwhile, also when there was nothing to do.
+    The time counts from the first failure after which nothing succeeded. The planner retries as long before it fails,
+    so a query that lived longer had succeeded meanwhile, even if there was nothing to do.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -253,16 +266,16 @@ class _Patience:
         return not self._tries
 
     def begin(self) -> None:
-        """A query begins."""
+        """Note that a query begins."""
         self._tries += 1
         self._begun = self._clock()
 
     def pause(self, error: BaseException, *, moved: bool) -> float | None:
-        """Seconds to wait before the next try; None: give up.
+        """Return the seconds to wait before the next try; None: give up.
 
         :param moved: whether the query that failed had applied a batch.
         """
-        # A conflict at the target means another pipeline: trying again would only make the two take turns.
+        # A conflict at the target means another pipeline: retries would only make the two alternate.
         if isinstance(error, SinkError) or not isinstance(error, Transient):
             return None
         now = self._clock()
@@ -310,7 +323,7 @@ class _Run:
         self._slots = cores
         self._on_progress = on_progress
         self._error: BaseException | None = None
-        self._idle = threading.Lock()  # held while a batch is under way
+        self._idle = threading.Lock()  # held while a batch is written
         self._ending = threading.Event()
         self._batch_seconds = 0.0
         self.superseded = False
@@ -318,9 +331,9 @@ class _Run:
     def until_end(
         self, once: bool, stop: threading.Event, reloaded: Callable[[], bool] = lambda: False
     ) -> BaseException | None:
-        """Run until the query ends (None: in order), ``stop`` is set (None), or another configuration is in force.
+        """Run until the query ends (None: without error), ``stop`` is set (None), or another configuration is in force.
 
-        In the last case (None, and ``superseded``) the next query goes on from the checkpoint, with the new one.
+        In the last case (None, and ``superseded``) the next query resumes from the checkpoint, with the new one.
         """
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
         with contextlib.closing(self.writer):
@@ -339,18 +352,18 @@ class _Run:
                 if query.awaitTermination(1):
                     return None
                 self._count_tasks()
-        except Exception as error:  # noqa: BLE001 - whatever form Spark gives it, _cause finds what it was
+        except Exception as error:  # noqa: BLE001 - _cause finds the error in any form that Spark gives it
             if not jvm_ended(self.spark, error, ending=stop.is_set()):
                 return self._cause(error)
             if not stop.is_set():
                 return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
         self._ending.set()
         if stop.is_set() and self._idle.locked():
-            log.info("stopping: the batch under way may finish (%.0f s)", _FINISH_SECONDS)
+            log.info("stopping: the current batch may finish (%.0f s)", _FINISH_SECONDS)
         if self._idle.acquire(timeout=_FINISH_SECONDS):
             self._idle.release()
         else:
-            log.warning("the batch under way takes long; it is dropped and will be done again by the next run")
+            log.warning("the current batch takes too long and is dropped; the next run applies it again")
         if stop.is_set():
             self._status.enters("stopping")
         try:
@@ -358,7 +371,7 @@ class _Run:
         except Exception as error:
             if not jvm_ended(self.spark, error, ending=stop.is_set()):
                 raise
-            log.warning("Spark's JVM ended at once; what was under way will be done again by the next run")
+            log.warning("Spark's JVM ended at once; the next run applies the current batch again")
         return None
 
     def _start(self, once: bool) -> StreamingQuery:
@@ -375,9 +388,9 @@ class _Run:
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     def _count_tasks(self) -> None:
-        """Tell how many tasks of the batch that is being read are done, as far as Spark can say."""
+        """Report how many tasks of the batch being read are done, if Spark can tell."""
         if self._status.is_reading:
-            with contextlib.suppress(Exception):  # a JVM that is gone is noticed elsewhere
+            with contextlib.suppress(Exception):  # a lost JVM is detected elsewhere
                 tracker = self.spark.sparkContext.statusTracker()
                 stages = [*filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))]
                 done = sum(stage.numCompletedTasks for stage in stages)
@@ -392,7 +405,7 @@ class _Run:
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         with self._idle:
             if self._ending.is_set():
-                raise InterruptedError("the run is ending")  # Spark does the batch again in the next run
+                raise InterruptedError("the run is ending")  # Spark repeats the batch in the next run
             try:
                 self._status.reads(batch_id)
                 report = self.writer.write(frame, batch_id)
@@ -409,9 +422,9 @@ class _Run:
     def _cause(self, error: Exception) -> BaseException:
         if isinstance(self._error, HeadgateError):
             return self._error
-        found = find_error(str(self._error or "")) or find_error(str(error))
-        if found is not None:
-            return found
+        original = find_error(str(self._error or "")) or find_error(str(error))
+        if original is not None:
+            return original
         failure = self._error or error
         return spark_failure(str(failure) or type(failure).__name__)
 
@@ -419,7 +432,7 @@ class _Run:
 def source_options(
     config: PipelineConfig, lake: Lake, *, slots: int, epoch: int, mode: SnapshotMode = "initial"
 ) -> dict[str, str]:
-    """The options of the Spark source. Secrets are named, never given."""
+    """Return the options of the Spark source. Secrets are passed by name, never by value."""
     source = config.source
     changelog = "changelog" in config.target.mode
     options = {
@@ -434,7 +447,7 @@ def source_options(
         **_policy_options(config),
         "epoch": str(epoch),
         "images": "all" if changelog else "keys",
-        # A changelog wants every change, also those of rows the snapshot has yet to read; then chunks are merged.
+        # A changelog needs every change, also of rows that the snapshot has yet to read; then chunks are merged.
         "append": "false" if changelog else "true",
         "new_tables": "read" if source.snapshot_new_tables else "wait",
         "snapshot_cut": source.snapshot_cut,
@@ -462,31 +475,31 @@ def source_options(
 
 
 def read_source(config: PipelineConfig) -> PastTables:
-    """The source's tables as of GTID sets that the server has executed."""
+    """Return the source's tables as of GTID sets that the server has executed."""
     from headgate.spark import PastTables
 
     policies = (name for name in POLICY_VALUES if name not in ("json", "window"))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
-    if config.source.watermark != "gtid":  # its positions may be no GTIDs; tables without a key may be written for ever
+    if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     lake = Lake.of(config)
-    given = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
+    options = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
     control = ControlFolder(lake.inbox) if lake.is_local else None
-    return PastTables({name: given[name] for name in keep if name in given}, control)
+    return PastTables({name: options[name] for name in keep if name in options}, control)
 
 
 def _relay_options(config: PipelineConfig) -> dict[str, str]:
     source = config.source
     if source.relay is None:
         return {}
-    given = {
+    options = {
         "relay": source.relay,
         "relay_source": source.relay_source,
         "relay_token_file": source.relay_token_file,
         "relay_ca_file": source.relay_ca_file,
         "relay_fallback": "true" if source.relay_fallback else None,
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in options.items() if value}
 
 
 def _policy_options(config: PipelineConfig) -> dict[str, str]:
@@ -495,15 +508,15 @@ def _policy_options(config: PipelineConfig) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _locked(lake: Lake) -> Iterator[None]:
-    """One run per local lake: an advisory lock that the system drops with the process. Elsewhere the ledger decides."""
+def _lake_lock(lake: Lake) -> Iterator[None]:
+    """Lock a local lake for one run, with an advisory lock that ends with the process. Elsewhere the ledger decides."""
     if not lake.is_local:
         yield
         return
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(sole_owner(Path(lake.lock)))
-        except OwnedError as error:
+            stack.enter_context(try_lock(Path(lake.lock)))
+        except LockedError as error:
             raise TargetError(
                 f"{lake.path} is being written by {error}; stop it or choose another target.path"
             ) from None

@@ -1,21 +1,21 @@
-"""Writes ``status.json`` while a pipeline runs: after each batch, and every few seconds whatever happens.
+"""Write ``status.json`` while a pipeline runs: after each batch, and every few seconds.
 
-What it guarantees: the file in the inbox is whole and never older than some seconds as long as the process lives; a
-run that ends says so (``stopped``, or ``failed`` with the error's line); a run that is killed leaves what it last
-wrote, and readers find out by its process and the time (:mod:`headgate.lake`). It never asks MySQL or Spark anything
-and never ends a run: a file that cannot be written is warned of once.
+Guarantees: as long as the process lives, the file in the inbox is whole and never older than some seconds. A run that
+ends records it (``stopped``, or ``failed`` with the error's line). A killed run leaves its last status; readers detect
+that by its process and the time (:mod:`headgate.lake`). The writer never queries MySQL or Spark and never ends a run:
+if the file cannot be written, it warns once.
 
-Its thread lives inside the ``with`` block only, so that the file is kept fresh while the main thread starts Spark or
-waits before another try. The last batches and warnings of the run before are taken over from the file.
+Its thread lives only inside the ``with`` block, so the file stays fresh while the main thread starts Spark or waits
+before a retry. The last batches and warnings of the previous run are taken over from the file.
 
-What the run does (``activity``) it is told by the run, but for two things that only the planner knows, in a process of
-its own: ``waiting.json`` says that it has found nothing to do, ``trouble.json`` that it cannot do its work. As long as
-neither speaks of the newest batch, the next one is being planned.
+The run reports what it does (``activity``). Two facts come from the planner, in another process: ``waiting.json``: it
+has found nothing to do; ``trouble.json``: it cannot do its work. If neither is about the newest batch, the next one is
+being planned.
 
-Lag. ``as_of_us`` is the moment as of which the lake has everything: the planning of the newest batch (the newest change
-in it, if its size was limited and there is more), and now, while the planner waits. The lag is the time since then, so
-the lake is never further behind. Transactions are those that are known to be missing: what the server had executed at
-the newest planning and the lake does not have. There may be more, unless the planner waits.
+Lag. ``as_of_us`` is the moment as of which the lake is complete: the planning of the newest batch (its newest change,
+if its size was limited and there is more), or now, while the planner waits. The lag is the time since then, so the lake
+is never further behind. Transactions are the known missing ones: those that the server had executed at the newest
+planning and the lake does not have. There may be more, unless the planner waits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headgate.lake import (
     Status,
     TableStatus,
     WarningStatus,
-    Way,
+    WriteMethod,
     pid_namespace,
     read_status,
 )
@@ -52,7 +52,7 @@ from headgate.sinks import Batch, BatchReport, Progress
 if TYPE_CHECKING:
     from headgate.spark import BatchProgress
 
-__all__ = ["StatusWriter", "tell_failure"]
+__all__ = ["StatusWriter", "record_failure"]
 
 log = logging.getLogger("headgate")
 
@@ -66,12 +66,12 @@ _LONGEST_TEXT = 2000
 
 
 class StatusWriter(Progress):
-    """Keeps the status of one run; all methods may be called from any thread.
+    """Writer of the status of one run; all methods may be called from any thread.
 
-    :param beat_seconds: how often the file is written when nothing happens; more often while something is under way.
-    :param tick_seconds: how often it looks whether something has changed.
-    :param on_status: told the status at each look and each writing, in the thread that does it.
-    :param progress: how far the reading of batches is; None: nobody knows.
+    :param beat_seconds: how often the file is written when nothing happens; more often during a phase of work.
+    :param tick_seconds: how often changes are looked for.
+    :param on_status: called with the status at each look and each write, in the same thread.
+    :param progress: the reading progress of batches; None: unknown.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class StatusWriter(Progress):
         self._under_way: BatchUnderWay | None = None
         self._epoch = 0  # of the newest batch of this query
         self._behind: int | None = None
-        self._error: str | None = None  # what the run is trying again after
-        self._trouble: Trouble | None = None  # what the planner is in, and since when
+        self._error: str | None = None  # the error after which the run retries
+        self._trouble: Trouble | None = None  # the planner's error, and since when
         self._rates = Rates(clock())
         self._freshness = Freshness()
-        self._merged: dict[str, str] = {}  # what was logged of tables
+        self._merged: dict[str, str] = {}  # reasons logged, by table
         self.indexes: Callable[[], IndexStatus | None] = lambda: None
-        """Tells of the key indexes."""
+        """Returns the state of the key indexes."""
         self._written = clock()
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
@@ -137,32 +137,32 @@ class StatusWriter(Progress):
             self._status = self._status.model_copy(update=state)
         self._write()
 
-    # --- what the run tells
+    # --- reports of the run
 
     def enters(self, phase: Phase) -> None:
-        """The run does something else now; a batch that was under way is none any more."""
+        """Enter a phase; a current batch ends."""
         with self._lock:
             self._under_way = None
             self._enter(phase)
-        self._tell()
+        self._notify()
 
     def starts(self) -> None:
-        """A query is about to start: the first one, or another after a failure."""
+        """Note that a query is about to start: the first one, or another after a failure."""
         self._inbox.forget(ControlFile.WAITING)
         with self._lock:
             self._epoch, self._under_way = 0, None
             self._enter("planning")
-        self._tell()
+        self._notify()
 
     def reads(self, batch_id: int) -> None:
-        """A batch was planned, and is being read."""
+        """Note that a batch was planned and is being read."""
         with self._lock:
             self._under_way = BatchUnderWay(batch_id, self._clock(), self._progress)
             self._enter("reading")
-        self._tell()
+        self._notify()
 
     def counts_tasks(self, done: int, number: int) -> None:
-        """So many of the tasks that read a batch are done."""
+        """Note how many of the tasks that read a batch are done."""
         with self._lock:
             if self._under_way is not None:
                 self._under_way.counts_tasks(done, number)
@@ -173,28 +173,28 @@ class StatusWriter(Progress):
         return self._phase == "reading"
 
     def applies(self, batch: Batch) -> None:
-        """It was read and is applied from now on."""
+        """Note that the batch was read and is now applied."""
         with self._lock:
             if self._under_way is not None:
                 self._under_way.applies(batch)
                 self._enter("applying")
-        self._tell()
+        self._notify()
 
     def writes(self, tables: int) -> None:
-        """So many tables are written from now on."""
+        """Note that writing of this many tables begins."""
         with self._lock:
             if self._under_way is not None:
                 self._under_way.writes(tables)
 
     def wrote(self, table: str) -> None:
-        """One of them is written."""
+        """Note that one of them is written."""
         del table
         with self._lock:
             if self._under_way is not None:
                 self._under_way.wrote()
 
     def ends(self, report: BatchReport) -> None:
-        """A batch is in the ledger."""
+        """Note that a batch is in the ledger."""
         with self._lock:
             self._take(report)
             self._under_way, self._error = None, None
@@ -204,7 +204,7 @@ class StatusWriter(Progress):
         self._write()
 
     def tries_again(self, error: BaseException) -> None:
-        """The run failed and goes on after a pause."""
+        """Note that the run failed and retries after a pause."""
         with self._lock:
             self._under_way = None
             self._enter("retrying")
@@ -213,7 +213,7 @@ class StatusWriter(Progress):
         self._write()
 
     def warns(self, text: str) -> None:
-        """Something that does not end the run is wrong."""
+        """Add a warning about a problem that does not end the run."""
         with self._lock:
             self._warn("warning", text)
 
@@ -222,11 +222,11 @@ class StatusWriter(Progress):
             self._phase, self._phase_us = phase, self._wall_us()
 
     def _take_over(self) -> None:
-        """What the run before has left there is history."""
+        """Take over the history that the previous run left."""
         try:
             before = read_status(self._inbox)
         except (HeadgateError, OSError):
-            before = None  # damaged, or of another version: it is written anew
+            before = None  # damaged, or of another version: it is replaced
         if before is not None and before.pipeline == self._pipeline:
             self._status = _first(before, self._pipeline, self._wall_us())
             self._history = History(before.history)
@@ -237,7 +237,7 @@ class StatusWriter(Progress):
         self._epoch = report.epoch
         new = count_transactions(report.start, report.gtid)
         self._behind = report.behind if new is not None and report.behind else None
-        self._history.add(committed, self._lag_at(committed), before.changes_per_second)  # it is less from now on
+        self._history.add(committed, self._lag_at(committed), before.changes_per_second)  # the lag drops now
         if not report.replayed:
             self._rates.add(self._clock(), report.seconds, report.changes, rows)
             self._freshness.add(self._clock(), committed, _applied(report))
@@ -277,21 +277,21 @@ class StatusWriter(Progress):
         )
 
     def _log_merges(self, report: BatchReport) -> None:
-        """Say once why a table's changes go through MERGE."""
-        for table, ways in report.ways.items():
-            reason = ways.get(Way.MERGE)
+        """Log once why a table's changes go through MERGE."""
+        for table, write_methods in report.write_methods.items():
+            reason = write_methods.get(WriteMethod.MERGE)
             if reason is not None and self._merged.get(table) != reason:
                 log.info("%s is written by MERGE, which takes seconds a batch: %s", table, reason)
                 self._merged[table] = reason
 
     def _warn(self, level: str, text: str) -> None:
-        found = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": text[:_LONGEST_TEXT]})
-        self._status = self._status.model_copy(update={"warnings": (found, *self._status.warnings)[:_WARNINGS]})
+        warning = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": text[:_LONGEST_TEXT]})
+        self._status = self._status.model_copy(update={"warnings": (warning, *self._status.warnings)[:_WARNINGS]})
 
-    # --- what the status is now
+    # --- the current status
 
     def _now(self) -> Status:
-        """The status with what changes by itself."""
+        """Return the status, with its time-dependent fields updated."""
         now_us = self._wall_us()
         if self._status.state not in ("running", "idle"):
             return self._status.at_rest().model_copy(update={"updated_us": now_us})
@@ -318,7 +318,7 @@ class StatusWriter(Progress):
         return self._status.model_copy(update=update)
 
     def _lag_at(self, now_us: int) -> float | None:
-        """Seconds since the moment as of which the lake has everything; None: not known."""
+        """Return the seconds since ``as_of_us``; None: not known."""
         if self._phase == "waiting":
             return 0.0
         as_of = self._status.as_of_us
@@ -353,52 +353,52 @@ class StatusWriter(Progress):
             self._tick()
 
     def _tick(self) -> None:
-        """Look what has changed; write it when it is time."""
+        """Look for changes; write the file when it is time."""
         waits = self._phase == "waiting"
         beat = self._beat_seconds if waits or not self._inbox.is_local else min(_BUSY_BEAT_SECONDS, self._beat_seconds)
         due = self._clock() - self._written >= beat
         if due or self._inbox.is_local:
-            self._look()
+            self._read_reports()
         if due:
             self._write()
         else:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
-        """Tell the status to who wants to know: at each look and, so that short phases are seen, when one begins."""
+    def _notify(self) -> None:
+        """Pass the status to ``on_status``: at each look and, so that short phases show, when a phase begins."""
         if self._on_status is not None:
             with self._lock:
                 self._status = self._now()
                 status = self._status
             self._on_status(status)
 
-    def _look(self) -> None:
-        """What the planner says, and how far the reading is."""
+    def _read_reports(self) -> None:
+        """Read the planner's reports and the reading progress."""
         under_way = self._under_way
         if under_way is not None:
-            under_way.look(self._clock())
-        with self._lock:  # also around the reading: a start of the query in between would make it old
+            under_way.update_progress(self._clock())
+        with self._lock:  # includes the reads: a query that starts in between would make them stale
             trouble, waiting = self._inbox.trouble(), self._inbox.waiting()
             self._take_trouble(trouble)
-            rests = waiting is not None and waiting.epoch >= self._epoch
+            planner_waits = waiting is not None and waiting.epoch >= self._epoch
             if self._phase in ("planning", "waiting") and self._under_way is None:
-                self._enter("waiting" if rests and self._trouble is None else "planning")
+                self._enter("waiting" if planner_waits and self._trouble is None else "planning")
             if self._phase == "waiting" and waiting is not None:
                 self._error, self._paused = None, waiting.paused
 
-    def _take_trouble(self, found: Trouble | None) -> None:
-        before, self._trouble = self._trouble, found
-        if found is not None:
-            if before is None or before.since_us != found.since_us:
-                self._warn("error", found.error)
-                log.warning("%s; trying again", found.error)
+    def _take_trouble(self, trouble: Trouble | None) -> None:
+        before, self._trouble = self._trouble, trouble
+        if trouble is not None:
+            if before is None or before.since_us != trouble.since_us:
+                self._warn("error", trouble.error)
+                log.warning("%s; trying again", trouble.error)
         elif before is not None:
             seconds = (self._wall_us() - before.since_us) / 1e6
-            log.info("going on, %.0f s after this began: %s", seconds, before.error)
+            log.info("resumed, %.0f s after this began: %s", seconds, before.error)
 
 
-def tell_failure(inbox: ControlFolder, pipeline: str, error: BaseException) -> None:
-    """A run failed before it was sure to be the only one: said only where one has run, and none runs now."""
+def record_failure(inbox: ControlFolder, pipeline: str, error: BaseException) -> None:
+    """Record a failure from before the run locked the lake, if an earlier run left a status and none runs now."""
     try:
         before = read_status(inbox)
     except (HeadgateError, OSError):
@@ -410,9 +410,9 @@ def tell_failure(inbox: ControlFolder, pipeline: str, error: BaseException) -> N
 
 
 def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
-    """The status of a run that begins, after one that left ``before``."""
+    """Return the status of a run that begins, after one that left ``before``."""
     tables = before.tables if before else {}
-    anew = {"changes": 0, "rows": 0, "changes_per_second": 0.0}
+    reset_counts = {"changes": 0, "rows": 0, "changes_per_second": 0.0}
     return Status(
         pipeline=pipeline,
         pid=os.getpid(),
@@ -423,50 +423,50 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         state="running",
         as_of_us=before.as_of_us if before else None,
         batch=before.batch if before else None,
-        tables={name: table.model_copy(update=anew) for name, table in tables.items()},
+        tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
         recent=before.recent if before else (),
         warnings=before.warnings if before else (),
     )
 
 
 def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, TableStatus]:
-    found = {}
+    statuses = {}
     for name, state in sorted(report.tables.items()):
         known = before.get(name, TableStatus(state=""))
         changes, rows = (0, 0) if report.replayed else (report.changes.get(name, 0), report.rows.get(name, 0))
         snapshot: dict[str, Any] = {}
         if state.state == "snapshotting":
-            goes_on = known.state == state.state and known.since_epoch == state.since_epoch
+            is_same_snapshot = known.state == state.state and known.since_epoch == state.since_epoch
             snapshot = {
                 "since_epoch": state.since_epoch,
-                "rows_read": rows + (known.rows_read if goes_on else 0),
+                "rows_read": rows + (known.rows_read if is_same_snapshot else 0),
                 "rows_estimate": state.rows_estimate,
                 "chunks_done": state.chunks_done,
                 "chunks_estimate": state.chunks_estimate,
             }
-        ways = report.ways.get(name)
-        found[name] = TableStatus(
+        write_methods = report.write_methods.get(name)
+        statuses[name] = TableStatus(
             state=state.state,
             version=state.version,
             reason=state.reason,
             changes=known.changes + changes,
             rows=known.rows + rows,
-            merged=known.merged if ways is None else ways.get(Way.MERGE),
+            merged=known.merged if write_methods is None else write_methods.get(WriteMethod.MERGE),
             **snapshot,
         )
-    return found
+    return statuses
 
 
 def _applied(report: BatchReport) -> list[Commits]:
-    """When the changes were committed that the tables have since this batch."""
-    takes = {name for name, table in report.tables.items() if not table.held}
-    return [made for name, found in report.commits.items() if name in takes for made in found]
+    """Return the commit times of the changes that tables took in this batch."""
+    taking = {name for name, table in report.tables.items() if not table.is_suspended}
+    return [commits for name, table_commits in report.commits.items() if name in taking for commits in table_commits]
 
 
 def _writes(report: BatchReport, before: dict[str, int]) -> dict[str, int]:
-    """How often tables were written in each way."""
+    """Return how often tables were written in each way."""
     counts = Counter(before)
-    counts.update(way.value for ways in report.ways.values() for way in ways)
+    counts.update(method.value for write_methods in report.write_methods.values() for method in write_methods)
     return dict(sorted(counts.items()))
 
 
@@ -477,11 +477,16 @@ def _at_rate(table: TableStatus, changes: float) -> TableStatus:
 
 
 def _as_of(report: BatchReport, before: int | None) -> int | None:
-    """As of when the lake has everything, after a batch; None: nobody knows. What was so before it still is."""
-    found = report.planned_us
-    if report.behind:  # what comes after its newest change is not there yet
-        found = min(found, max((made.newest_us for all_ in report.commits.values() for made in all_), default=0))
-    return max(found, before or 0) or None
+    """Return as of when the lake is complete, after a batch; None: unknown. It never decreases."""
+    as_of_us = report.planned_us
+    if report.behind:  # changes after its newest one are still missing
+        as_of_us = min(
+            as_of_us,
+            max(
+                (commits.newest_us for table_commits in report.commits.values() for commits in table_commits), default=0
+            ),
+        )
+    return max(as_of_us, before or 0) or None
 
 
 def _end(gtid: str) -> str:

@@ -1,30 +1,29 @@
-"""The relay: one reader of a log, any number of consumers, in Databus's protocol.
+"""The relay: one binlog reader per source, any number of consumers, in Databus's protocol.
 
-It works as the article "Databus for MySQL" describes: a fetcher takes whole transactions from the binlog, writes each
-row as an Avro record in a Databus event, and puts them under the transaction's SCN into a buffer, from which consumers
-pull over HTTP, each at its own pace. The way through the room:
+It works as the article "Databus for MySQL" describes. A fetcher takes whole transactions from the binlog, writes each
+row as an Avro record in a Databus event, and puts them under the transaction's SCN into a buffer. Consumers pull from
+the buffer over HTTP, each at its own pace. Modules:
 
 ================  ====================================================================================================
-``_sources``      what is read and under which names and ids: Databus's files, or TOML
+``_sources``      configured sources, their names and ids: Databus's files, or TOML
 ``_scn``          SCNs: how transactions are numbered
-``_events``       rows as Avro and back, events as JSON; which of them are wanted
+``_events``       rows as Avro and back, events as JSON; filters of consumers
 ``_writers``      rows of one table definition as events
 ``_assemble``     row images → whole transactions → windows of events
-``_buffer``       the ring of windows, read from any SCN; ``_segments``: its pieces, in memory and in files
-``_feeder``       the thread that follows a log into a buffer; ``_position``: how far it is, and its file
+``_buffer``       a ring of windows, readable from any SCN; ``_segments``: its pieces, in memory and in files
+``_feeder``       the thread that copies a binlog to a buffer; ``_position``: its position and state file
 ``_warm``         compiled loops, loaded before they are needed
-``_selections``   what ids of sources mean, for all who ask for the same ones
-``_relay``        all that belongs to the sources
-``_counters``     what is counted; ``_usage``: of clients and connections, ``_given``: of what they were given
-``_bootstrap``    rows for consumers that are new or too far behind
-``_tenants``      who asks: tenants, their tokens and limits; ``_origins``: which web pages may
-``_groups``       consumers that share partitions: who owns which, and how far it is
-``_http``         what is served
+``_selections``   lists of source ids, resolved once for all requests with the same list
+``_relay``        the buffers, feeders and schemas of all sources
+``_counters``     statistics; ``_usage``: of clients and connections, ``_delivered``: of delivered events
+``_bootstrap``    table rows for consumers that are new or too far behind
+``_tenants``      tenants, their tokens and limits; ``_origins``: web pages that may read answers
+``_groups``       consumers that share partitions: owners and checkpoints
+``_http``         the HTTP server and its commands
 ================  ====================================================================================================
 
-What is guaranteed, and why it survives kills, stands at the beginning of ``_feeder``, ``_buffer``, ``_scn``,
-``archive._spool`` and ``_bootstrap._bootstrap``.
-Events byte by byte are in ``databus``, consumers in Python in ``relay_client``.
+``_feeder``, ``_buffer``, ``_scn``, ``archive._spool`` and ``_bootstrap._bootstrap`` begin with their guarantees, which
+survive kills. ``databus`` defines events byte by byte; ``relay_client`` has consumers in Python.
 """
 
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table

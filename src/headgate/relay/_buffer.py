@@ -1,19 +1,19 @@
-"""The event buffer: a ring of whole windows in SCN order, bounded in bytes, read from any SCN.
+"""The event buffer: a ring of whole windows in SCN order, bounded in bytes, readable from any SCN.
 
-What it guarantees:
+Guarantees:
 
-- A reader gets events in the order of their windows, without a gap, or a :class:`ScnNotFoundError`: an SCN from which
-  something may be missing is never served. ``prev_scn`` is the SCN of the last window that is gone (or the number
-  before the first one that was ever put in): reading may go on after ``prev_scn`` or later.
+- A reader gets events in window order without a gap, or a :class:`ScnNotFoundError`: the buffer never serves an SCN
+  after which something may be missing. ``oldest_resumable_scn`` is the SCN of the last window that was dropped (or the
+  number before the first window ever appended): a reader may continue after ``oldest_resumable_scn`` or later.
 - A window becomes visible whole or not at all.
-- Memory stays below ``memory_bytes`` and, with a folder, files below ``disk_bytes``: the oldest *segment* goes first
-  (``_segments``). A window that is larger is there alone, until the next one comes. Responses under way keep what they
-  read, so what readers hold comes on top.
-- With a folder, a restart finds every window up to the SCN of the state that was saved last; what came later is dropped
-  and comes again from the log, under the same SCNs.
+- Memory stays below ``memory_bytes`` and, with a folder, files below ``disk_bytes``: the oldest *segment* is dropped
+  first (``_segments``). A larger window is alone in the buffer until the next one comes. Responses in progress keep
+  what they read; their memory comes on top.
+- With a folder, a restart finds every window up to the SCN of the state that was saved last. Later windows are dropped
+  and come again from the binlog, under the same SCNs.
 
-Policies as in Databus: ``overwrite`` lets the oldest go, so a reader that is too slow gets a ScnNotFoundError;
-``block`` makes the writer wait until :meth:`EventBuffer.release` says that the oldest are no longer needed.
+Policies as in Databus: ``overwrite`` drops the oldest windows, so a reader that is too slow gets a ScnNotFoundError;
+``block`` makes the writer wait until :meth:`EventBuffer.release` reports that the oldest are no longer needed.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from headgate.databus import EOP_SIZE, FIRST, Place, fit, seal, skip
+from headgate.databus import EOP_SIZE, FIRST, StreamPosition, fit, seal, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
-__all__ = ["Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "Stretch"]
+__all__ = ["Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "WindowRange"]
 
 Policy: TypeAlias = Literal["overwrite", "block"]
 
 _LARGEST_SEGMENT: Final = 4 << 20
 _SMALLEST_BUFFER: Final = 256 << 10
 _SEGMENTS: Final = 16
-"""A full buffer has at least so many, so what one eviction takes is a small part of it."""
+"""``memory_bytes`` divided by the usual segment size: one eviction drops a small part of a full buffer."""
 _VIEWS_KEPT: Final = 4
 """Stored segments that stay in memory after a read: slow readers follow each other through them."""
 _VIEWS_BYTES: Final = 128 << 20
-"""More than one of them only up to here: those of large windows are large."""
+"""Bound of their bytes, except for a single one: segments of large windows are large."""
 _WAIT_SECONDS: Final = 0.25
 _CHOSEN_AT_ONCE: Final = 65_536
 _STOPS_KEPT: Final = 1024
 
 
 class KeyIsNoNumberError(Exception):
-    """A filter cannot be asked about an event."""
+    """A RANGE filter met a key that is not a number."""
 
 
-class Stretch(NamedTuple):
-    """Some windows of one segment: ``data[begin:end]``, of which a reader has had the first ``done`` events."""
+class WindowRange(NamedTuple):
+    """Windows of one segment: ``data[begin:end]``, of which the reader has had the first ``done`` events."""
 
     data: Any
     begin: int
     end: int
     done: int
     scn: int = -1
-    """Of the window in the middle of which the reader is; then it is the only one. Otherwise -1."""
+    """SCN of the window that the reader is inside, then the only one; otherwise -1."""
 
-    def before(self, schemas: Sequence[bytes]) -> Stretch:
-        """Without the first window that has an event by one of these schemas (their ids), and what comes after it. A
-        window that the reader has begun stays.
+    def cut_before(self, schemas: Sequence[bytes]) -> WindowRange:
+        """Return the range without the first window that has an event by one of these schemas (their ids), and what
+        follows. A window that the reader has begun stays.
         """
         if not schemas or self.done:
             return self
@@ -75,81 +75,83 @@ class Stretch(NamedTuple):
 
 
 class Stops:
-    """Where readers stopped in the middle of windows, so that they go on there: to count events from the window's
-    beginning takes longer the more of it they have had, and large windows take many reads. For any number of threads.
+    """Offsets where readers stopped inside windows, to continue there: counting events from the window's beginning
+    takes longer the more of it they have, and large windows take many reads. Thread-safe.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[int, int, bytes], int] = OrderedDict()
 
-    def find(self, scn: int, done: int, chosen: bytes) -> int | None:
-        """Where the event is that follows the first ``done`` ones of a window; None: nobody stopped there."""
+    def find(self, scn: int, done: int, choice_digest: bytes) -> int | None:
+        """Return the offset of the event after the first ``done`` ones of a window; None: unknown."""
         with self._lock:
-            return self._known.get((scn, done, chosen))
+            return self._known.get((scn, done, choice_digest))
 
-    def keep(self, scn: int, done: int, chosen: bytes, at: int) -> None:
-        """A reader with this choice stopped there."""
+    def keep(self, scn: int, done: int, choice_digest: bytes, at: int) -> None:
+        """Store the offset where a reader with this choice stopped."""
         with self._lock:
-            self._known[scn, done, chosen] = at
+            self._known[scn, done, choice_digest] = at
             while len(self._known) > _STOPS_KEPT:
                 self._known.popitem(last=False)
 
 
 @dataclass
 class Batch:
-    """What one read gave: events as they are in the buffer."""
+    """Events of one read, as they are in the buffer."""
 
     parts: list[Any]
-    """uint8 arrays; valid as long as they are kept."""
+    """uint8 arrays; valid as long as they are referenced."""
     size: int = 0
     events: int = 0
     """Data events."""
     control: int = 0
     """Control events."""
     pending: int = 0
-    """Bytes of the next event, if nothing was given because it does not fit; else 0."""
+    """Bytes of the next event, if the batch is empty because that event does not fit; else 0."""
     cut: bool = False
-    """Whether it ends before a window with an event by a schema that its reader does not know."""
+    """Whether the batch ends before a window with an event by a schema that its reader does not know."""
 
-    def add(self, stretch: Stretch, size: int, choice: Choice | None = None, stops: Stops | None = None) -> bool:
-        """Take what fits in ``size`` bytes altogether; False: there was more.
+    def add(
+        self, window_range: WindowRange, size: int, choice: Choice | None = None, stops: Stops | None = None
+    ) -> bool:
+        """Add what fits in ``size`` bytes altogether; return False if there is more.
 
-        :param stops: of the buffer that the stretch is of.
+        :param stops: those of the range's buffer.
         """
-        chosen, had, before = b"", stretch.done, self.events + self.control
-        stops = stops if stretch.scn >= 0 else None
+        choice_digest, done, before = b"", window_range.done, self.events + self.control
+        stops = stops if window_range.scn >= 0 else None
         if stops is not None:
-            chosen = b"" if choice is None else digest_of(choice)
-            at = stops.find(stretch.scn, had, chosen)
-            stretch = stretch if at is None else stretch._replace(begin=at, done=0)
-        stop, next_size = self._take(stretch, size) if choice is None else self._choose(stretch, size, choice)
+            choice_digest = b"" if choice is None else digest_of(choice)
+            at = stops.find(window_range.scn, done, choice_digest)
+            window_range = window_range if at is None else window_range._replace(begin=at, done=0)
+        stop, next_size = self._take(window_range, size) if choice is None else self._choose(window_range, size, choice)
         if next_size and not self.size:
             self.pending = next_size
         if next_size and stops is not None:
-            stops.keep(stretch.scn, had + self.events + self.control - before, chosen, stop)
+            stops.keep(window_range.scn, done + self.events + self.control - before, choice_digest, stop)
         return not next_size
 
-    def _take(self, stretch: Stretch, size: int) -> tuple[int, int]:
-        begin = int(skip(stretch.data, stretch.begin, stretch.end, stretch.done))
-        stop, events, control, next_size = fit(stretch.data, begin, stretch.end, size - self.size)
+    def _take(self, window_range: WindowRange, size: int) -> tuple[int, int]:
+        begin = int(skip(window_range.data, window_range.begin, window_range.end, window_range.done))
+        stop, events, control, next_size = fit(window_range.data, begin, window_range.end, size - self.size)
         if stop > begin:
-            self._add(stretch.data[begin:stop], events, control)
+            self._add(window_range.data[begin:stop], events, control)
         return int(stop), int(next_size)
 
-    def _choose(self, stretch: Stretch, size: int, choice: Choice) -> tuple[int, int]:
-        data, at, drop = stretch.data, stretch.begin, stretch.done
-        starts = np.empty(min(_CHOSEN_AT_ONCE, (stretch.end - at) // EOP_SIZE[2] + 1), np.int64)
-        while at < stretch.end:
+    def _choose(self, window_range: WindowRange, size: int, choice: Choice) -> tuple[int, int]:
+        data, at, drop = window_range.data, window_range.begin, window_range.done
+        starts = np.empty(min(_CHOSEN_AT_ONCE, (window_range.end - at) // EOP_SIZE[2] + 1), np.int64)
+        while at < window_range.end:
             chosen, used, events, stop, next_size = select(
-                data, at, stretch.end, size - self.size, *choice, drop, starts
+                data, at, window_range.end, size - self.size, *choice, drop, starts
             )
             if chosen < 0:
-                raise KeyIsNoNumberError("a key is no number, so no range holds it or not: use MOD for its source")
+                raise KeyIsNoNumberError("RANGE needs integer keys; use MOD or HASH")
             if chosen:
                 part = np.empty(int(used), np.uint8)
-                if choice.rows.smaller:
-                    part = part[: int(gather_smaller(data, starts, chosen, choice.rows, part))]
+                if choice.row_filters.smaller:
+                    part = part[: int(gather_smaller(data, starts, chosen, choice.row_filters, part))]
                     seal(part, 0, len(part))
                 else:
                     gather(data, starts, chosen, part)
@@ -168,27 +170,27 @@ class Batch:
 
 @dataclass(frozen=True)
 class BufferInfo:
-    """SCNs and ages; −1 where there is nothing."""
+    """SCNs, timestamps and sizes; −1 if there is none."""
 
     min_scn: int
     max_scn: int
-    prev_scn: int
+    oldest_resumable_scn: int
     first_stamp: int
     """ns since 1970 of the oldest window's newest event."""
     last_stamp: int
     used: int
-    """Bytes of memory taken."""
+    """Bytes of memory."""
     stored: int
     """Bytes of files."""
 
 
 class EventBuffer:
-    """The ring.
+    """A ring of windows in memory and files.
 
     :param memory_bytes: bound of memory, at least 256 KiB.
     :param folder: where segments are also written; None: memory only.
-    :param disk_bytes: bound of the files.
-    :param until_scn: of what is found in the folder, what came up to here is kept (−1: nothing).
+    :param disk_bytes: bound of the files, at least ``memory_bytes`` if there is a folder.
+    :param until_scn: windows in the folder are kept up to this SCN (−1: none).
     :raises ConfigError: bounds that are too small.
     :raises TargetError: the folder cannot be used.
     """
@@ -203,9 +205,9 @@ class EventBuffer:
         until_scn: int = -1,
     ) -> None:
         if memory_bytes < _SMALLEST_BUFFER:
-            raise ConfigError(f"a buffer takes at least {_SMALLEST_BUFFER} bytes, not {memory_bytes}")
+            raise ConfigError(f"memory_bytes must be at least {_SMALLEST_BUFFER}, not {memory_bytes}")
         if folder is not None and disk_bytes < memory_bytes:
-            raise ConfigError(f"what the buffer keeps on disk ({disk_bytes} bytes) is less than its memory")
+            raise ConfigError(f"disk_bytes ({disk_bytes}) is less than memory_bytes ({memory_bytes})")
         self._bound, self._disk_bound = memory_bytes, disk_bytes
         self._policy, self._folder = policy, folder
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
@@ -217,18 +219,20 @@ class EventBuffer:
         self._released = -1
         self._listeners: list[Callable[[], None]] = []
         self.stops = Stops()
-        self.prev_scn = until_scn
-        self._whole = until_scn < 0  # the first window that there ever was is still here, or still to come
-        self._mark = None if folder is None else folder.with_name(f"{folder.name}.whole")  # says so to the next start
+        self.oldest_resumable_scn = until_scn
+        self._has_first = until_scn < 0  # the first window ever is in the buffer, or still to come
+        self._first_marker = (
+            None if folder is None else folder.with_name(f"{folder.name}.whole")
+        )  # tells the next start
         if folder is not None:
             self._stored.extend(stored_segments(folder, until_scn))
             if self._stored and self._stored[-1].last_scn == until_scn:
-                self.prev_scn = self._stored[0].first_scn - 1
-                self._whole = self._mark is not None and self._mark.exists()
-            else:  # the machine lost what the state counts on: nothing may be served across that
+                self.oldest_resumable_scn = self._stored[0].first_scn - 1
+                self._has_first = self._first_marker is not None and self._first_marker.exists()
+            else:  # the machine lost windows that the state includes: serve nothing across the gap
                 self._drop_stored()
-            if not self._whole and self._mark is not None:
-                self._mark.unlink(missing_ok=True)
+            if not self._has_first and self._first_marker is not None:
+                self._first_marker.unlink(missing_ok=True)
 
     def _drop_stored(self) -> None:
         for segment in self._stored:
@@ -238,10 +242,10 @@ class EventBuffer:
     # --- writing
 
     def append(self, windows: Windows, *, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Put windows in, in order, all with greater SCNs than those before.
+        """Append windows in order, all with greater SCNs than those before.
 
-        :param give_up: asked while a ``block`` buffer waits; True ends the wait.
-        :return: whether they are all in it (False only after ``give_up``).
+        :param give_up: called while a ``block`` buffer waits; True ends the wait.
+        :return: whether all of them were appended (False only after ``give_up``).
         :raises TargetError: a file cannot be written.
         """
         first = 0
@@ -251,18 +255,18 @@ class EventBuffer:
                 return False
             last = first + segment.fits(windows, first)
             with self._lock:
-                if self.prev_scn < 0:
-                    self.prev_scn = int(windows.scns[first]) - 1
+                if self.oldest_resumable_scn < 0:
+                    self.oldest_resumable_scn = int(windows.scns[first]) - 1
                     self._note_first()
             with self._writing:  # not under the lock: a large window takes seconds, and readers need none
                 segment.append(windows, first, last)
             first = last
-        for tell in list(self._listeners):
-            tell()
+        for listener in list(self._listeners):
+            listener()
         return True
 
     def _segment_for(self, windows: Windows, first: int, give_up: Callable[[], bool]) -> Segment | None:
-        """A segment in which at least one window fits."""
+        """Return a segment in which at least one window fits; None after ``give_up``."""
         if self._live and self._live[-1].fits(windows, first):
             return self._live[-1]
         begin = int(windows.ends[first - 1]) if first else 0
@@ -281,15 +285,15 @@ class EventBuffer:
             while self._live and sum(one.memory for one in self._live) + segment_memory(size) > self._bound:
                 if self._folder is None and self._policy == "block" and not self._await_release(self._live[0], give_up):
                     return False
-                self._let_go(self._live.popleft())
+                self._evict(self._live.popleft())
             while self._stored and self._files() + size > self._disk_bound:
                 if self._policy == "block" and not self._await_release(self._stored[0], give_up):
                     return False
-                self._lose_first()
+                self._forget_first()
                 gone = self._stored.popleft()
                 self._views.pop(gone.path, None)
                 gone.path.unlink(missing_ok=True)
-                self.prev_scn = gone.last_scn
+                self.oldest_resumable_scn = gone.last_scn
         return True
 
     def _await_release(self, segment: Segment | StoredSegment, give_up: Callable[[], bool]) -> bool:
@@ -300,123 +304,125 @@ class EventBuffer:
             self._lock.wait(_WAIT_SECONDS)
         return True
 
-    def _let_go(self, segment: Segment) -> None:
-        """Out of memory: into the files, if there are any."""
+    def _evict(self, segment: Segment) -> None:
+        """Drop a segment from memory; its file stays, if it has one."""
         segment.close()
         view = segment.view()
         if segment.path is None:
-            self._lose_first()
-            self.prev_scn = int(view.scns[-1])
+            self._forget_first()
+            self.oldest_resumable_scn = int(view.scns[-1])
             return
         self._stored.append(
             StoredSegment(segment.path, segment.used, int(view.scns[0]), int(view.scns[-1]), int(view.stamps[0]))
         )
 
     def _note_first(self) -> None:
-        """The first window that there ever was is there now."""
+        """Record that the first window ever is in the buffer."""
         try:
-            if self._mark is not None:
-                self._mark.touch()
+            if self._first_marker is not None:
+                self._first_marker.touch()
         except OSError as error:
-            raise TargetError(f"{self._mark} cannot be written: {error.strerror or error}") from None
+            raise TargetError(f"{self._first_marker} cannot be written: {error.strerror or error}") from None
 
-    def _lose_first(self) -> None:
-        """The first window goes, if it is still there."""
-        if self._whole and self._mark is not None:
-            self._mark.unlink(missing_ok=True)
-        self._whole = False
+    def _forget_first(self) -> None:
+        """Record that the first window ever is dropped."""
+        if self._has_first and self._first_marker is not None:
+            self._first_marker.unlink(missing_ok=True)
+        self._has_first = False
 
     def _files(self) -> int:
         live = sum(one.used for one in self._live if one.path is not None)
         return live + sum(one.size for one in self._stored)
 
     def release(self, scn: int) -> None:
-        """Windows up to ``scn`` are needed by nobody; a writer that waits may replace them."""
+        """Report that windows up to ``scn`` are no longer needed; a waiting writer may replace them."""
         with self._lock:
             self._released = max(self._released, scn)
             self._lock.notify_all()
 
     @property
     def overwrites(self) -> bool:
-        """Whether what readers still need may go."""
+        """Whether windows that readers still need may be dropped."""
         return self._policy == "overwrite"
 
     @property
     def most_bytes(self) -> int:
-        """How much it is to hold; one window that is larger is all that it holds."""
+        """Bytes that it may hold; a larger window is alone in it."""
         return max(self._bound, self._disk_bound)
 
     def close(self) -> None:
-        """Nothing more is written; what is there may be read on."""
+        """End writing; the content stays readable."""
         with self._writing, self._lock:
             for segment in self._live:
                 segment.close()
 
-    def on_append(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Call ``tell`` in the writer's thread after each append; calling what comes back ends that."""
-        self._listeners.append(tell)
-        return lambda: self._listeners.remove(tell)
+    def on_append(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` in the writer's thread after each append; the returned function ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     # --- reading
 
     def info(self) -> BufferInfo:
-        """How things stand."""
+        """Return SCNs, timestamps and sizes."""
         with self._lock:
             stored, live = list(self._stored), [one.view() for one in self._live]
             used = sum(one.memory for one in self._live)
             files = self._files() if self._folder is not None else 0
-            prev = self.prev_scn
+            oldest_resumable = self.oldest_resumable_scn
         views = [view for view in live if len(view.scns)]
         if stored:
             first, first_stamp = stored[0].first_scn, stored[0].first_stamp
         elif views:
             first, first_stamp = int(views[0].scns[0]), int(views[0].stamps[0])
         else:
-            return BufferInfo(-1, -1, prev, -1, -1, used, files)
+            return BufferInfo(-1, -1, oldest_resumable, -1, -1, used, files)
         if views:
             last, last_stamp = int(views[-1].scns[-1]), int(views[-1].stamps[-1])
         else:
             view = self._view(stored[-1])
             last, last_stamp = int(view.scns[-1]), int(view.stamps[-1])
-        return BufferInfo(first, last, prev, first_stamp, last_stamp, used, files)
+        return BufferInfo(first, last, oldest_resumable, first_stamp, last_stamp, used, files)
 
     def holds(self, scn: int) -> bool:
-        """Whether everything that came after a window (0: before the first one) is here, or still to come."""
+        """Whether all windows after ``scn`` (0: all windows ever) are in the buffer or still to come."""
         with self._lock:
-            return scn >= self.prev_scn or (scn == 0 and self._whole)
+            return scn >= self.oldest_resumable_scn or (scn == 0 and self._has_first)
 
-    def last_place(self) -> Place:
-        """From where the newest window is read, and what comes after it."""
+    def newest_position(self) -> StreamPosition:
+        """Return the position from which the newest window and all later ones follow."""
         newest = self.info().max_scn
-        return Place(newest, 0) if newest >= 0 else Place(-1)
+        return StreamPosition(newest, 0) if newest >= 0 else StreamPosition(-1)
 
-    def bytes_in_memory(self, place: Place) -> int | None:
-        """Bytes in memory from about there on; None: reading from there touches a file."""
+    def bytes_in_memory(self, position: StreamPosition) -> int | None:
+        """Estimate the bytes in memory from ``position`` on; None: a read touches a file."""
         with self._lock:
-            if self._stored and place.scn <= self._stored[-1].last_scn:
+            if self._stored and position.scn <= self._stored[-1].last_scn:
                 return None
-            if self._live and 0 <= self._live[-1].first_scn <= place.scn:
+            if self._live and 0 <= self._live[-1].first_scn <= position.scn:
                 return self._live[-1].used
-            return sum(one.used for one in self._live if one.last_scn >= place.scn)
+            return sum(one.used for one in self._live if one.last_scn >= position.scn)
 
-    def stretches(self, place: Place, *, each: bool = False) -> Iterator[Stretch]:
-        """What is there from ``place`` on, as it is now: a segment's part at a time, or each window.
+    def ranges(self, position: StreamPosition, *, each: bool = False) -> Iterator[WindowRange]:
+        """Yield the current content from ``position`` on: a range per segment, or per window if ``each``.
 
-        :raises ScnNotFoundError: something after ``place`` may be gone.
+        :raises ScnNotFoundError: something after ``position`` may be missing.
         :raises TargetError: a file cannot be read.
         """
         with self._lock:
             segments: list[Segment | StoredSegment] = [*self._stored, *self._live]
-            prev = self.prev_scn
-            if place == FIRST:
-                if not self._whole:
-                    raise ScnNotFoundError("the relay no longer holds its first windows", scn=0, oldest=prev)
-                place = Place(-1)
-        _check(place, prev, segments[0].first_scn if segments else -1)
-        begin = bisect_left(segments, place.scn, hi=max(len(segments) - 1, 0), key=lambda one: one.last_scn)
+            oldest_resumable = self.oldest_resumable_scn
+            if position == FIRST:
+                if not self._has_first:
+                    raise ScnNotFoundError(
+                        "the relay no longer holds its first windows", scn=0, oldest=oldest_resumable
+                    )
+                position = StreamPosition(-1)
+        _check(position, oldest_resumable, segments[0].first_scn if segments else -1)
+        begin = bisect_left(segments, position.scn, hi=max(len(segments) - 1, 0), key=lambda one: one.last_scn)
         for segment in segments[begin:]:
-            yield from _stretches(self._view(segment), place, each)
-            place = Place(-1)
+            yield from _ranges_of(self._view(segment), position, each)
+            position = StreamPosition(-1)
 
     def _view(self, segment: Segment | StoredSegment) -> View:
         if isinstance(segment, Segment):
@@ -435,41 +441,43 @@ class EventBuffer:
                     self._views.popitem(last=False)
         return view
 
-    def read(self, place: Place, size: int, choice: Choice | None = None) -> Batch:
-        """Events from ``place`` on, at most ``size`` bytes of them.
+    def read(self, position: StreamPosition, size: int, choice: Choice | None = None) -> Batch:
+        """Read events from ``position`` on, at most ``size`` bytes of them.
 
-        :param choice: only these events, and control events; None: all. A place inside a window counts only those.
-        :raises ScnNotFoundError: something after ``place`` may be gone.
-        :raises KeyIsNoNumberError: a filter cannot be asked about an event.
+        :param choice: only these events, and control events; None: all. An offset inside a window counts only those.
+        :raises ScnNotFoundError: something after ``position`` may be missing.
+        :raises KeyIsNoNumberError: a RANGE filter met a key that is not a number.
         """
         batch = Batch([])
-        for stretch in self.stretches(place):
-            if not batch.add(stretch, size, choice, self.stops):
+        for window_range in self.ranges(position):
+            if not batch.add(window_range, size, choice, self.stops):
                 break
         return batch
 
 
-def _check(place: Place, prev: int, first_scn: int) -> None:
-    if place.scn < 0 or (first_scn >= 0 and place.scn >= first_scn):
+def _check(position: StreamPosition, oldest_resumable: int, first_scn: int) -> None:
+    if position.scn < 0 or (first_scn >= 0 and position.scn >= first_scn):
         return
-    if place.scn < prev or (place.scn == prev and place.offset >= 0):
+    if position.scn < oldest_resumable or (position.scn == oldest_resumable and position.offset >= 0):
         raise ScnNotFoundError(
-            f"the relay holds what came after SCN {prev}, not what came after {place.scn}", scn=place.scn, oldest=prev
+            f"the relay holds what came after SCN {oldest_resumable}, not what came after {position.scn}",
+            scn=position.scn,
+            oldest=oldest_resumable,
         )
 
 
-def _stretches(view: View, place: Place, each: bool) -> Iterator[Stretch]:
+def _ranges_of(view: View, position: StreamPosition, each: bool) -> Iterator[WindowRange]:
     window, done = 0, 0
-    if place.scn >= 0:
-        window = int(np.searchsorted(view.scns, place.scn, "left"))
-        if window < len(view.scns) and int(view.scns[window]) == place.scn:
-            window, done = (window + 1, 0) if place.offset < 0 else (window, place.offset)
-        elif window < len(view.scns) and place.offset > 0:
+    if position.scn >= 0:
+        window = int(np.searchsorted(view.scns, position.scn, "left"))
+        if window < len(view.scns) and int(view.scns[window]) == position.scn:
+            window, done = (window + 1, 0) if position.offset < 0 else (window, position.offset)
+        elif window < len(view.scns) and position.offset > 0:
             raise ScnNotFoundError(
-                f"the relay has no SCN {place.scn}, in the middle of which the reader is", scn=place.scn
+                f"the checkpoint is inside SCN {position.scn}, which the relay does not have", scn=position.scn
             )
     last = len(view.scns)
     while window < last:
         to = window + 1 if each or done else last
-        yield Stretch(view.data, view.start(window), int(view.ends[to - 1]), done, place.scn if done else -1)
+        yield WindowRange(view.data, view.start(window), int(view.ends[to - 1]), done, position.scn if done else -1)
         window, done = to, 0

@@ -1,8 +1,8 @@
-"""What the relay counts: one family of counters, which ``/containerStats``, ``/relayStats`` and ``/metrics`` serve.
+"""Counters of the relay: one family, which ``/containerStats``, ``/relayStats`` and ``/metrics`` serve.
 
-A figure has Databus's name wherever it is counted, and stands in Databus's order (``DbusEventsTotalStatsMBean.java``,
-``DbusHttpTotalStatsMBean.java``, ``ContainerTrafficTotalStatsEvent.java``). Of the container Jackson writes them there,
-which promises no order: that of the interface is taken (``ContainerStatsMBean.java``).
+A figure has Databus's name wherever it is counted, and Databus's order (``DbusEventsTotalStatsMBean.java``,
+``DbusHttpTotalStatsMBean.java``, ``ContainerTrafficTotalStatsEvent.java``). Databus writes the container's figures with
+Jackson, which promises no order; here they have that of the interface (``ContainerStatsMBean.java``).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _T = TypeVar("_T")
 
 _NS_PER_MS: Final = 1_000_000
 _KEPT: Final = ("numPeers", "dimension")
-"""Who is known stays known, whatever is reset."""
+"""Not reset: the known peers and the name."""
 _CLIENTS: Final = 1000
-"""The counters of so many clients are kept, of those that came last: addresses may be any number."""
+"""Most clients with counters, the most recent ones: there may be any number of addresses."""
 _COUNTED: Final = 100_000
-"""More clients are not told apart."""
+"""Most clients that ``numClients`` counts."""
 
 
 def _ms_since(moment: float) -> int:
-    """:param moment: of the monotonic clock, in seconds."""
+    """Return ms since a monotonic time in seconds."""
     return int((time.monotonic() - moment) * 1000)
 
 
 class Counters:
-    """Figures of one dimension that are counted, stopped and reset together; for any number of threads."""
+    """Figures of one dimension, counted, disabled and reset together. Thread-safe."""
 
     ZERO: ClassVar[Mapping[str, Any]] = {}
-    """Each figure as it begins. Those that depend on the time of the answer are worked out then."""
+    """Initial figures. Those that depend on the time of the answer are computed in :meth:`to_json`."""
 
     def __init__(self, dimension: str = "", *, peers: int = 0) -> None:
         self.enabled = True
-        """Whether anything is counted."""
+        """Whether counting is enabled."""
         self._lock = threading.Lock()
         self._figures: dict[str, Any] = {"numPeers": peers, "dimension": dimension}
         self.reset()
@@ -51,7 +51,7 @@ class Counters:
         return self._figures[figure]
 
     def reset(self) -> None:
-        """Begin again to count."""
+        """Reset all but the known peers and the name."""
         with self._lock:
             kept = {name: self._figures[name] for name in _KEPT if name in self.ZERO}
             self._figures = {**self.ZERO, **kept}
@@ -60,7 +60,7 @@ class Counters:
                 self._figures["timestampLastResetMs"] = time.time_ns() // _NS_PER_MS
 
     def add(self, **more: float) -> None:
-        """Count; all of it or nothing."""
+        """Add to figures at once."""
         with self._lock:
             if self.enabled:
                 for figure, one in more.items():
@@ -68,7 +68,7 @@ class Counters:
                 self.last_access = time.monotonic()
 
     def span(self, least: str, most: str, scns: Sequence[int]) -> None:
-        """SCNs were met: the figures ``least`` and ``most`` know the extreme ones, -1 before the first."""
+        """Extend the range of SCNs from ``least`` to ``most``, figures that are -1 before the first."""
         with self._lock:
             if self.enabled:
                 known = self._figures[least]
@@ -76,23 +76,23 @@ class Counters:
                 self._figures[most] = max(*scns, self._figures[most])
 
     def put(self, **figures: Any) -> None:
-        """What is no sum."""
+        """Set figures that are not sums."""
         with self._lock:
             if self.enabled:
                 self._figures |= figures
 
     def to_json(self) -> dict[str, Any]:
-        """As Databus tells them; times in ms."""
+        """Return the figures as in Databus; times in ms."""
         with self._lock:
             return {**self._figures, "timeSinceLastResetMs": _ms_since(self._reset_at)}
 
 
 class EventStats(Counters):
-    """Events that came in or went out: of one source, of one client, or of all.
+    """Counters of incoming or outgoing events: of one source, one client, or all.
 
-    ``timeSinceLastEvent`` is counted as the newest commit (ns since 1970).
+    ``timeSinceLastEvent`` stores the time of the newest commit (ns since 1970).
 
-    :param buffer: tells of the one that they are in.
+    :param buffer: describes the buffer of the events.
     """
 
     ZERO: ClassVar[Mapping[str, Any]] = {
@@ -110,15 +110,15 @@ class EventStats(Counters):
 
     @classmethod
     def together(cls, dimension: str, parts: Sequence[Counters]) -> Self:
-        """Of several physical sources; SCNs mean something for one only."""
+        """Return the sum of several physical sources, without SCNs, which are valid for one only."""
         total = cls(dimension, peers=max(one["numPeers"] for one in parts))
         for one in parts:
             total.add(**{name: one[name] for name in cls.ZERO if name.startswith(("numData", "numSys", "size"))})
         total.put(timeSinceLastEvent=max(one["timeSinceLastEvent"] for one in parts))
         return total
 
-    def came(self, events: int, size: int, payload: int, control: int = 0, control_size: int = 0) -> None:
-        """Events came in; sizes in bytes of data events, of their values and of control events."""
+    def count_in(self, events: int, size: int, payload: int, control: int = 0, control_size: int = 0) -> None:
+        """Count incoming events; sizes in bytes of data events, of their values and of control events."""
         self.add(
             numDataEvents=events,
             sizeDataEvents=size,
@@ -127,13 +127,13 @@ class EventStats(Counters):
             sizeSysEvents=control_size,
         )
 
-    def seen(self, first_scn: int, last_scn: int, stamp: int, latency_ms: int) -> None:
-        """Windows came by, the last one of a commit at ``stamp`` (ns since 1970), so long ago."""
+    def record_windows(self, first_scn: int, last_scn: int, stamp: int, latency_ms: int) -> None:
+        """Record windows, the last one of a commit at ``stamp`` (ns since 1970), ``latency_ms`` ago."""
         self.span("minSeenWinScn", "maxSeenWinScn", (first_scn, last_scn))
         self.put(timeSinceLastEvent=stamp, latencyEvent=latency_ms)
 
-    def gave(self, events: int, size: int, control: int, control_size: int) -> None:
-        """Events went out, after filters; sizes in bytes of data events and of control events."""
+    def count_out(self, events: int, size: int, control: int, control_size: int) -> None:
+        """Count outgoing events, after filters; sizes in bytes of data events and of control events."""
         self.add(
             numDataEvents=events,
             numDataEventsFiltered=events,
@@ -144,28 +144,28 @@ class EventStats(Counters):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Beside them the SCNs that the buffer holds."""
-        found = super().to_json()
-        stamp = found["timeSinceLastEvent"]
-        found |= {
-            "maxFilteredWinScn": found["maxSeenWinScn"],
-            "timeLag": found["latencyEvent"],
+        """Return the figures with the SCNs of the buffer."""
+        figures = super().to_json()
+        stamp = figures["timeSinceLastEvent"]
+        figures |= {
+            "maxFilteredWinScn": figures["maxSeenWinScn"],
+            "timeLag": figures["latencyEvent"],
             "timeSinceLastAccess": _ms_since(self.last_access),
-            "timeSinceCreation": found["timeSinceLastResetMs"],
+            "timeSinceCreation": figures["timeSinceLastResetMs"],
             "timeSinceLastEvent": (time.time_ns() - stamp) // _NS_PER_MS if stamp else 0,
         }
         if self._buffer is not None:
             buffer = self._buffer()
-            found |= {"minScn": buffer.min_scn, "maxScn": buffer.max_scn, "prevScn": buffer.prev_scn}
+            figures |= {"minScn": buffer.min_scn, "maxScn": buffer.max_scn, "prevScn": buffer.oldest_resumable_scn}
             if buffer.max_scn >= 0:
-                found["timeSpan"] = (buffer.last_stamp - buffer.first_stamp) // _NS_PER_MS
-        return found
+                figures["timeSpan"] = (buffer.last_stamp - buffer.first_stamp) // _NS_PER_MS
+        return figures
 
 
 class HttpStats(Counters):
-    """Requests in all, of a client or for a source.
+    """Counters of requests: of all, of a client or for a source.
 
-    ``latencyStreamCalls``, the mean of ``/stream`` in ms, is counted as their sum.
+    ``latencyStreamCalls``, the mean duration of ``/stream`` in ms, is stored as a sum.
     """
 
     ZERO: ClassVar[Mapping[str, Any]] = {
@@ -180,7 +180,7 @@ class HttpStats(Counters):
     """Command → its figures of all requests and of those answered with an error."""
 
     def count(self, command: str, outcome: Outcome, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         if command not in self.CALLS:
             return
         calls, errors = self.CALLS[command]
@@ -195,22 +195,22 @@ class HttpStats(Counters):
             more["latencyStreamCalls"] = seconds * 1000
         self.add(**more)
 
-    def asked(self, *scns: int) -> None:
-        """Streams begin after these; negative ones: with the oldest."""
-        if found := [one for one in scns if one >= 0]:
-            self.span("minStreamWinScn", "maxStreamWinScn", found)
+    def record_start(self, *scns: int) -> None:
+        """Record the SCNs after which streams begin; ignore negative ones (the oldest)."""
+        if starts := [one for one in scns if one >= 0]:
+            self.span("minStreamWinScn", "maxStreamWinScn", starts)
 
     def to_json(self) -> dict[str, Any]:
-        """With the means."""
-        found = super().to_json()
-        calls, errors = (sum(found[names[i]] for names in self.CALLS.values()) for i in (0, 1))
-        found["latencyStreamCalls"] = round(found["latencyStreamCalls"] / (found["numStreamCalls"] or 1), 3)
-        found["httpErrorRate"] = errors / calls if calls else 0.0
-        return found
+        """Return the figures with means."""
+        figures = super().to_json()
+        calls, errors = (sum(figures[names[i]] for names in self.CALLS.values()) for i in (0, 1))
+        figures["latencyStreamCalls"] = round(figures["latencyStreamCalls"] / (figures["numStreamCalls"] or 1), 3)
+        figures["httpErrorRate"] = errors / calls if calls else 0.0
+        return figures
 
 
 class TrafficStats(Counters):
-    """Connections in all, or of one address. Those that are open are so whatever is reset."""
+    """Counters of connections: of all, or of one address. A reset keeps open connections."""
 
     ZERO: ClassVar[Mapping[str, Any]] = {
         "containerId": 0, "timestampLastResetMs": 0, "timeSinceLastResetMs": 0, "dimension": "", "numBytes": 0,
@@ -220,23 +220,23 @@ class TrafficStats(Counters):
 
     def __init__(self, dimension: str = "") -> None:
         self.open: dict[Hashable, float] = {}
-        """Connection → since when."""
+        """Connection → since when, monotonic."""
         self._clients: set[str] = set()
         super().__init__(dimension)
 
     def reset(self) -> None:
-        """Begin again to count, clients, too."""
+        """Reset the figures and the known clients."""
         super().reset()
         self._clients.clear()
 
     def opened(self, key: Hashable, client: str) -> None:
-        """A connection was made."""
+        """Record a new connection."""
         self.open[key] = time.monotonic()
         if self.enabled and len(self._clients) < _COUNTED:
             self._clients.add(client)
 
     def lost(self, key: Hashable, error: Exception | None) -> None:
-        """A connection ended, perhaps with an error."""
+        """Record the end of a connection, perhaps with an error."""
         since = self.open.pop(key, None)
         if since is not None:
             self.add(
@@ -247,22 +247,25 @@ class TrafficStats(Counters):
             )
 
     def to_json(self) -> dict[str, Any]:
-        """With those that are open."""
+        """Return the figures with open connections."""
         life = sum(map(_ms_since, self.open.values()))
-        mine = {"numOpenConns": len(self.open), "numClients": len(self._clients), "timeOpenConnLifeMs": life}
-        return super().to_json() | mine
+        open_connections = {
+            "numOpenConns": len(self.open),
+            "numClients": len(self._clients),
+            "timeOpenConnLifeMs": life,
+        }
+        return super().to_json() | open_connections
 
 
 class ContainerStats(Counters):
-    """The server as a whole: its requests, its threads and what went wrong.
+    """Counters of the server as a whole: requests, threads and errors.
 
-    Each request is a task in Databus, and a worker's thread takes it; here most are answered by the server's own
-    thread, and those that take longer, in part, by a worker's. Maxima are updated by each question for them,
-    as they are there.
+    In Databus each request is a task of a worker thread. Here the server's own thread answers most requests, and a
+    worker does a part of the longer ones. As in Databus, each query of the figures updates the maxima.
     """
 
     ZERO: ClassVar[Mapping[str, Any]] = {
-        "ioThreadRate": -1,  # what Databus has of them where they are no pool: here it is the server's own thread
+        "ioThreadRate": -1,  # Databus's value if I/O threads are not a pool: here it is the server's own thread
         "ioThreadMax": 0, "ioTaskCount": 0, "ioTaskMax": 0, "ioTaskQueueSize": 0, "workerThreadRate": 0,
         "workerThreadMax": 0, "workerTaskCount": 0, "workerTaskMax": 0, "workerTaskQueueSize": 0, "errorCount": 0,
         "errorUncaughtCount": 0, "errorRequestProcessingCount": 0, "timestampLastResetMs": 0,
@@ -271,44 +274,44 @@ class ContainerStats(Counters):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told = 0
+        self._last_total = 0
 
     def answered(self, *, good: bool, processing: bool = False) -> None:
-        """A request was answered, or ended with an unexpected error.
+        """Count a request that was answered, or ended with an unexpected error.
 
-        :param processing: whether an error is what Databus calls a RequestProcessingException: the request was right.
+        :param processing: whether an error is Databus's RequestProcessingException: a valid request.
         """
         self.add(workerTaskCount=1)
         if not good:
             kind = "errorRequestProcessingCount" if processing else "errorUncaughtCount"
             self.add(**{"errorCount": 1, kind: 1})
 
-    def look(self, threads: int, waiting: int) -> None:
-        """Note the present figures, because they are asked for.
+    def update(self, threads: int, waiting: int) -> None:
+        """Update the current figures, before each query.
 
-        :param threads: workers that do something now.
-        :param waiting: requests that wait for one.
+        :param threads: busy workers.
+        :param waiting: requests that wait for a worker.
         """
         requests = self["workerTaskCount"]
         self.put(
             workerThreadRate=threads,
             workerTaskQueueSize=waiting,
             workerThreadMax=max(self["workerThreadMax"], threads),
-            # What came before anybody asked is of no interval.
-            workerTaskMax=max(self["workerTaskMax"], requests - self._told if self._told else 0),
+            # Before the first query there is no interval.
+            workerTaskMax=max(self["workerTaskMax"], requests - self._last_total if self._last_total else 0),
         )
-        self._told = requests
+        self._last_total = requests
 
 
 class Latest(OrderedDict[str, _T]):
-    """The counters of those that came last, by name."""
+    """Counters by name, of the most recent clients."""
 
     def __init__(self, make: Callable[[str], _T]) -> None:
         super().__init__()
         self._make = make
 
-    def met(self, name: str) -> _T:
-        """One came."""
+    def touch(self, name: str) -> _T:
+        """Return a client's counters, now the most recent."""
         if name not in self:
             self[name] = self._make(name)
             while len(self) > _CLIENTS:

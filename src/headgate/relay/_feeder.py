@@ -1,14 +1,14 @@
-"""From a server's log into a buffer: one thread for each physical source.
+"""Copy a server's binlog to a buffer: one thread for each physical source.
 
-What it guarantees. Every transaction that changes a followed table goes into the buffer whole, in the order of the log,
-once; or the feeder stands still and says why. Its *state* is the set of all transactions that are in the buffer (or
-touch nothing that is followed), and the SCN of the last window; the two are always of one moment, and are written to a
-file together after the windows they speak of. After a restart the buffer drops what is newer than the state, and the
-log is read from the state's set on: the same transactions come again, with the same SCNs and the same bytes.
+Guarantees. Every transaction that changes a followed table is appended to the buffer whole, in binlog order, once; or
+the feeder stops and reports why. Its *state* is the set of all transactions that are in the buffer (or touch no
+followed table), and the SCN of the last window. Both are of one moment, and are saved together, after the windows they
+include. After a restart the buffer drops newer windows, and the feeder reads the binlog from the state's set on: the
+same transactions come again, with the same SCNs and the same bytes.
 
-A lost connection is made again by :func:`headgate.replication.follow`; when that gives up, this tries on for ever,
-from what is in the buffer. What will not go away by itself (a table that cannot be written, SCNs that cannot grow) ends
-the feeder: the buffer still serves what it has, and the status says so.
+:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from what is in the
+buffer. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the feeder: the buffer still
+serves its content, and the status reports the error.
 """
 
 from __future__ import annotations
@@ -46,35 +46,35 @@ log = logging.getLogger("headgate")
 
 _RETRY_SECONDS: Final = 5.0
 _GATHER_SECONDS: Final = 0.004
-"""A block begins at most so often. Decoding, numbering and announcing one takes a millisecond or two however small it
-is; under load each takes what has come meanwhile, and half the time is left to those who serve the consumers."""
+"""Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
+is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
 _NS_PER_MS: Final = 1_000_000
 
 
 @dataclass(frozen=True)
 class Form:
-    """What rows become."""
+    """How rows become events."""
 
     version: int
-    """Of events."""
+    """Event version."""
     scn_column: str | None
-    """Whose values SCNs are made of."""
-    befores: bool
-    """Whether updates hold the row before them."""
+    """The column that SCNs are made of."""
+    before_images: bool
+    """Whether updates hold the before image."""
     policies: Policies
 
 
-def _behind(missing: str) -> str:
+def _behind_message(missing: str) -> str:
     return (
         f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
-        "if its log began anew, start the relay with --anew"
+        "if its binlog was reset, start the relay with --anew"
     )
 
 
 class Feeder(Retrying):
-    """Reads the log of one source into its buffer.
+    """Reads the binlog of one source into its buffer.
 
-    :param state: where to begin; ``file``: where to keep it (None: nowhere).
+    :param state: where to begin; ``file``: where to save it (None: nowhere).
     """
 
     def __init__(
@@ -94,34 +94,34 @@ class Feeder(Retrying):
         self._form, self._position = form, Position(state)
         self._file = None if file is None else StateFile(file, scn.kind, self._position, source.name)
         self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
-        """In total, counted as windows go in."""
+        """Totals, counted as windows are appended."""
         self.source_stats: dict[int, EventStats] = {}
-        """By source id."""
+        """Source id → its counters."""
 
     def prepare(self) -> None:
-        """Give every table that is there an id and a schema, so that consumers may register before its first change.
+        """Give every existing table an id and a schema, so that consumers can register before its first change.
 
-        :raises HeadgateError: the server cannot be asked, or a table cannot be followed.
+        :raises HeadgateError: the server cannot be queried, or a table cannot be followed.
         """
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._source.patterns)
             missing = self.position().gtid - gtid_executed(connection)
         for table in tables:
-            found = self._names.find(self._source.id, table.db, table.name)
-            self._registry.schema_of(found.name, table)
+            source = self._names.find(self._source.id, table.db, table.name)
+            self._registry.schema_of(source.name, table)
         names, form = self._names.of(self._source.id), self._form
         warm(tables, form.policies, names, self._registry.types, version=form.version)
-        if missing:  # a replica that is behind, which will catch up, or a log that began anew, which will not
-            self._stumble(_behind(str(missing)))
+        if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
+            self._note_problem(_behind_message(str(missing)))
             log.warning("%s: %s", self._source.name, self.problem)
 
-    def _told(self, error: HeadgateError) -> str:
+    def _describe(self, error: HeadgateError) -> str:
         missing = error.fields.get("missing") if isinstance(error, ServerBehindError) else None
-        return super()._told(error) if missing is None else _behind(missing)
+        return super()._describe(error) if missing is None else _behind_message(missing)
 
     def start(self) -> None:
-        """Begin to read. Where it begins is kept before anything is served: a relay that is killed at once and has no
-        state would begin at another place, and a consumer's bootstrap that has begun would miss what lies between.
+        """Start reading. The position is saved before anything is served: a relay that is killed at once and has no
+        state would begin elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
         """
         if self._file is not None:
             self._file.save()
@@ -130,7 +130,7 @@ class Feeder(Retrying):
             self._file.start()
 
     def stop(self) -> None:
-        """End reading and keep the state. Whoever waits in a full buffer gives up."""
+        """Stop reading, even while waiting for a full buffer, and save the state."""
         self._stop.set()
         self._position.close()
         self._end()
@@ -139,15 +139,15 @@ class Feeder(Retrying):
         self._buffer.close()
 
     def position(self) -> State:
-        """What is in the buffer now; from any thread."""
+        """Return the state of the buffer now; from any thread."""
         return self._position.now()
 
     def mark_within(self, gtid: GtidSet) -> State | None:
-        """As :meth:`Position.mark_within`."""
+        """See :meth:`Position.mark_within`."""
         return self._position.mark_within(gtid)
 
     def await_position(self, enough: Callable[[State], bool], seconds: float) -> State | None:
-        """As :meth:`Position.wait`."""
+        """See :meth:`Position.wait`."""
         return self._position.wait(enough, seconds)
 
     def _work(self) -> None:
@@ -159,20 +159,20 @@ class Feeder(Retrying):
             partition=self._source.id,
             version=form.version,
             scn_column=form.scn_column,
-            befores=form.befores,
+            before_images=form.before_images,
         )
         items = follow(
             self._source.settings,
             self.position().gtid,
             tables=self._source.patterns,
-            images="all" if form.befores else "keys",
+            images="all" if form.before_images else "keys",
             policies=form.policies,
             sleep=self._pause,
         )
-        begun = time.monotonic()
+        begun_at = time.monotonic()
         try:
             for item in items:
-                self._goes_on()
+                self._resume()
                 finished = None
                 if isinstance(item, LogBlock):
                     finished = assembler.add(item)
@@ -185,42 +185,42 @@ class Feeder(Retrying):
                 if self._file is not None and self._file.error is not None:
                     raise self._file.error
                 if isinstance(item, Idle):
-                    begun = self._gather(begun)
+                    begun_at = self._gather(begun_at)
                 if self._stop.is_set():
                     return
         finally:
             items.close()  # type: ignore[attr-defined]
 
     def _pause(self, seconds: float) -> None:
-        """:raises IncompleteReadError: the relay ends, so nobody waits for the server any more."""
+        """:raises IncompleteReadError: the relay is stopping, so the wait for the server ends."""
         if self._stop.wait(seconds):
-            raise IncompleteReadError("the relay ends")
+            raise IncompleteReadError("the relay is stopping")
 
-    def _gather(self, begun: float) -> float:
-        """Wait until the next block may begin, if the last one began at ``begun``; when that is."""
-        left = begun + _GATHER_SECONDS - time.monotonic()
+    def _gather(self, begun_at: float) -> float:
+        """Wait until the next block may begin, if the last one began at ``begun_at``; return that time."""
+        left = begun_at + _GATHER_SECONDS - time.monotonic()
         if left > 0:
             time.sleep(left)
         return time.monotonic()
 
     def _publish(self, finished: Finished) -> bool:
         windows = finished.windows
-        self._tell_too_large(windows)
+        self._warn_too_large(windows)
         if not self._buffer.append(windows, give_up=self._stop.is_set):
             return False
         self._position.publish(finished.gtids, int(windows.scns[-1]))
         self._count(finished)
         return True
 
-    def _tell_too_large(self, windows: Windows) -> None:
+    def _warn_too_large(self, windows: Windows) -> None:
         if not self._buffer.overwrites:
             return
         sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes
         for i in np.flatnonzero(sizes > most).tolist():
             log.warning(
-                "%s: the transaction with SCN %d takes %d bytes, more than the buffer is to hold (%d): it is alone "
-                "there, and consumers that do not have all of it when the next one comes are told that they are too "
-                'far behind: give memory_bytes or disk_bytes more room, or wait for consumers with policy = "block"',
+                "%s: the transaction with SCN %d takes %d bytes, more than the buffer's limit (%d): it is alone in the "
+                "buffer, and consumers that do not have all of it when the next one comes are too far behind: "
+                'increase memory_bytes or disk_bytes, or wait for consumers with policy = "block"',
                 self._source.name,
                 int(windows.scns[i]),
                 int(sizes[i]),
@@ -232,9 +232,9 @@ class Feeder(Retrying):
         stamp = int(windows.stamps[-1])
         latency = max(0, (time.time_ns() - stamp) // _NS_PER_MS)
         for number, (events, size, payload) in finished.counts.items():
-            own = self.source_stats.setdefault(number, EventStats(f"{self._source.name}.inbound.{number}"))
-            for one in (self.stats, own):
-                one.came(events, size, payload)
-        self.stats.came(0, 0, 0, len(windows.scns), EOP_SIZE[self._form.version] * len(windows.scns))
+            source_stats = self.source_stats.setdefault(number, EventStats(f"{self._source.name}.inbound.{number}"))
+            for one in (self.stats, source_stats):
+                one.count_in(events, size, payload)
+        self.stats.count_in(0, 0, 0, len(windows.scns), EOP_SIZE[self._form.version] * len(windows.scns))
         for one in (self.stats, *(self.source_stats[number] for number in finished.counts)):
-            one.seen(int(windows.scns[0]), int(windows.scns[-1]), stamp, latency)
+            one.record_windows(int(windows.scns[0]), int(windows.scns[-1]), stamp, latency)

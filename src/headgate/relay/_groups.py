@@ -1,36 +1,35 @@
-"""Groups: consumers that share the partitions of one stream, who come and go while it runs.
+"""Groups: consumers that share the partitions of one stream, and join and leave while it runs.
 
-The keys are cut into a fixed number of partitions (buckets of the filter HASH). Each has at most one *owner* among the
-members, a *generation* that grows whenever it is given to somebody, and a checkpoint. All of a group's coordination is
-one operation, :meth:`Group.sync`, which a member calls again and again: it says how far it is, which partitions it
-gives up, and that it lives; the answer is what it owns. :class:`GroupFolder` makes each call one atomic change of a
-file.
+The keys are divided into a fixed number of partitions (buckets of the filter HASH). Each has at most one *owner* among
+the members, a *generation* that grows with each assignment, and a checkpoint. One operation, :meth:`Group.sync`, does
+all coordination. A member calls it repeatedly and reports its checkpoints, the partitions that it releases, and that it
+lives; the answer is what it owns. :class:`GroupFolder` makes each call one atomic change of a file.
 
-What is guaranteed:
+Guarantees:
 
-- *Nothing is lost.* A partition's checkpoint is moved only by its owner under the generation in which it was given out,
-  and only after everything before it was delivered. Whoever gets the partition begins there. A member that was stopped,
-  thought dead and comes back (a zombie) holds an older generation: what it reports is not taken.
-- *Order.* A partition's owner delivers it in the order of the log. A partition that is to move is asked back first and
-  goes on only when its owner has finished its window and reported the checkpoint, so the next one repeats nothing.
-  After a crash it repeats what came after the last report: at least once.
-- *One at a time.* An owner whose lease is over by its own clock, counted from before it asked for it, delivers nothing
-  more until it has synced again (``relay_client._member``), and others get its partitions no earlier than that:
-  the coordinator counts from when it was asked. Clocks that run at very different speeds, or one callback that takes
-  longer than the lease, may let two deliver at the same time; then both deliver the same transactions, and only the
-  new owner's checkpoints count. ``generation`` is there for sinks that want to fence the same way.
-- *Balance.* When no member comes or goes any more, every partition has an owner and no two members differ by more than
-  one; only as many move as that needs.
+- *Nothing is lost.* Only a partition's owner moves its checkpoint, under the generation of its assignment, and only
+  after everything before it was delivered. The next owner begins there. A member that was paused, presumed dead and
+  comes back (a zombie) holds an older generation: its reports are ignored.
+- *Order.* A partition's owner delivers it in binlog order. A partition that moves is first requested back. Its next
+  owner begins only when the current one has finished its window and reported the checkpoint, so it repeats nothing.
+  After a crash the next owner repeats what came after the last report: at least once.
+- *One at a time.* An owner whose lease is over delivers nothing more until it has synced again
+  (``relay_client._member``). It counts the lease by its own clock from before the request. The coordinator counts from
+  the request's arrival, so others get the partitions no earlier. If clocks run at very different speeds, or a callback
+  takes longer than the lease, two members may deliver the same transactions at the same time; only the new owner's
+  checkpoints count. With ``generation`` sinks can fence the same way.
+- *Balance.* When members no longer join or leave, every partition has an owner and no two members differ by more than
+  one; only as many partitions move as that needs.
 
-A group may be one that *bootstraps*, as soon as one of its members says so, and for ever: a partition without a
-checkpoint begins with the rows there are, and so does one whose checkpoint no relay can serve any more. Its checkpoints
-are then those of the bootstrap until it is done, kept and fenced like all others: whoever gets the partition goes on
-with it, at the same relay, or where that is unknown begins it again.
+A group may *bootstrap*: as soon as one of its members requests it, and forever. A partition without a checkpoint then
+begins with the table rows, and so does one whose checkpoint no relay can serve any more. Until that is done, its
+checkpoints are those of the bootstrap, kept and fenced like all others. The next owner continues the bootstrap at the
+same relay, or restarts it if it is unknown there.
 
-Any call may be repeated, or its answer lost: the next answer says all there is to say. The state is in one file, so a
-relay that is killed goes on with it; leases are prolonged when it starts, as nobody could renew them meanwhile. Relays
-that share the folder share the groups, and a member may ask any of them. Leases are by the wall clock; if that jumps,
-partitions move needlessly, and nothing else.
+Any call may be repeated, or its answer lost: the next answer is complete. The state is in one file, so a relay that is
+killed continues with it. A starting relay prolongs the leases, because members could not renew them meanwhile. Relays
+that share the folder share the groups, and a member may call any of them. Leases use the wall clock; if that jumps,
+partitions move needlessly, with no other effect.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.databus import Done, Owned
+from headgate.databus import Owned, PartitionReport
 from headgate.errors import ConfigError
-from headgate.files import locked, read_json, write_json
+from headgate.files import lock_file, read_json, write_json
 
 __all__ = ["Group", "GroupFolder"]
 
@@ -63,15 +62,15 @@ class _Partition:
 class _Member:
     lease_seconds: float
     until: float
-    """Seconds since 1970."""
+    """End of the lease, seconds since 1970."""
 
 
 @dataclass
 class Group:
-    """One group.
+    """State of one group.
 
     :param sources: names of logical sources; none: all.
-    :param bootstrap: members give the rows there are first.
+    :param bootstrap: partitions begin with the table rows.
     """
 
     sources: Sequence[str]
@@ -81,27 +80,27 @@ class Group:
 
     @classmethod
     def begin(cls, sources: Sequence[str], partitions: int) -> Group:
-        """One that nobody has joined."""
+        """Return a group without members."""
         return cls(list(sources), [_Partition() for _ in range(partitions)])
 
     def start_at(self, checkpoint: Mapping[str, Any]) -> None:
-        """Where partitions begin that have no checkpoint yet. It is fixed before the first of them is read, so that
-        what a first owner had not reported when it died is found again, or missed loudly.
+        """Set the checkpoint of partitions that have none. It is fixed before the first of them is read: if a first
+        owner dies before it reports, its events are read again, or an error shows that they are missing.
         """
         for one in self.partitions:
             one.checkpoint = one.checkpoint or checkpoint
 
     def prolong(self, now: float) -> None:
-        """All members may live."""
+        """Prolong the leases of all members."""
         for one in self.members.values():
             one.until = max(one.until, now + one.lease_seconds)
 
     def sync(
-        self, member: str, lease_seconds: float, now: float, done: Mapping[int, Done], *, leave: bool = False
+        self, member: str, lease_seconds: float, now: float, done: Mapping[int, PartitionReport], *, leave: bool = False
     ) -> dict[int, Owned]:
-        """A member reports, and is told what it owns until ``lease_seconds`` after it began to ask."""
+        """Take a member's report; return what it owns until ``lease_seconds`` after it sent the request."""
         for number, report in done.items():
-            self._take(member, number, report)
+            self._take_report(member, number, report)
         if leave:
             self._forget(member)
         else:
@@ -115,12 +114,12 @@ class Group:
             if one.owner == member
         }
 
-    def _take(self, member: str, number: int, report: Done) -> None:
+    def _take_report(self, member: str, number: int, report: PartitionReport) -> None:
         if not 0 <= number < len(self.partitions):
             return
         one = self.partitions[number]
         if one.owner != member or one.generation != report.generation:
-            return  # a zombie's, or a report that came twice
+            return  # from a zombie, or a repeated report
         one.checkpoint = report.checkpoint or one.checkpoint
         if report.release:
             one.owner, one.back = None, False
@@ -132,7 +131,7 @@ class Group:
                 one.owner, one.back = None, False
 
     def _balance(self) -> None:
-        """Give out what is free, and ask back what somebody has too much of."""
+        """Assign free partitions, and request back those that a member has too many of."""
         if not self.members:
             return
         loads = dict.fromkeys(sorted(self.members), 0)
@@ -145,17 +144,17 @@ class Group:
                 one.generation += 1
                 loads[one.owner] += 1
         least, more = divmod(len(self.partitions), len(loads))
-        for place, name in enumerate(sorted(loads, key=loads.__getitem__, reverse=True)):
-            self._ask_back(name, loads[name] - least - (place < more))
+        for rank, name in enumerate(sorted(loads, key=loads.__getitem__, reverse=True)):
+            self._request_back(name, loads[name] - least - (rank < more))
 
-    def _ask_back(self, member: str, count: int) -> None:
+    def _request_back(self, member: str, count: int) -> None:
         for one in reversed(self.partitions):
             if count > 0 and one.owner == member and not one.back:
                 one.back = True
                 count -= 1
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
+        """Return the file's form."""
         return {
             "v": 1,
             "sources": list(self.sources),
@@ -166,7 +165,7 @@ class Group:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Group:
-        """:raises ValueError: it is none."""
+        """:raises ValueError: it is not a group."""
         try:
             members = {name: _Member(**one) for name, one in value["members"].items()}
             partitions = [_Partition(**one) for one in value["partitions"]]
@@ -176,14 +175,14 @@ class Group:
 
 
 class GroupFolder:
-    """Groups in files ``<name>.json``; each call of :meth:`sync` is one change, under a lock, there before it returns.
+    """Groups in files ``<name>.json``; each call of :meth:`sync` is one change under a lock, on disk before it returns.
 
     :param clock: seconds since 1970.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
-        self._met: set[str] = set()
+        self._prolonged: set[str] = set()
 
     def sync(
         self,
@@ -193,44 +192,44 @@ class GroupFolder:
         sources: Sequence[str],
         partitions: int,
         lease_seconds: float,
-        done: Mapping[int, Done],
+        done: Mapping[int, PartitionReport],
         leave: bool = False,
         start: Mapping[str, Any] | None = None,
         bootstrap: bool = False,
     ) -> dict[int, Owned]:
-        """See :meth:`Group.sync`; a group that is not there begins.
+        """See :meth:`Group.sync`; create the group if it is missing.
 
-        :param start: where its partitions begin, unless the group bootstraps; None: with the oldest there is.
-        :param bootstrap: from now on it does.
-        :raises ConfigError: no name of a group, or the group has other sources or another number of partitions, or the
-            file cannot be used.
+        :param start: where its partitions begin, unless the group bootstraps; None: at the oldest event.
+        :param bootstrap: it does from now on.
+        :raises ConfigError: an invalid name, the group has other sources or another number of partitions, or the file
+            cannot be used.
         """
         file = self._file(name)
-        with locked(file):
+        with lock_file(file):
             group = self._load(file) or Group.begin(sources, partitions)
             _check_same(name, group, sources, partitions)
             now = self._clock()
-            if name not in self._met:
+            if name not in self._prolonged:
                 group.prolong(now)
             group.bootstrap = group.bootstrap or bootstrap
             if start is not None and not group.bootstrap:
                 group.start_at(start)
             owned = group.sync(member, lease_seconds, now, done, leave=leave)
             write_json(file, group.to_json())
-            self._met.add(name)
+            self._prolonged.add(name)
         return owned
 
     def show(self, name: str) -> dict[str, Any] | None:
-        """The group as its file has it; None: there is none.
+        """Return the group as in its file; None: it does not exist.
 
-        :raises ConfigError: no name of a group, or the file cannot be read.
+        :raises ConfigError: an invalid name, or the file cannot be read.
         """
         group = self._load(self._file(name))
         return None if group is None else group.to_json()
 
     def _file(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name of a group: letters, digits, '.', '_' and '-', up to 100 of them")
+            raise ConfigError(f"{name!r} is not a group name: use up to 100 letters, digits, '.', '_' and '-'")
         return self._folder / f"{name}.json"
 
     @staticmethod
@@ -245,11 +244,11 @@ class GroupFolder:
 def _check_same(name: str, group: Group, sources: Sequence[str], partitions: int) -> None:
     if len(group.partitions) != partitions:
         raise ConfigError(
-            f"the group {name} has {len(group.partitions)} partitions, not {partitions}: its checkpoints are of those; "
-            "take the same number, or a new group"
+            f"the group {name} has {len(group.partitions)} partitions, not {partitions}, and its checkpoints depend "
+            "on the number: use the same, or a new group"
         )
     if sorted(group.sources) != sorted(sources):
         raise ConfigError(
             f"the group {name} reads {', '.join(group.sources) or 'all sources'}, not {', '.join(sources) or 'all'}: "
-            "take the same sources, or a new group"
+            "use the same sources, or a new group"
         )

@@ -1,4 +1,4 @@
-"""Origins of web pages, as settings name them (RFC 6454)."""
+"""Origins of web pages in settings (RFC 6454)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def check_origins(origins: Sequence[str]) -> None:
-    """:raises ConfigError: one is none, or not as a browser sends it, so that it would never be met."""
+    """:raises ConfigError: an entry is not an origin as a browser sends it, so it would never match."""
     for one in origins:
         if one != ANY and one != _as_sent(one):
             raise ConfigError(
-                f"allow_origins: {one!r} is no origin as browsers send it, such as https://dash.example or "
+                f"allow_origins: {one!r} is not an origin as browsers send it, such as https://dash.example or "
                 "http://localhost:8000; * allows all pages"
             )
 
 
 def _as_sent(origin: str) -> str | None:
-    """Scheme, host and port as a browser writes them; None: it has none of these."""
+    """Return scheme, host and port as a browser writes them; None: this is not an origin."""
     try:
         parts = urlsplit(origin)
         port, host = parts.port, parts.hostname

@@ -1,4 +1,4 @@
-"""Where a feeder is, for all who ask, and in its file."""
+"""A feeder's position: shared between threads, and in its file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Position", "State", "StateFile", "load_state"]
 log = logging.getLogger("headgate")
 
 _SAVE_SECONDS: Final = 0.2
-"""At most so much has to be read again after a kill."""
+"""Between saves: about so much is read again after a kill."""
 _MARK_SECONDS: Final = 1.0
 _MARKS: Final = 7200
-"""Positions that are remembered, one a second: a reader of copies of the tables may be two hours behind."""
+"""Remembered positions, one a second: a reader of table copies may be two hours behind."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a feeder is."""
+    """A feeder's position."""
 
     gtid: GtidSet
     scn: int
@@ -38,7 +38,7 @@ class State:
 
 
 def load_state(file: Path | None, kind: str) -> State | None:
-    """The state that an earlier relay left; None: none.
+    """Load the state of an earlier relay; None: there is none.
 
     :raises ConfigError: it is not readable, or its SCNs are of another kind.
     """
@@ -47,28 +47,30 @@ def load_state(file: Path | None, kind: str) -> State | None:
         return None
     try:
         state = State(GtidSet.parse(value["gtid"]), int(value["scn"]))
-        found = value["kind"]
+        stored_kind = value["kind"]
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{file} is not a relay's state") from None
-    if found != kind:
-        raise ConfigError(f"{file} holds SCNs of kind {found}, not {kind}: consumers' checkpoints would mean nothing")
+    if stored_kind != kind:
+        raise ConfigError(
+            f"{file} holds SCNs of kind {stored_kind}, not {kind}: use the same kind, or a new state folder"
+        )
     return state
 
 
 class Position:
-    """What is in the buffer now: one thread moves it, any may look."""
+    """Position of the buffer: one thread moves it, any thread may read it."""
 
     def __init__(self, state: State) -> None:
         self._builder, self._scn, self._hint = GtidSetBuilder(state.gtid), state.scn, state.hint
-        self._moved = threading.Condition()  # what the builder holds and the last SCN are of one moment
+        self._moved = threading.Condition()  # guards the builder and the last SCN together
         self._marks = deque([state], maxlen=_MARKS)
         self._marked_at = time.monotonic()
         self._uuids: dict[str, tuple[bytes, str]] = {}
         self._closed = False
 
     def now(self) -> State:
-        """Every transaction of the set that touches a followed table is in the buffer, the last one under the SCN (-1:
-        there was none), and no other one before it.
+        """Return the position: every transaction of the set that touches a followed table is in the buffer, the last
+        one under the SCN (-1: none), and no other one is before it.
         """
         with self._moved:
             return self._state()
@@ -77,7 +79,7 @@ class Position:
         return State(self._builder.build(), self._scn, self._hint)
 
     def publish(self, gtids: Iterable[str], scn: int) -> None:
-        """These transactions are in the buffer, too."""
+        """Add transactions that are in the buffer now."""
         with self._moved:
             for gtid in gtids:
                 source, _, number = gtid.rpartition(":")
@@ -86,14 +88,14 @@ class Position:
             self._mark()
 
     def reach(self, gtid: GtidSet, hint: LogHint | None) -> None:
-        """All of this was read."""
+        """Record that all of this was read."""
         builder = GtidSetBuilder(gtid)
         with self._moved:
             self._builder, self._hint = builder, hint or self._hint
             self._mark()
 
     def close(self) -> None:
-        """It does not move any more; whoever waits gives up."""
+        """End all changes; threads that wait give up."""
         with self._moved:
             self._closed = True
             self._moved.notify_all()
@@ -106,21 +108,21 @@ class Position:
             self._marked_at = now
 
     def _uuid_of(self, source: str) -> tuple[bytes, str]:
-        """``uuid[:tag]`` as a GTID set has it."""
-        found = self._uuids.get(source)
-        if found is None:
+        """Parse ``uuid[:tag]`` for a GTID set."""
+        uuid_and_tag = self._uuids.get(source)
+        if uuid_and_tag is None:
             gtid = Gtid.parse(f"{source}:1")
-            found = self._uuids[source] = (gtid.uuid, gtid.tag)
-        return found
+            uuid_and_tag = self._uuids[source] = (gtid.uuid, gtid.tag)
+        return uuid_and_tag
 
     def mark_within(self, gtid: GtidSet) -> State | None:
-        """The newest position of those that are remembered that is not beyond a set; None: all are."""
+        """Return the newest remembered position that is not beyond a set; None: all are."""
         with self._moved:
             marks = [*self._marks, self._state()]
         return next((mark for mark in reversed(marks) if mark.gtid <= gtid), None)
 
     def wait(self, enough: Callable[[State], bool], seconds: float) -> State | None:
-        """The first position that is ``enough``; None: there was none within ``seconds``."""
+        """Return the first position that is ``enough``; None: none within ``seconds``, or closed."""
         end = time.monotonic() + seconds
         with self._moved:
             while not enough(state := self._state()):
@@ -132,8 +134,7 @@ class Position:
 
 
 class StateFile:
-    """Keeps a position in a file, in a thread of its own: until one is safe the reader could have published many
-    windows.
+    """Saves a position to a file, in a separate thread: during one save the reader may publish many windows.
 
     :param kind: of the SCNs.
     """
@@ -144,14 +145,14 @@ class StateFile:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{name}-state", daemon=True)
         self.error: ConfigError | None = None
-        """Why it could not be kept."""
+        """Why a save failed."""
 
     def start(self) -> None:
-        """Go on keeping it."""
+        """Start saving."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Keep it once more, and end."""
+        """Save once more, and end."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -162,7 +163,7 @@ class StateFile:
         self.save()
 
     def save(self) -> None:
-        """Keep it now, if it is another one."""
+        """Save the position now, if it changed; log a failure and set ``error``."""
         state = self._position.now()
         if state == self._saved:
             return

@@ -1,9 +1,9 @@
-"""A relay put together: for each physical source a buffer and the feeder that fills it; names and schemas for all.
+"""A relay: a buffer and a feeder for each physical source; names and schemas for all.
 
 The state folder: ``partition-<id>.json`` (position and SCN), ``partition-<id>/*.events`` (the buffer's segments),
 ``sources.json`` (ids of patterns' tables), ``generations.json`` (unless relays share one elsewhere), ``log-<id>/`` (the
-log itself, if it is kept), ``lock``. It is one relay's alone, from when that is made until it ends: two would write
-over each other's positions and files, so the second one is refused.
+binlog archive, if configured), ``lock``. One relay owns it from its creation until :meth:`Relay.close`: two would
+overwrite each other's positions and files, so the second one is refused.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final, Self
 
 from headgate.archive import LogFeeder, LogSpool
 from headgate.errors import ConfigError
-from headgate.files import owned
+from headgate.files import lock_folder
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
+from headgate.relay._delivered import DeliveredEvents
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, Form
-from headgate.relay._given import Given
 from headgate.relay._position import State, load_state
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._selections import Selections
@@ -35,10 +35,10 @@ __all__ = ["Partition", "Relay", "StartOf"]
 
 log = logging.getLogger("headgate")
 
-_BEFORES_SINCE: Final = 2
+_BEFORE_IMAGES_SINCE: Final = 2
 
 StartOf = Callable[[PhysicalSource], GtidSet]
-"""What counts as already had of a source that has no state yet."""
+"""Returns what counts as already read, for a source without a state."""
 
 
 @dataclass
@@ -50,72 +50,72 @@ class Partition:
     feeder: Feeder
     outbound: EventStats
     spool: LogSpool | None = None
-    """The log itself, if it is kept; then the feeder reads it, too."""
+    """The binlog archive, if configured; then the feeder reads it, too."""
     log_feeder: LogFeeder | None = None
 
     @property
     def name(self) -> str:
-        """``name:id`` of the physical source, as statistics and metrics have it."""
+        """``name:id`` of the physical source, as in statistics and metrics."""
         return f"{self.source.name}:{self.source.id}"
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, in words."""
+        """Current problems, as text."""
         log = self.log_feeder.problem if self.log_feeder is not None else None
         return [f"{self.source.name}: {one}" for one in (self.feeder.problem, log) if one]
 
     @property
     def failed(self) -> bool:
-        """Whether something stands still for good."""
+        """Whether a thread has ended with an error."""
         return self.feeder.failed or (self.log_feeder is not None and self.log_feeder.failed)
 
 
 class Relay:
-    """Reads its sources within a ``with`` block.
+    """A relay, which reads its sources within a ``with`` block.
 
-    :param start: asked, when the object is made, for each source without a state.
-    :param anew: ask it for all sources. What lies between an old state and the new beginning is lost, so the buffers
-        are empty, SCNs go on behind the old ones, and consumers with older checkpoints are told that they are too far
-        behind.
-    :raises HeadgateError: a folder cannot be used, another relay has the state folder, or whatever ``start`` raises.
+    :param start: called by the constructor for each source without a state.
+    :param reset: call it for all sources. Changes between an old state and the new beginning are lost, so the buffers
+        are empty, SCNs continue above the old ones, and consumers with older checkpoints get the error that they are
+        too far behind.
+    :raises HeadgateError: a folder cannot be used, another relay owns the state folder, or ``start`` raised it.
     """
 
-    def __init__(self, config: RelayConfig, start: StartOf, *, anew: bool = False) -> None:
-        if config.before_images and config.event_version < _BEFORES_SINCE:
-            raise ConfigError("before_images takes events of version 2: event_version = 2 (--event-version 2)")
+    def __init__(self, config: RelayConfig, start: StartOf, *, reset: bool = False) -> None:
+        if config.before_images and config.event_version < _BEFORE_IMAGES_SINCE:
+            raise ConfigError("before_images needs events of version 2: set event_version = 2 (--event-version 2)")
         self.config = config
         folder = config.state
         with contextlib.ExitStack() as held:
             if folder is not None:
-                held.enter_context(owned(folder))
-            self._put_together(config, start, anew)
+                held.enter_context(lock_folder(folder))
+            self._put_together(config, start, reset)
             self._held = held.pop_all()
 
-    def _put_together(self, config: RelayConfig, start: StartOf, anew: bool) -> None:
+    def _put_together(self, config: RelayConfig, start: StartOf, reset: bool) -> None:
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
         self.selections = Selections(self.names)
-        self.registry = Registry(config.schemas, config.types, befores=config.before_images)
+        self.registry = Registry(config.schemas, config.types, before_images=config.before_images)
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage()
         self.traffic = Traffic()
-        self.given = Given(config.event_version)
+        self.delivered = DeliveredEvents(config.event_version)
         self.generations = GenerationMap(shared)
         self.partitions: Mapping[int, Partition] = {
-            source.id: self._partition(source, start, anew) for source in config.physical
+            source.id: self._partition(source, start, reset) for source in config.physical
         }
 
-    def _partition(self, source: PhysicalSource, start: StartOf, anew: bool) -> Partition:
+    def _partition(self, source: PhysicalSource, start: StartOf, reset: bool) -> Partition:
         config = self.config
         file = None if config.state is None else config.state / f"partition-{source.id}.json"
         state = load_state(file, config.scn)
         if state is None:
             state = State(start(source), -1)
-        elif anew:
+        elif reset:
             state = State(start(source), state.scn + 1)
         spool = None
         if config.state is not None and config.log_disk_bytes:
-            spool = LogSpool(config.state / f"log-{source.id}", config.log_disk_bytes, lambda: state.gtid, anew=anew)
+            spool = LogSpool(config.state / f"log-{source.id}", config.log_disk_bytes, lambda: state.gtid, reset=reset)
         followed = replace(source, settings=replace(source.settings, log=spool))
         buffer = EventBuffer(
             config.memory_bytes,
@@ -136,12 +136,12 @@ class Relay:
         return folder / f"partition-{source.id}" if folder is not None and self.config.disk_bytes else None
 
     def __enter__(self) -> Self:
-        """:raises HeadgateError: a server cannot be asked, or a table cannot be followed."""
+        """:raises HeadgateError: a server cannot be queried, or a table cannot be followed."""
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._held)
             for partition in self.partitions.values():
                 partition.feeder.prepare()
-                self._tell_missing(partition.source)
+                self._warn_missing(partition.source)
             undo.pop_all()
         for partition in self.partitions.values():
             if partition.log_feeder is not None:
@@ -149,8 +149,8 @@ class Relay:
             partition.feeder.start()
         return self
 
-    def _tell_missing(self, physical: PhysicalSource) -> None:
-        """A table that is not there may come; but perhaps its name is wrong."""
+    def _warn_missing(self, physical: PhysicalSource) -> None:
+        """Log missing tables: they may come later, but perhaps the name is wrong."""
         for one in physical.sources:
             if not one.is_pattern and not self.registry.versions(one.name):
                 log.warning(
@@ -166,15 +166,15 @@ class Relay:
         self.close()
 
     def close(self) -> None:
-        """End reading, keep the states, and leave the folder to others; also where it never began to read."""
+        """Stop reading, save the states, and release the state folder; also if reading never began."""
         for partition in self.partitions.values():
             if partition.log_feeder is not None:
-                partition.log_feeder.stop()  # the feeder, which reads its log, hears of it, too
+                partition.log_feeder.stop()  # also ends the feeder's reader of the archive
             partition.feeder.stop()
         self._held.close()
 
     def status(self) -> tuple[str, str]:
-        """Databus's word for how it is, and why."""
+        """Return Databus's word for the state, and the problems."""
         problems = [problem for one in self.partitions.values() for problem in one.problems]
         if any(one.failed for one in self.partitions.values()):
             return "SUSPENDED_ON_ERROR", "; ".join(problems)

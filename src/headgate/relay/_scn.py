@@ -1,14 +1,13 @@
-"""SCNs: the 64-bit numbers by which Databus orders transactions, and how each kind comes to its own.
+"""SCNs: the 64-bit numbers by which Databus orders transactions, and how each kind is made.
 
-What every kind guarantees: a transaction later in the log has a greater SCN, over restarts too, and reading the same
-transaction again gives the same SCN; or there is a :class:`ScnOrderError` in place of a number, and nothing of that
-transaction is published. All are positive in 64 signed bits.
+Every kind guarantees: a transaction later in the binlog has a greater SCN, across restarts too, and reading a
+transaction again gives the same SCN. Otherwise :class:`ScnOrderError` is raised, and nothing of that
+transaction is published. All SCNs are positive in 64 signed bits.
 
 ``binlog-offset``
-    ``file << 32 | offset``: where the transaction's last row event begins, as Databus's MySQL relay has it
-    (``ORListener.java``), but with the offset unsigned: Databus's own SCNs turn negative above 2 GiB. It means
-    something for one server only and begins anew with RESET BINARY LOGS AND GTIDS: a smaller SCN than the last one is
-    refused.
+    ``file << 32 | offset``: where the transaction's last row event begins, as in Databus's MySQL relay
+    (``ORListener.java``), but with the offset unsigned: Databus's own SCNs turn negative above 2 GiB. It is valid for
+    one server only and restarts with RESET BINARY LOGS AND GTIDS: an SCN smaller than the last one is refused.
 ``gtid-generation`` (default)
     ``generation << 48 | number`` of the GTID. A generation belongs to one source (a server's UUID and the tag, if there
     is one). When another source begins to write, as after a failover, a generation is added to the *map*, a file that
@@ -16,15 +15,14 @@ transaction is published. All are positive in 64 signed bits.
     ``ts_us`` its commit time. A GTID belongs to the newest generation of its source that begins at or before its
     number, so every relay with the map gives it the same SCN, wherever it reads and whenever it started.
 ``relay-generated``
-    Counts transactions, from a state that is kept with the position (so that both are of one moment). Two relays that
+    Counts transactions, from a state that is saved with the position (so that both are of one moment). Two relays that
     begin with the same state at the same transaction stay equal while their sources do.
 ``application``
-    The greatest value that a column has in the transaction's rows: a number that the application made, such as a
-    Snowflake id.
+    The greatest value of a column in the transaction's rows: a number from the application, such as a Snowflake id.
 ``source-generated``
-    ``generation << 48 | value`` of such a column, which the server made, as an AUTO_INCREMENT key of a table that every
-    transaction writes; generations as above. The last two are made before the commit, so their order may not be that of
-    the commits: where it is not, the transaction is refused.
+    ``generation << 48 | value`` of such a column, which the server made, such as the AUTO_INCREMENT key of a table that
+    every transaction writes; generations as above. The last two are made before the commit, so their order may differ
+    from the commit order: then the transaction is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.files import locked, read_json, write_json
+from headgate.files import lock_file, read_json, write_json
 
 __all__ = [
     "KINDS",
@@ -59,11 +57,11 @@ __all__ = [
 Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 OF_COLUMNS: Final[tuple[Kind, ...]] = ("application", "source-generated")
-"""Those that take their numbers from a column."""
+"""Kinds that take their numbers from a column."""
 
 _OFFSET_BITS: Final = 32
 _NUMBER_BITS: Final = 48
-"""2⁴⁸ transactions of one source are a million a second for nine years; 15 bits are left for generations."""
+"""2⁴⁸ transactions of one source last nine years at a million a second; 15 bits are left for generations."""
 _LAST_GENERATION: Final = 2**15 - 1
 _LAST_FILE: Final = 2**31 - 1
 
@@ -71,7 +69,7 @@ _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Transactions(NamedTuple):
-    """Whole transactions in the order of the log; each array is int64[transactions]."""
+    """Whole transactions in binlog order; each array is int64[transactions]."""
 
     gtids: Sequence[str]
     files: _Numbers
@@ -80,25 +78,25 @@ class Transactions(NamedTuple):
     stamps_us: _Numbers
     """Commit times, µs since 1970."""
     values: _Numbers
-    """The greatest value of the column that SCNs are made of; -1: there is none."""
+    """The greatest value of the column that SCNs are made of; -1: none."""
 
 
 class Scn(Protocol):
-    """Numbers whole transactions in the order of the log. It changes with every transaction it has numbered."""
+    """Stateful numbering of whole transactions in binlog order."""
 
     kind: Kind
     last: int
-    """The newest SCN given; -1: none yet."""
+    """The newest SCN; -1: none yet."""
 
     def number(self, transactions: Transactions) -> _Numbers:
-        """SCNs of the next transactions.
+        """Return the SCNs of the next transactions.
 
         :raises ScnOrderError: this kind cannot number them in order.
         """
 
 
 def make_scn(kind: Kind, *, last: int, generations: GenerationMap) -> Scn:
-    """The numbers that come after ``last``."""
+    """Return a numbering that continues after ``last``."""
     if kind == "binlog-offset":
         return BinlogOffset(last)
     if kind == "application":
@@ -121,7 +119,7 @@ def _check_growth(scns: _Numbers, last: int, gtids: Sequence[str], remedy: str) 
 
 
 class BinlogOffset:
-    """``file << 32 | offset``."""
+    """SCNs are ``file << 32 | offset``."""
 
     kind: Kind = "binlog-offset"
 
@@ -134,8 +132,8 @@ class BinlogOffset:
         far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
         if len(far):
             raise ScnOrderError(
-                f"a transaction stands at {int(positions[far[0]])} in file {int(files[far[0]])}, which does not fit an "
-                "SCN made of file and offset: use gtid-generation",
+                f"a transaction at {int(positions[far[0]])} in binlog file {int(files[far[0]])} does not fit an SCN of "
+                "file and offset: use gtid-generation",
                 gtid=gtids[int(far[0])],
             )
         scns = (files << _OFFSET_BITS) | positions
@@ -143,8 +141,8 @@ class BinlogOffset:
             scns,
             self.last,
             gtids,
-            "the log began anew, or is another server's; binlog-offset holds for one server and one log only, "
-            "gtid-generation over failovers",
+            "the binlog was reset, or is another server's; binlog-offset is valid for one server and one binlog only, "
+            "gtid-generation across failovers",
         )
         self.last = int(scns[-1]) if len(scns) else self.last
         return scns
@@ -154,14 +152,14 @@ def _check_values(transactions: Transactions) -> None:
     missing = np.flatnonzero(transactions.values < 0)
     if len(missing):
         raise ScnOrderError(
-            "a transaction has no row with a number in the column that SCNs are made of: write it with every "
-            "transaction, or use gtid-generation",
+            "a transaction has no row with a number in scn_column: write one with every transaction, or use "
+            "gtid-generation",
             gtid=transactions.gtids[int(missing[0])],
         )
 
 
 class Application:
-    """The column's value."""
+    """SCNs are the column's values."""
 
     kind: Kind = "application"
 
@@ -172,14 +170,14 @@ class Application:
         """See :class:`Scn`."""
         _check_values(transactions)
         scns = transactions.values
-        remedy = "the application's numbers are not in the order of the commits; gtid-generation is"
+        remedy = "the application's numbers are not in commit order: use gtid-generation"
         _check_growth(scns, self.last, transactions.gtids, remedy)
         self.last = int(scns[-1]) if len(scns) else self.last
         return scns
 
 
 class RelayGenerated:
-    """Counts transactions."""
+    """SCNs count transactions."""
 
     kind: Kind = "relay-generated"
 
@@ -205,8 +203,8 @@ class _Generation:
 class GenerationMap:
     """The generations of one timeline, in memory or in a file that several relays may share.
 
-    An entry is written before any of its SCNs is given, under a lock, after a look at what others have written; entries
-    are never changed.
+    An entry is written before any of its SCNs is used, under a lock, after reading what other relays have written.
+    Entries never change.
 
     :param file: None: in memory.
     :raises ConfigError: the file cannot be read or written.
@@ -218,27 +216,27 @@ class GenerationMap:
         self._load()
 
     def find(self, source: str, number: int) -> int:
-        """The generation of a GTID; 0: it has none."""
+        """Return the generation of a GTID; 0: none."""
         for entry in reversed(self._entries):
             if entry.source == source and entry.first <= number:
                 return entry.generation
         return 0
 
     def begin(self, source: str, number: int, ts_us: int, *, after: int) -> int:
-        """The generation of a GTID that begins to write after generation ``after``: what another relay has found, or a
+        """Return the generation of a GTID that begins to write after generation ``after``: another relay's entry, or a
         new one.
 
         :raises ScnOrderError: there is none left.
         """
-        with contextlib.nullcontext() if self._file is None else locked(self._file):
+        with contextlib.nullcontext() if self._file is None else lock_file(self._file):
             self._load()
-            found = self.find(source, number)
-            if found > after:
-                return found
+            known = self.find(source, number)
+            if known > after:
+                return known
             generation = max([after, *(entry.generation for entry in self._entries)]) + 1
             if generation > _LAST_GENERATION:
                 raise ScnOrderError(
-                    f"all {_LAST_GENERATION} generations are used, because sources write by turns: use relay-generated"
+                    f"all {_LAST_GENERATION} generations are used, because sources alternate: use relay-generated"
                 )
             self._entries.append(_Generation(generation, source, number, ts_us))
             if self._file is not None:
@@ -256,13 +254,13 @@ class GenerationMap:
 
 
 class GtidGeneration:
-    """``generation << 48 | number``."""
+    """SCNs are ``generation << 48 | number``."""
 
     kind: Kind = "gtid-generation"
 
     _regress = (
         "has a smaller number than one of the same source before it (Group Replication with several primaries, a GTID "
-        "set by hand, or a log that began anew)"
+        "set by hand, or a reset binlog)"
     )
 
     def __init__(self, generations: GenerationMap, last: int = -1) -> None:
@@ -283,10 +281,10 @@ class GtidGeneration:
         if number >> _NUMBER_BITS:
             raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
         if source != self._source or not self._generation:
-            found = self._map.find(source, number)
-            if self._scn(found, number) <= self.last or not found:
-                found = self._map.begin(source, number, ts_us, after=max(self.last, 0) >> _NUMBER_BITS)
-            self._source, self._generation = source, found
+            generation = self._map.find(source, number)
+            if self._scn(generation, number) <= self.last or not generation:
+                generation = self._map.begin(source, number, ts_us, after=max(self.last, 0) >> _NUMBER_BITS)
+            self._source, self._generation = source, generation
         scn = self._scn(self._generation, number)
         if scn <= self.last:
             raise ScnOrderError(f"a transaction {self._regress}: use relay-generated", gtid=gtid, scn=scn)
@@ -298,7 +296,7 @@ class GtidGeneration:
 
 
 class SourceGenerated(GtidGeneration):
-    """``generation << 48 | value`` of the column."""
+    """SCNs are ``generation << 48 | value`` of the column."""
 
     kind: Kind = "source-generated"
     _regress = "was committed after one with a greater number"

@@ -1,12 +1,11 @@
-"""Segments: stretches of the event buffer, each some windows behind each other and where they are.
+"""Segments: pieces of the event buffer, each a range of consecutive windows and their index.
 
-A segment is written by one thread, at its end only, and read by many. What was written is never changed, and a reader
-works with what it took at one moment (:meth:`Segment.view`), so readers need no lock and may keep what they got: the
-memory of a segment that the buffer has let go is freed when its last reader is done.
+A segment has one writer, which only appends, and many readers. Written bytes never change, and a reader works with the
+content of one moment (:meth:`Segment.view`). So readers need no lock and may keep what they read: the memory of a
+segment that the buffer has dropped is freed when its last reader is done.
 
-With a folder, every window is also appended to a file of the segment's; what a killed process had written stays, and a
-window that was cut off is recognised by its checksums and dropped. Files hold windows and nothing else: the index is
-made again by a scan.
+With a folder, every window is also appended to a file of the segment. After a kill the written windows remain; an
+incomplete window is detected by its checksums and dropped. Files hold only windows: a scan rebuilds the index.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from headgate.errors import ScnNotFoundError, TargetError
 __all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "stored_segments"]
 
 _INDEX_BYTES: Final = 24
-"""Memory that the index of one window takes."""
+"""Bytes of memory for one window's index."""
 _USUAL_WINDOW: Final = 128
 """Bytes of a small window. A segment has index entries for windows of this size; with smaller ones it is full before
 its bytes are."""
@@ -41,26 +40,26 @@ def _most_windows(size: int) -> int:
 
 
 def segment_memory(size: int) -> int:
-    """Bytes of memory that a segment for ``size`` bytes of windows takes at most, the index included."""
+    """Return the most bytes of memory, including the index, of a segment for ``size`` bytes of windows."""
     return size + _INDEX_BYTES * _most_windows(size)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Whole windows in order; each array but ``data`` is int64[windows]."""
+    """Whole windows in order; each array except ``data`` is int64[windows]."""
 
     data: Bytes
     scns: Int64s
     ends: Int64s
     """Where each window ends in ``data``; the first begins at 0."""
     stamps: Int64s
-    """Of each window's newest event, ns since 1970."""
+    """Timestamps of the windows' newest events, ns since 1970."""
     events: Int64s
     """Data events of each."""
 
 
 class View(NamedTuple):
-    """What a segment holds at one moment."""
+    """Content of a segment at one moment."""
 
     data: Bytes
     scns: Int64s
@@ -68,7 +67,7 @@ class View(NamedTuple):
     stamps: Int64s
 
     def start(self, window: int) -> int:
-        """Where a window begins."""
+        """Return the offset of a window."""
         return int(self.ends[window - 1]) if window else 0
 
 
@@ -76,7 +75,7 @@ class Segment:
     """A segment in memory, being written.
 
     :param size: bytes it can hold.
-    :param folder: where its file is put; None: nowhere.
+    :param folder: of its file; None: no file.
     """
 
     def __init__(self, size: int, folder: Path | None, first_scn: int) -> None:
@@ -93,29 +92,29 @@ class Segment:
                 self._file = self.path.open("wb", buffering=0)
 
     def fits(self, windows: Windows, first: int) -> int:
-        """How many of the windows from ``first`` on it still takes."""
+        """Return how many of the windows from ``first`` on still fit."""
         begin = int(windows.ends[first - 1]) if first else 0
         last = int(np.searchsorted(windows.ends, begin + len(self._data) - self.used, "right"))
         return min(last - first, self._index.shape[1] - self._windows)
 
     @property
     def memory(self) -> int:
-        """Bytes of memory, the index included."""
+        """Bytes of memory, including the index."""
         return segment_memory(len(self._data))
 
     @property
     def first_scn(self) -> int:
-        """The SCN of its first window; −1: it has none yet."""
+        """SCN of the first window; −1: none yet."""
         return int(self._index[0, 0]) if self._windows else -1
 
     @property
     def last_scn(self) -> int:
-        """The SCN of its last window; −1: it has none yet."""
+        """SCN of the last window; −1: none yet."""
         windows = self._windows
         return int(self._index[0, windows - 1]) if windows else -1
 
     def append(self, windows: Windows, first: int, last: int) -> None:
-        """Take ``windows[first:last]``, which fit.
+        """Append ``windows[first:last]``, which fit.
 
         :raises TargetError: the file cannot be written.
         """
@@ -124,22 +123,22 @@ class Segment:
         if self._file is not None and self.path is not None:
             with _target(self.path):
                 _write_all(self._file, data)
-        place = slice(self._windows, self._windows + last - first)
+        entries = slice(self._windows, self._windows + last - first)
         self._data[self.used : self.used + len(data)] = data
-        self._index[0, place] = windows.scns[first:last]
-        self._index[1, place] = windows.ends[first:last] - begin + self.used
-        self._index[2, place] = windows.stamps[first:last]
+        self._index[0, entries] = windows.scns[first:last]
+        self._index[1, entries] = windows.ends[first:last] - begin + self.used
+        self._index[2, entries] = windows.stamps[first:last]
         self.used += len(data)
         self._windows += last - first  # published last: a reader sees whole windows
 
     def view(self) -> View:
-        """What is in it now."""
+        """Return the current content."""
         n = self._windows
         index = self._index
         return View(self._data, index[0, :n], index[1, :n], index[2, :n])
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """End writing."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -156,9 +155,9 @@ class StoredSegment:
     first_stamp: int
 
     def view(self) -> View:
-        """Read it.
+        """Read the file.
 
-        :raises ScnNotFoundError: the buffer has let it go meanwhile.
+        :raises ScnNotFoundError: the buffer has dropped it meanwhile.
         :raises TargetError: the file cannot be read.
         """
         with _target(self.path):
@@ -166,25 +165,25 @@ class StoredSegment:
                 data = np.fromfile(self.path, np.uint8, self.size)
             except FileNotFoundError:
                 gone = self.last_scn
-                raise ScnNotFoundError(f"the relay has let go of SCN {gone} meanwhile", scn=gone) from None
+                raise ScnNotFoundError(f"the relay dropped SCN {gone} before it was read", scn=gone) from None
         scns, ends, stamps, _ = scan_windows(data)
         return View(data, scns, ends, stamps)
 
 
 def stored_segments(folder: Path, until_scn: int) -> list[StoredSegment]:
-    """The segments of an earlier process, oldest first, with what came up to ``until_scn``; later windows, and what is
-    damaged with all that comes after it, are removed from the files.
+    """Return the segments of an earlier process up to ``until_scn``, oldest first. Remove later windows, and a damaged
+    one with all that follow, from the files.
 
     :raises TargetError: a file cannot be read or written.
     """
-    found: list[StoredSegment] = []
-    whole = True
+    segments: list[StoredSegment] = []
+    intact = True
     for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else []:
         with _target(path):
             data = np.fromfile(path, np.uint8)
             scns, ends, stamps, _ = scan_windows(data)
-            kept = int(np.searchsorted(scns, until_scn, "right")) if whole else 0
-            whole = whole and kept == len(scns) and (not kept or int(ends[-1]) == len(data))
+            kept = int(np.searchsorted(scns, until_scn, "right")) if intact else 0
+            intact = intact and kept == len(scns) and (not kept or int(ends[-1]) == len(data))
             if not kept:
                 path.unlink()
                 continue
@@ -192,8 +191,8 @@ def stored_segments(folder: Path, until_scn: int) -> list[StoredSegment]:
             if size < len(data):
                 with path.open("r+b") as file:
                     file.truncate(size)
-        found.append(StoredSegment(path, size, int(scns[0]), int(scns[kept - 1]), int(stamps[0])))
-    return found
+        segments.append(StoredSegment(path, size, int(scns[0]), int(scns[kept - 1]), int(stamps[0])))
+    return segments
 
 
 def _write_all(file: Any, data: Bytes) -> None:

@@ -1,15 +1,15 @@
-"""What a relay reads and under which names: Databus's files as they are, or a TOML file of ours.
+"""A relay's sources, with names and ids: from Databus's files as they are, or from a TOML file.
 
 Databus's own (its example relay's ``sources-or-person.json`` and ``relay_or_person.properties``)::
 
     {"name": "person", "id": 1, "uri": "mysql://user%2Fpassword@host:3306/<server id>/<log prefix>",
      "sources": [{"id": 40, "name": "com.example.Person", "uri": "or_test.person", "partitionFunction": "constant:1"}]}
 
-A *physical source* is one server's log; its id is the physical partition of its events. A *logical source* is a table,
-with an id that events carry and a name that its schemas have. The server id and the log prefix of the URI are not
-needed: the log is read by GTID, under a server id that nobody has.
+A *physical source* is one server's binlog; its id is the physical partition of its events. A *logical source* is a
+table, with an id that events carry and a name that its schemas have. The server id and the log prefix of the URI are
+ignored: the relay reads the binlog by GTID, under an unused server id.
 
-In TOML the same, with tables by pattern and passwords by reference::
+The same in TOML, with tables by pattern and passwords by reference::
 
     port = 11115
     schemas = "schemas_registry"
@@ -28,8 +28,8 @@ In TOML the same, with tables by pattern and passwords by reference::
     name = "com.example"
     table = "stock.*"          # each of these tables: com.example.stock.<table>, ids from 1000 on
 
-A pattern's tables get ids from the pattern's own on, in the order in which they first turn up; which is which is kept
-in the state folder, so that an id means the same table for ever.
+A pattern's tables get ids from the pattern's id on, in the order in which they first appear. The state folder keeps the
+mapping, so an id means the same table forever.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ __all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "SourceNames", "loa
 _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 _LARGEST_ID: Final = 2**15 - 1
-"""Source and partition ids are signed 16-bit numbers in events; those below 1 are Databus's own."""
+"""Source and partition ids are signed 16-bit numbers in events; those below 1 are reserved by Databus."""
 _PATHS: Final = ("schemas", "state", "generations", "groups", "tls_cert", "tls_key")
 _WILDCARDS: Final = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
 class LogicalSource:
-    """A table, or the tables of a pattern, under a name and an id."""
+    """A table, or the tables of a pattern, with a name and an id."""
 
     id: int
     name: str
@@ -80,13 +80,13 @@ class LogicalSource:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for any number of tables."""
+        """Whether ``table`` is a pattern."""
         return _WILDCARDS.search(self.table) is not None
 
 
 @dataclass(frozen=True)
 class PhysicalSource:
-    """One server's log."""
+    """One server's binlog."""
 
     id: int
     name: str
@@ -97,7 +97,7 @@ class PhysicalSource:
 
     @property
     def patterns(self) -> TablePatterns:
-        """The tables that are followed."""
+        """The followed tables."""
         return TablePatterns([one.table for one in self.sources])
 
 
@@ -165,26 +165,26 @@ class _Toml(_Model):
 
 @dataclass(frozen=True)
 class RelayConfig:
-    """Everything a relay is told."""
+    """All settings of a relay."""
 
     physical: tuple[PhysicalSource, ...]
     port: int = 11115
-    """Databus's relays listen on it by their example."""
+    """By default that of Databus's example relay."""
     host: str = "127.0.0.1"
     schemas: Path | None = None
-    """The registry's folder; None: schemas are kept in memory."""
+    """The registry's folder; None: schemas are in memory."""
     state: Path | None = None
-    """Where positions, ids and the buffer's files are; None: a restart begins anew."""
+    """Folder of positions, ids and the buffer's files; None: a restart begins without them."""
     scn: Kind = "gtid-generation"
     scn_column: str | None = None
-    """``column`` or ``db.table.column``: what SCNs are made of, for the kinds that are made of a column."""
+    """``column`` or ``db.table.column``: the column that SCNs are made of, for the kinds that need one."""
     generations: Path | None = None
     """The map of generations, if relays share one; else it is in the state folder."""
     groups: Path | None = None
-    """The folder of groups of consumers, if relays share one; else it is in the state folder."""
+    """The folder of consumer groups, if relays share one; else it is in the state folder."""
     event_version: int = 1
     before_images: bool = False
-    """Whether updates hold the row before them, too; events of version 2 only."""
+    """Whether updates also hold the before image; event version 2 only."""
     types: Types = "exact"
     zero_dates: Literal["error", "null", "text"] = "error"
     memory_bytes: int = 256 << 20
@@ -193,59 +193,59 @@ class RelayConfig:
     """Of each buffer's files; 0: memory only."""
     policy: Literal["overwrite", "block"] = "overwrite"
     tenants: tuple[Tenant, ...] = ()
-    """Who may ask; none: whoever reaches the port."""
+    """Clients with a token; none: every client that reaches the port has access."""
     tls_cert: Path | None = None
-    """The server's certificate and what it was signed by, PEM; None: no TLS."""
+    """The server's certificate and its chain, PEM; None: no TLS."""
     tls_key: Path | None = None
     """Its key, unless it is in the same file."""
     allow_origins: tuple[str, ...] = ()
     """Origins of the web pages that may read answers in a browser, such as ``https://dash.example``; ``*``: all."""
     log_disk_bytes: int = 0
-    """Of the log itself, for readers that need all of it; 0: it is not kept."""
+    """Of the binlog archive, for readers that need the whole binlog; 0: no archive."""
 
     @property
     def policies(self) -> Policies:
-        """How values are read: every one of them, because consumers may not miss an event."""
-        return Policies(zero_dates=self.zero_dates, odd_keys="spell")
+        """How values are read; odd keys are spelled, because consumers may not miss an event."""
+        return Policies(zero_dates=self.zero_dates, ambiguous_keys="spell")
 
     def __post_init__(self) -> None:
-        """:raises ConfigError: no source, two with one id or name, no origin, or something on disk without a folder."""
+        """:raises ConfigError: no source, a repeated id or name, an invalid setting, or no folder for files."""
         if not self.physical:
-            raise ConfigError("there is no physical source to read")
-        _once("physical source id", [one.id for one in self.physical])
+            raise ConfigError("no physical source is configured")
+        _check_unique("physical source id", [one.id for one in self.physical])
         logical = [one for physical in self.physical for one in physical.sources]
-        _once("source id", [one.id for one in logical])
-        _once("source name", [one.name for one in logical])
+        _check_unique("source id", [one.id for one in logical])
+        _check_unique("source name", [one.name for one in logical])
         if (self.scn in OF_COLUMNS) != (self.scn_column is not None):
-            raise ConfigError(f"scn_column belongs to {' and '.join(OF_COLUMNS)}, and they need it")
-        _once("tenant", [one.name for one in self.tenants])
+            raise ConfigError(f"{' and '.join(OF_COLUMNS)} need scn_column, and no other kind of SCN uses it")
+        _check_unique("tenant", [one.name for one in self.tenants])
         if self.tls_key is not None and self.tls_cert is None:
-            raise ConfigError("tls_key is the key of tls_cert, which is missing")
+            raise ConfigError("tls_key is set, but tls_cert is not")
         check_origins(self.allow_origins)
         if self.disk_bytes and self.state is None:
             raise ConfigError("a buffer on disk needs a state folder")
         if self.log_disk_bytes and self.state is None:
-            raise ConfigError("a log that is kept needs a state folder")
+            raise ConfigError("a binlog archive needs a state folder")
 
 
-def _once(what: str, given: Sequence[Any]) -> None:
-    for one in given:
-        if given.count(one) > 1:
-            raise ConfigError(f"{what} {one} is there twice")
+def _check_unique(what: str, values: Sequence[Any]) -> None:
+    for one in values:
+        if values.count(one) > 1:
+            raise ConfigError(f"{what} {one} is used twice")
 
 
 def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayConfig:
-    """Read a relay's files: one in TOML, by its suffix, or any number of Databus's JSON files, one for each physical
-    source, with the relay's ``.properties`` if there are any.
+    """Load a relay's configuration: one TOML file, by its suffix, or any number of Databus's JSON files, each with one
+    physical source or a list of them, and the relay's ``.properties``, if any.
 
-    :raises ConfigError: a file cannot be read, or says something that is wrong.
+    :raises ConfigError: a file cannot be read, or has an invalid setting.
     """
     tomls = [file for file in files if file.suffix == ".toml"]
     if tomls:
         if properties is not None:
-            raise ConfigError(f"{tomls[0]} holds the relay's settings itself: leave the properties away")
+            raise ConfigError(f"{tomls[0]} has all the relay's settings: do not give properties")
         if len(files) > 1:
-            raise ConfigError(f"{tomls[0]} holds all sources itself: name no other file")
+            raise ConfigError(f"{tomls[0]} has all sources: do not give other files")
         return _from_toml(_text(tomls[0]), tomls[0])
     physical = [one for file in files for one in _physical_sources(file)]
     return _from_databus(physical, {} if properties is None else _properties(_text(properties)))
@@ -263,7 +263,7 @@ def _text(file: Path) -> str:
 
 
 def _physical_sources(file: Path) -> list[PhysicalSource]:
-    """Those of one file, which is an object or a list of them."""
+    """Return those of one file, which is an object or a list of them."""
     try:
         value = json.loads(_text(file))
     except ValueError as error:
@@ -277,19 +277,19 @@ def _physical_sources(file: Path) -> list[PhysicalSource]:
 
 def _from_databus(physical: Sequence[PhysicalSource], properties: Mapping[str, str]) -> RelayConfig:
     prefix = "databus.relay."
-    own = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
-    schemas = own.get("schemaRegistry.fileSystem.schemaDir")
-    state = own.get("dataSources.sequenceNumbersHandler.file.scnDir")
+    settings = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
+    schemas = settings.get("schemaRegistry.fileSystem.schemaDir")
+    state = settings.get("dataSources.sequenceNumbersHandler.file.scnDir")
     policies = {"OVERWRITE_ON_WRITE": "overwrite", "BLOCK_ON_WRITE": "block"}
-    policy: Any = policies.get(own.get("eventBuffer.queuePolicy", "OVERWRITE_ON_WRITE"))
+    policy: Any = policies.get(settings.get("eventBuffer.queuePolicy", "OVERWRITE_ON_WRITE"))
     if policy is None:
-        raise ConfigError(f"eventBuffer.queuePolicy is none of {', '.join(policies)}")
+        raise ConfigError(f"eventBuffer.queuePolicy must be one of {', '.join(policies)}")
     return RelayConfig(
         tuple(physical),
-        port=_number(own, "container.httpPort", 11115),
+        port=_number(settings, "container.httpPort", 11115),
         schemas=None if schemas is None else Path(schemas),
         state=None if state is None else Path(state),
-        memory_bytes=_number(own, "eventBuffer.maxSize", 256 << 20),
+        memory_bytes=_number(settings, "eventBuffer.maxSize", 256 << 20),
         policy=policy,
     )
 
@@ -302,14 +302,14 @@ def _number(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _properties(text: str) -> dict[str, str]:
-    """Java's properties: ``name=value``, ``#`` and ``!`` begin comments, a backslash at the end continues a line."""
-    found = {}
+    """Parse Java properties: ``name=value``, ``#`` or ``!`` begins a comment, a backslash continues a line."""
+    properties = {}
     for line in re.sub(r"\\\r?\n\s*", "", text).splitlines():
         stripped = line.strip()
         if stripped and stripped[0] not in "#!":
             name, _, value = stripped.partition("=")
-            found[name.strip()] = value.strip()
-    return found
+            properties[name.strip()] = value.strip()
+    return properties
 
 
 def _physical(value: Any) -> PhysicalSource:
@@ -342,7 +342,7 @@ def _table(name: str) -> str:
 
 
 def _settings(uri: str) -> ConnectionSettings:
-    """``mysql://user%2Fpassword@host:port/<server id>/<log prefix>``; no text of the URI stands in an error."""
+    """Parse ``mysql://user%2Fpassword@host:port/<server id>/<log prefix>``; errors never contain text of the URI."""
     try:
         parts = urlsplit(uri)
         port = parts.port
@@ -359,8 +359,8 @@ def _settings(uri: str) -> ConnectionSettings:
 
 def _without_password(uri: str) -> str:
     head, at, rest = uri.rpartition("@")
-    scheme, slashes, who = head.partition("://")
-    user = re.split(r"%2[Ff]|[:/]", who)[0]
+    scheme, slashes, credentials = head.partition("://")
+    user = re.split(r"%2[Ff]|[:/]", credentials)[0]
     return f"{scheme}{slashes}{user}%2F***{at}{rest}" if at else uri
 
 
@@ -369,30 +369,30 @@ def _without_password(uri: str) -> str:
 
 def _from_toml(text: str, file: Path) -> RelayConfig:
     try:
-        given = _Toml.model_validate(tomllib.loads(text))
+        parsed = _Toml.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
-    physical = tuple(_toml_physical(one, file) for one in given.physical)
-    paths = {name: _path(getattr(given, name), file) for name in _PATHS}
-    same: dict[str, Any] = given.model_dump(exclude={"physical", "tenants", "buffer", "log", *_PATHS})
-    same |= given.buffer.model_dump() | paths
-    tenants = tuple(_tenant(one, file) for one in given.tenants)
+    physical = tuple(_toml_physical(one, file) for one in parsed.physical)
+    paths = {name: _path(getattr(parsed, name), file) for name in _PATHS}
+    same: dict[str, Any] = parsed.model_dump(exclude={"physical", "tenants", "buffer", "log", *_PATHS})
+    same |= parsed.buffer.model_dump() | paths
+    tenants = tuple(_tenant(one, file) for one in parsed.tenants)
     return RelayConfig(
-        physical, tenants=tenants, log_disk_bytes=0 if given.log is None else given.log.disk_bytes, **same
+        physical, tenants=tenants, log_disk_bytes=0 if parsed.log is None else parsed.log.disk_bytes, **same
     )
 
 
 def _path(text: str | None, file: Path) -> Path | None:
-    """Relative paths begin at the file's folder."""
+    """Resolve a path relative to the file's folder."""
     return None if text is None else file.parent / Path(text).expanduser()
 
 
 def _tenant(value: _TomlTenant, file: Path) -> Tenant:
     path = _path(value.token_file, file)
     if (path is None) == (value.token_env is None):
-        raise ConfigError(f"{file}: the tenant {value.name} needs token_file or token_env, one of them")
+        raise ConfigError(f"{file}: the tenant {value.name} needs either token_file or token_env")
     token = Token.from_env(str(value.token_env)) if path is None else Token.from_file(path)
     return Tenant(token=token, **value.model_dump(exclude={"token_env", "token_file"}))
 
@@ -417,17 +417,17 @@ def _toml_physical(value: _TomlPhysical, file: Path) -> PhysicalSource:
 
 
 class SourceNames:
-    """The logical sources of one relay by table and by id; the tables of patterns are added as they turn up, by the
-    threads that read the logs, while others ask.
+    """The logical sources of one relay by table and by id. The threads that read the binlogs add the tables of patterns
+    as they appear, while other threads read.
 
     :param file: keeps the ids of those; None: memory only.
-    :raises ConfigError: the file cannot be read, or a source has an id that was given to such a table before.
+    :raises ConfigError: the file cannot be read, or a source has an id that such a table already has.
     """
 
     def __init__(self, physical: Sequence[PhysicalSource], file: Path | None = None) -> None:
         self._file = file
         self._patterns: dict[int, list[tuple[TablePatterns, LogicalSource]]] = {}
-        self._found: dict[tuple[int, str], LogicalSource] = {}
+        self._by_table: dict[tuple[int, str], LogicalSource] = {}
         self._by_id: dict[int, LogicalSource] = {}
         self._physical: dict[int, int] = {}
         self._changes = 0
@@ -437,62 +437,62 @@ class SourceNames:
                     self._patterns.setdefault(one.id, []).append((TablePatterns([source.table]), source))
                 else:
                     self._put(one.id, source)
-        self._made: list[tuple[int, LogicalSource]] = []
+        self._pattern_tables: list[tuple[int, LogicalSource]] = []
         for stored in (read_json(file) or {}).get("sources", []) if file is not None else []:
             self._add(int(stored["physical"]), LogicalSource(**stored["source"]))
 
     def _put(self, physical: int, source: LogicalSource) -> None:
-        self._found[physical, source.table] = source
+        self._by_table[physical, source.table] = source
         self._physical[source.id] = physical
         self._by_id[source.id] = source
-        self._changes += 1  # last: what was put together meanwhile is of the number before it
+        self._changes += 1  # last: a selection made meanwhile has the number before
 
     def all(self) -> list[LogicalSource]:
-        """Every source with a table, by id."""
+        """Return every source with a table, by id."""
         return sorted(self._by_id.values(), key=lambda source: source.id)
 
     def by_id(self, number: int) -> LogicalSource | None:
-        """The source of an id."""
+        """Return the source of an id; None: unknown."""
         return self._by_id.get(number)
 
     @property
     def changes(self) -> int:
-        """How many sources have come so far: as long as it is the same, so is everything else."""
+        """Number of sources added so far; while it is the same, so are all other answers."""
         return self._changes
 
     def physical_of(self, number: int) -> int | None:
-        """The physical partition that a source's events are in."""
+        """Return the physical partition of a source's events; None: unknown."""
         return self._physical.get(number)
 
     def of(self, physical: int) -> _OfPhysical:
-        """The view of one physical source's reader."""
+        """Return the view of one physical source's reader."""
         return _OfPhysical(self, physical)
 
     def find(self, physical: int, db: str, table: str) -> LogicalSource:
-        """The source of a table that is followed; one of a pattern's is made if it turns up for the first time.
+        """Return the source of a followed table; create that of a pattern's table when it first appears.
 
-        :raises ConfigError: there is no id left, or the ids cannot be kept.
+        :raises ConfigError: no id is left, or the ids cannot be saved.
         """
         name = f"{db}.{table}"
-        found = self._found.get((physical, name))
-        if found is None:
+        source = self._by_table.get((physical, name))
+        if source is None:
             pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
-            found = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
-            self._add(physical, found)
+            source = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
+            self._add(physical, source)
             if self._file is not None:
-                made = [{"physical": place, "source": vars(one)} for place, one in self._made]
-                write_json(self._file, {"v": 1, "sources": made})
-        return found
+                entries = [{"physical": physical_id, "source": vars(one)} for physical_id, one in self._pattern_tables]
+                write_json(self._file, {"v": 1, "sources": entries})
+        return source
 
     def _add(self, physical: int, source: LogicalSource) -> None:
-        """A pattern's table; one that has a source of its own by now keeps that."""
-        self._made.append((physical, source))
-        if (physical, source.table) in self._found:
+        """Add a pattern's table, unless a configured source has the table by now."""
+        self._pattern_tables.append((physical, source))
+        if (physical, source.table) in self._by_table:
             return
         other = self._by_id.get(source.id)
         if other is not None:
-            known = f"is what consumers know {source.table} by, a table of a pattern"
-            raise ConfigError(f"the id {source.id} of {other.name} {known}: give {other.name} another one")
+            known = f"already belongs to {source.table}, a table of a pattern"
+            raise ConfigError(f"the id {source.id} of {other.name} {known}: give {other.name} another id")
         self._put(physical, source)
 
     def _free_id(self, first: int) -> int:
@@ -511,5 +511,5 @@ class _OfPhysical:
         self._names, self._physical = names, physical
 
     def source_of(self, db: str, table: str) -> LogicalSource:
-        """The source of a table that is followed."""
+        """Return the source of a followed table."""
         return self._names.find(self._physical, db, table)

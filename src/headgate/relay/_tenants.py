@@ -1,4 +1,4 @@
-"""Who asks: a tenant of the relay, known by a token, or, where there are none, an address."""
+"""Clients of the relay: tenants, known by a token, or addresses, if there are no tenants."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Client", "NotAllowedError", "Tenant", "client_of"]
 
 @dataclass(frozen=True)
 class Tenant:
-    """Somebody who may ask.
+    """A client with a token.
 
-    :raises ConfigError: a limit that lets nothing through, or a name that could be two.
+    :raises ConfigError: a limit that is not positive, an empty name, or one with ``/``.
     """
 
     name: str
@@ -26,27 +26,27 @@ class Tenant:
     sources: tuple[str, ...] | None = None
     """Names of logical sources, or patterns of them; None: all, and every command."""
     concurrent: int | None = None
-    """Most requests at a time; None: any number."""
+    """Most concurrent requests; None: any number."""
     requests_per_second: float | None = None
     """On average over a second."""
     bytes_per_second: float | None = None
-    """Of answers' bodies: after more than that the next request waits its turn."""
+    """Of answers' bodies: above it the next request gets 429 and a body pauses."""
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
-            raise ConfigError(f"{self.name!r} is no name of a tenant")
+            raise ConfigError(f"{self.name!r} is not a tenant name")
         for limit in (self.concurrent, self.requests_per_second, self.bytes_per_second):
             if limit is not None and limit <= 0:
-                raise ConfigError(f"a limit of the tenant {self.name} is {limit}")
+                raise ConfigError(f"a limit of the tenant {self.name} is {limit}, not above 0")
 
 
 class NotAllowedError(Exception):
-    """A tenant asks for what it may not have."""
+    """A tenant requests what it may not read."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """Whoever sent a request."""
+    """The sender of a request."""
 
     name: str
     tenant: Tenant | None = None
@@ -57,7 +57,7 @@ class Client:
         return self.tenant is not None and self.tenant.sources is not None
 
     def may_read(self, source: str) -> bool:
-        """Whether events of the logical source of this name may be given."""
+        """Whether events of the logical source of this name may be delivered."""
         if self.tenant is None or self.tenant.sources is None:
             return True
         return any(fnmatchcase(source, pattern) for pattern in self.tenant.sources)
@@ -70,6 +70,6 @@ class Client:
 
 
 def client_of(request: Request) -> Client:
-    """Who sent it."""
-    found: Client = request.state.client
-    return found
+    """Return the sender of a request."""
+    client: Client = request.state.client
+    return client

@@ -1,11 +1,11 @@
-"""Compiled loops, loaded before the first event: a row of NULLs of each kind of column goes the way that rows go, into
-the buffer and out of it in every form.
+"""Load compiled loops before the first event: a row of NULLs of each kind of column goes into a buffer, and out of it
+in every form.
 
-Loading what an earlier process compiled takes a part of a second in all, and compiling it much longer; without this the
-first transaction would wait for it, and then, with all who ask in that time, the first consumer of each form: the
-server's own thread chooses events, leaves columns out and turns events into version 1, and where another thread
-compiles, it takes turns with it. The row has no key, in which no column may be NULL. What cannot be written, or read,
-is no matter here: it says so when it comes.
+Loading what an earlier process compiled takes a part of a second in all, and compiling it much longer. Otherwise the
+first transaction would wait for it, and then the first consumer of each form, with all requests in that time: the
+server's own thread chooses events, leaves columns out and converts events to version 1, and if another thread compiles,
+they take turns. The row has no key, because key columns cannot be NULL. What cannot be written or read is ignored: real
+events report the error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
-from headgate.databus import Place, Schema, convert_to_v1, count_sources, event_fields
+from headgate.databus import Schema, StreamPosition, convert_to_v1, count_sources, event_fields
 from headgate.errors import HeadgateError
 from headgate.kernels import NULL, RowBlock
 from headgate.relay._assemble import Assembler, Finished
@@ -29,7 +29,7 @@ from headgate.relay._events._choice import choice_of
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._json import json_lines
 from headgate.relay._events._schemas import Registry, Types
-from headgate.relay._events._where import RowFilter, compile_rows
+from headgate.relay._events._where import RowFilter, compile_filters
 from headgate.relay._scn import RelayGenerated
 from headgate.relay._writers import SourceOf
 from headgate.replication import GTID_TYPE, META_FIELDS, ImageBatch, LogBlock, canonical_schema, op_array, seq_array
@@ -41,8 +41,8 @@ _GTID = "00000000-0000-0000-0000-000000000000:1"
 
 
 def warm(tables: Iterable[TableDef], policies: Policies, sources: SourceOf, types: Types, *, version: int) -> None:
-    """Load what events of these tables take; tables whose columns are like those of others are passed over."""
-    registry = Registry(None, types)  # nobody's: nothing of this is to be seen
+    """Load the loops for events of these tables; skip tables that have only kinds of columns seen before."""
+    registry = Registry(None, types)  # private: consumers never see it
     seen: set[tuple[object, ...]] = set()
     for table in tables:
         kinds = {(one.type, one.unsigned, one.charset, one.scale) for one in table.columns}
@@ -58,7 +58,7 @@ def warm(tables: Iterable[TableDef], policies: Policies, sources: SourceOf, type
 
 
 def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Finished | None:
-    """A row in a transaction of its own."""
+    """Return a row in a transaction, as events."""
     codec = TableCodec(table, policies)
     shape = (len(table.columns), 1)
     block = RowBlock(
@@ -75,15 +75,15 @@ def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Fin
 
 
 def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], version: int) -> None:
-    """All of it, chosen, and with fewer columns; as version 1, as JSON, and as decoded rows."""
+    """Read all of it, chosen, and with fewer columns; as version 1, as JSON, and as decoded rows."""
     buffer = EventBuffer(_BUFFER_BYTES)
     buffer.append(finished.windows)
-    (data,) = buffer.read(Place(-1), _BUFFER_BYTES).parts
+    (data,) = buffer.read(StreamPosition(-1), _BUFFER_BYTES).parts
     first: str = versions[-1].value["fields"][0]["name"]
-    fewer = compile_rows({source: RowFilter(columns=(first,))}, lambda _: versions)
-    for choice in (choice_of([]), choice_of([source], asked=fewer)):  # the transaction's end is for everybody
-        buffer.read(Place(-1), _BUFFER_BYTES, choice)
-    next(buffer.stretches(Place(-1))).before([versions[-1].digest])
+    fewer = compile_filters({source: RowFilter(columns=(first,))}, lambda _: versions)
+    for choice in (choice_of([]), choice_of([source], row_filters=fewer)):  # end-of-period events pass any choice
+        buffer.read(StreamPosition(-1), _BUFFER_BYTES, choice)
+    next(buffer.ranges(StreamPosition(-1))).cut_before([versions[-1].digest])
     count_sources(data, np.zeros((3, 1), np.int64), 0)
     if version > 1:
         convert_to_v1(data)

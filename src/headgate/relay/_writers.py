@@ -1,5 +1,5 @@
-"""Rows of one table definition as Databus events: keys, sizes, bytes; for the log's changes and for snapshots alike, so
-that a consumer cannot tell where a row came from.
+"""Write rows of one table definition as Databus events: keys, sizes, bytes. Binlog changes and snapshots are written
+alike, so that a consumer cannot tell where a row came from.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from headgate.relay._events._avro import EncodedRows, RowEncoder
 from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import LogicalSource
 
-__all__ = ["Befores", "EventKeys", "RowWriter", "RowWriters", "SourceOf"]
+__all__ = ["BeforeImages", "EventKeys", "RowWriter", "RowWriters", "SourceOf"]
 
 Int64s = npt.NDArray[np.int64]
 
 _MOST_USED: Final = 4096
-"""Definitions that are known as objects, too."""
-_NO_BEFORES: Final = np.zeros(0, np.int64)
+"""Most definitions cached by object identity."""
+_NO_BEFORE_IMAGES: Final = np.zeros(0, np.int64)
 _NO_KEYS: Final = np.zeros(0, np.int64)
 _NO_OFFSETS: Final = np.zeros(1, np.int32)
 _NO_BYTES: Final = np.zeros(0, np.uint8)
 
 
 @njit(cache=True, nogil=True)
-def _repeats(offsets: Any, data: Any, found: Any) -> None:
-    for i in range(found.shape[0] - 1):
+def _repeats(offsets: Any, data: Any, is_repeated: Any) -> None:
+    for i in range(is_repeated.shape[0] - 1):
         first, second, size = offsets[i], offsets[i + 1], offsets[i + 1] - offsets[i]
         same = offsets[i + 2] - second == size
         k = 0
         while same and k < size:
             same = data[first + k] == data[second + k]
             k += 1
-        found[i] = same
+        is_repeated[i] = same
 
 
 class SourceOf(Protocol):
     """Finds the logical source of a table."""
 
     def source_of(self, db: str, table: str) -> LogicalSource:
-        """The source of a table that is followed."""
+        """Return the source of a followed table."""
 
 
 class EventKeys(NamedTuple):
-    """The keys of some rows: numbers, or stretches of bytes."""
+    """Keys of some rows: numbers, or byte strings."""
 
     numbers: Any
-    """int64[n]; empty where the keys are bytes."""
+    """int64[n]; empty if the keys are bytes."""
     offsets: Any
-    """int32[n + 1] into ``data``, where the keys are bytes."""
+    """int32[n + 1] into ``data``, if the keys are bytes."""
     data: Any
 
 
 @dataclass(frozen=True)
-class Befores:
-    """Rows as they were before some of the events, in version 2."""
+class BeforeImages:
+    """Before images of some of the events, in version 2."""
 
     rows: EncodedRows
-    of: Int64s
-    """The number of each one's event."""
+    events: Int64s
+    """Index of each one's event."""
 
     @property
     def sizes(self) -> Int64s:
@@ -77,17 +77,17 @@ class Befores:
 
 @dataclass(frozen=True)
 class RowWriter:
-    """What it takes to write events of one definition."""
+    """Writer of events of one definition."""
 
     source: LogicalSource
     schema: Schema
     encoder: RowEncoder
     key: tuple[int, ...]
     metadata_version: int
-    """Of the schema, where rows before updates are written."""
+    """Of the schema, if before images are written."""
 
     def keys(self, columns: Sequence[pa.Array]) -> EventKeys:
-        """One integer is a number; several columns are joined by tabs; without a key they are empty."""
+        """Return keys: one integer is a number, several columns are joined by tabs, no key is empty."""
         parts = [self.encoder.key_part(index, columns[index]) for index in self.key]
         if len(parts) == 1 and pa.types.is_int64(parts[0].type):
             return EventKeys(np.asarray(parts[0]), _NO_OFFSETS, _NO_BYTES)
@@ -101,16 +101,16 @@ class RowWriter:
 
     @staticmethod
     def repeats(keys: EventKeys) -> npt.NDArray[np.bool_]:
-        """bool[n]: whether the next row has the same key; False for the last one."""
+        """Return bool[n]: whether the next row has the same key; False for the last one."""
         if len(keys.numbers):
             return np.append(keys.numbers[:-1] == keys.numbers[1:], False)
-        found = np.zeros(len(keys.offsets) - 1, np.bool_)
-        _repeats(keys.offsets, keys.data, found)
-        return found
+        is_repeated = np.zeros(len(keys.offsets) - 1, np.bool_)
+        _repeats(keys.offsets, keys.data, is_repeated)
+        return is_repeated
 
     @staticmethod
     def sizes(rows: EncodedRows, keys: EventKeys, version: int) -> Int64s:
-        """Bytes of each row's event."""
+        """Return the bytes of each row's event."""
         has_numbers = len(keys.numbers) > 0
         sizes: Int64s = event_sizes(
             version, rows.sizes, None if has_numbers else np.diff(keys.offsets).astype(np.int64)
@@ -119,38 +119,39 @@ class RowWriter:
 
     def put(
         self, out: Any, at: Int64s, sizes: Int64s, keys: EventKeys, rows: EncodedRows, *,
-        version: int, deletes: Any, stamps: Int64s, scns: Int64s, partition: int, befores: Befores | None = None,
+        version: int, deletes: Any, stamps: Int64s, scns: Int64s, partition: int,
+        before_images: BeforeImages | None = None,
     ) -> None:  # fmt: skip
-        """Write the events, all but their CRCs.
+        """Write the events except their CRCs.
 
-        :param at: where in ``out`` they begin; the others as in :func:`headgate.databus._binary.put_events`.
+        :param at: their offsets in ``out``; the others as in :func:`headgate.databus._binary.put_events`.
         """
         values = np.empty(len(at), np.int64)
-        places = _NO_BEFORES
-        if befores is not None:
-            places = np.full(len(at), -1, np.int64)
-            places[befores.of] = befores.rows.sizes
+        before_at = _NO_BEFORE_IMAGES
+        if before_images is not None:
+            before_at = np.full(len(at), -1, np.int64)
+            before_at[before_images.events] = before_images.rows.sizes
         put_events(
             out, at, sizes, version, deletes, stamps, scns, self.source.id, partition, self.source.partition,
-            np.frombuffer(self.schema.digest, np.uint8), self.schema.version, *keys, values, places,
+            np.frombuffer(self.schema.digest, np.uint8), self.schema.version, *keys, values, before_at,
             self.metadata_version,
         )  # fmt: skip
         rows.put(values, out)
-        if befores is not None:
-            befores.rows.put(places[befores.of], out)
+        if before_images is not None:
+            before_images.rows.put(before_at[before_images.events], out)
 
 
 class RowWriters:
-    """The writers of one log's tables, each made once."""
+    """Writers of one binlog's tables, each made once."""
 
     def __init__(self, sources: SourceOf, registry: Registry) -> None:
         self._sources, self._registry = sources, registry
         self._writers: dict[tuple[str, str], RowWriter] = {}
         self._used: dict[int, tuple[TableDef, RowWriter]] = {}
-        """By the definition's identity as an object: to find an equal one takes a fingerprint, which takes long."""
+        """By the definition's object identity: finding an equal one needs a fingerprint, which is slow."""
 
     def of(self, table: TableDef, fields: Sequence[pa.Field]) -> RowWriter:
-        """The writer of a definition.
+        """Return the writer of a definition.
 
         :param fields: of its columns in Arrow, in table order.
         :raises UnsupportedError: a column that the schema's type cannot hold.
@@ -158,13 +159,13 @@ class RowWriters:
         used = self._used.get(id(table))
         if used is not None and used[0] is table:
             return used[1]
-        place = (table.full_name, table.fingerprint)
-        writer = self._writers.get(place)
+        key = (table.full_name, table.fingerprint)
+        writer = self._writers.get(key)
         if writer is None:
             source = self._sources.source_of(table.db, table.name)
             schema = self._registry.schema_of(source.name, table)
-            encoder, named = RowEncoder(schema, table, fields), self._registry.metadata_version(schema)
-            writer = self._writers[place] = RowWriter(source, schema, encoder, table.key, named)
+            encoder, metadata_version = RowEncoder(schema, table, fields), self._registry.metadata_version(schema)
+            writer = self._writers[key] = RowWriter(source, schema, encoder, table.key, metadata_version)
         if len(self._used) >= _MOST_USED:
             self._used.clear()
         self._used[id(table)] = (table, writer)

@@ -1,14 +1,14 @@
 """Consumers of a relay, in Python.
 
 ================  ==================================================================
-``_consumer``     a consumer: callbacks and what they answer
-``_callbacks``    consumers called one by one or side by side
-``_retry``        how failures are met
+``_consumer``     a consumer: callbacks and their results
+``_callbacks``    calls of consumers, one by one or in parallel
+``_retry``        pauses and limits of retries
 ``_transport``    requests to a relay, or to one of several
-``_reading``      what is asked of a relay, and events taken apart
+``_reading``      requests for events and rows, and the parsing of events
 ``_client``       from a relay to callbacks: states, back-off, checkpoints, switching relays
-``_bootstrap``    rows first
-``_checkpoints``  where checkpoints are kept, in Databus's files
+``_bootstrap``    a bootstrap: rows before the stream
+``_checkpoints``  checkpoint files in Databus's form
 ``_member``       a consumer as member of a group
 ================  ==================================================================
 """

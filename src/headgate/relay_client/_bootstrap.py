@@ -1,14 +1,14 @@
-"""A client's side of a bootstrap: rows and changes by turns, until the consumer holds what the server holds.
+"""Client side of a bootstrap: rows and changes by turns, until the consumer holds what the server holds.
 
-It asks for some rows, which are exact as of an SCN S, gives them, and then gives what the stream has up to S; then more
-rows. So the stream is never beyond the rows that come next, which is what ``relay._bootstrap._bootstrap`` needs for its
-proof; and the relay's buffer has to hold what came since the last request, not since the beginning. After the last row
-the stream is followed up to the target.
+The client requests some rows, which are exact as of an SCN S, and delivers them. Then it delivers the stream up to S,
+and requests more rows. So the stream is never beyond the next rows, which ``relay._bootstrap._bootstrap`` needs for its
+proof. The relay's buffer has to hold the changes since the last request, not since the beginning. After the last row
+the client follows the stream up to the target.
 
-A checkpoint is kept between such turns, never within: it says which rows were given and how far the stream was then.
-After a rollback, a restart of the client or of the relay the same rows and changes come again from there. The first
-one is kept before any row is given: a bootstrap that begins again, with rows of a later moment, never brings what
-became of those that were given before.
+A checkpoint is stored between such turns, never within: it records the delivered rows and the position of the stream.
+After a rollback, a restart of the client or of the relay, the same rows and changes come again from there. The first
+checkpoint is stored before any row is delivered: a bootstrap that begins again, with rows of a later moment, never
+reports what became of the rows delivered before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from headgate.databus import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint, Place, event_fields
+from headgate.databus import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint, StreamPosition, event_fields
 from headgate.errors import ProtocolError, ScnNotFoundError
 from headgate.relay_client._callbacks import Callbacks, Runs
 from headgate.relay_client._consumer import Result
@@ -29,17 +29,17 @@ from headgate.relay_client._reading import Reader
 __all__ = ["Bootstrapper"]
 
 _OURS: Final = "headgate_catchup"
-"""In a checkpoint: the changes of all sources were followed together. Databus's client follows them one by one."""
+"""Marks a checkpoint with which all sources are followed together. Databus's client follows them one by one."""
 
 
 class Bootstrapper:
     """One bootstrap, step by step. Its state is its checkpoint's: without a start, ``SNAPSHOT``, ``CATCHUP``.
 
-    A new one does not say what the consumer had before: a relay that still has all changes since would give only those,
-    and rows of another relay may have been given meanwhile, or tables been emptied.
+    A new bootstrap does not send the consumer's former checkpoint. A relay that still has all changes since would send
+    only those, and rows of another relay may have been delivered meanwhile, or tables emptied.
 
-    :param stopped: whether nothing more may be given now.
-    :param point: where it goes on; None: from the start.
+    :param stopped: whether delivery must stop now.
+    :param point: the checkpoint to continue from; None: the start.
     """
 
     def __init__(
@@ -47,50 +47,52 @@ class Bootstrapper:
     ) -> None:
         point = point or BootstrapPoint()
         if point.mode == CATCHUP and not point.other.get(_OURS):
-            point = point.at(Place(point.start))
+            point = point.at(StreamPosition(point.start))
         self._reader, self._callbacks, self._stopped = reader, callbacks, stopped
         self._runs = Runs(callbacks, "bootstrap_")
-        self._point = self.kept = point
-        """The second is the checkpoint."""
+        self._point = self.checkpoint = point
+        """``checkpoint`` is what a rollback resets to."""
         self.turns = 0
-        """Checkpoints so far; the same once more is none."""
+        """Number of checkpoints so far; the same checkpoint again does not count."""
         self._begun = False
 
-    def step(self) -> Place | None:
-        """One request for rows and what belongs to it; the place from which the stream goes on, when all is done."""
+    def step(self) -> StreamPosition | None:
+        """Deliver some rows and their changes. Return the place where the stream continues, when all is done."""
         if not self._begun:
-            self._callbacks.say("on_start_bootstrap")
+            self._callbacks.call_checked("on_start_bootstrap")
             self._begun = True
             if self._point.start >= 0:
-                self._callbacks.say("on_start_bootstrap_sequence", self._point.start)
+                self._callbacks.call_checked("on_start_bootstrap_sequence", self._point.start)
         if self._point.start < 0:
             self._start()
         elif self._point.mode == SNAPSHOT:
             self._rows()
         elif not self._follow(self._point.target):
-            self._keep()
+            self._save_checkpoint()
         elif not self._stopped():
-            self._callbacks.say("on_end_bootstrap_sequence", self._point.target)
-            self._callbacks.say("on_stop_bootstrap")
-            return self._point.place
+            self._callbacks.call_checked("on_end_bootstrap_sequence", self._point.target)
+            self._callbacks.call_checked("on_stop_bootstrap")
+            return self._point.position
         return None
 
     def roll_back(self) -> None:
-        """Go back to the checkpoint."""
-        self._point = self.kept
+        """Reset to the checkpoint."""
+        self._point = self.checkpoint
         self._runs.forget()
-        self._callbacks.ask("on_bootstrap_rollback", self._point.window)
+        self._callbacks.call_result("on_bootstrap_rollback", self._point.window)
 
     # --- the phases
 
     def _start(self) -> None:
         names = list(self._reader.sources.values())
         scn = self._reader.scn("startSCN", {"sources": ",".join(names)}, self._point)
-        self._callbacks.say("on_start_bootstrap_sequence", scn)
-        self._point = replace(self._point, start=scn, snapshot_source=names[0], catchup_source=names[0]).at(Place(scn))
+        self._callbacks.call_checked("on_start_bootstrap_sequence", scn)
+        self._point = replace(self._point, start=scn, snapshot_source=names[0], catchup_source=names[0]).at(
+            StreamPosition(scn)
+        )
         if not self._stopped():
-            self._callbacks.ask("on_bootstrap_checkpoint", self._point.window)
-        self._take()  # whatever the answer: nothing was given yet, and it has to be kept before anything is
+            self._callbacks.call_result("on_bootstrap_checkpoint", self._point.window)
+        self._set_checkpoint()  # whatever the result: the start must be stored before any row is delivered
 
     def _rows(self) -> None:
         answer = self._reader.rows(self._point)
@@ -99,11 +101,11 @@ class Bootstrapper:
         body, last = answer
         newest = self._point.window
         for _, _, scn, event in self._reader.parsed(body):
-            if self._stopped():  # also if it goes on at once: then all of them come again
+            if self._stopped():  # even if delivery resumes at once: then all rows come again
                 return
             if event is not None:
                 newest = max(newest, scn)
-                self._runs.give(event)
+                self._runs.deliver(event)
         self._runs.end()
         while not self._stopped() and not self._follow(newest):
             pass
@@ -113,7 +115,7 @@ class Bootstrapper:
             self._next_source()
         else:
             self._point = replace(self._point, offset=_offset(body))
-        self._keep()
+        self._save_checkpoint()
 
     def _next_source(self) -> None:
         names = list(self._reader.sources.values())
@@ -133,45 +135,45 @@ class Bootstrapper:
         )
 
     def _follow(self, to: int) -> bool:
-        """One request of the stream, up to the end of window ``to`` and no further; whether that is there.
+        """Deliver one answer of the stream, up to the end of window ``to``; return whether that is reached.
 
-        :raises ScnNotFoundError: it has no such window: it is not the stream that the rows came with.
+        :raises ScnNotFoundError: the stream has no such window, so it is not the stream of these rows.
         """
         if self._point.has(to):
             return True
-        place, held = self._point.place, False
-        for _, _, scn, event in self._reader.parsed(self._reader.stream(place)):
-            if scn > to and place.scn < to:
-                raise ScnNotFoundError(f"the relay's stream goes past SCN {to}, which its rows are of", scn=to)
-            held = self._stopped()
-            if held or scn > to:
+        position, stopped = self._point.position, False
+        for _, _, scn, event in self._reader.parsed(self._reader.stream(position)):
+            if scn > to and position.scn < to:
+                raise ScnNotFoundError(f"the relay's stream goes past SCN {to}, the SCN of its rows", scn=to)
+            stopped = self._stopped()
+            if stopped or scn > to:
                 break
             if event is None:
                 self._runs.end()
-                place = Place(scn)
+                position = StreamPosition(scn)
             else:
-                self._runs.give(event)
-                place = place.after_event(scn)
-        if not held:
+                self._runs.deliver(event)
+                position = position.after_next_event(scn)
+        if not stopped:
             self._runs.end()
-        self._point = self._point.at(place)
+        self._point = self._point.at(position)
         return self._point.has(to)
 
-    def _keep(self) -> None:
-        """Only between windows, as the stream's checkpoints are, and when all consumers have had what comes before."""
-        self._callbacks.settle()
+    def _save_checkpoint(self) -> None:
+        """Store a checkpoint between windows, after all consumers have processed what precedes it."""
+        self._callbacks.wait()
         if self._stopped() or self._point.window_offset >= 0:
             return
-        if self._callbacks.ask("on_bootstrap_checkpoint", self._point.window) < Result.SKIP_CHECKPOINT:
-            self._take()
+        if self._callbacks.call_result("on_bootstrap_checkpoint", self._point.window) < Result.SKIP_CHECKPOINT:
+            self._set_checkpoint()
 
-    def _take(self) -> None:
-        self.turns += self.kept != self._point
-        self.kept = self._point
+    def _set_checkpoint(self) -> None:
+        self.turns += self.checkpoint != self._point
+        self.checkpoint = self._point
 
 
 def _offset(body: bytes) -> int:
-    """The ``snapshot_offset`` of the checkpoint that ends an answer."""
+    """Return the ``snapshot_offset`` of the checkpoint that ends an answer."""
     fields = event_fields(np.frombuffer(body, np.uint8))
     if not len(fields.source) or int(fields.source[-1]) != CHECKPOINT_SOURCE:
         raise ProtocolError("the relay's rows do not end with a checkpoint")

@@ -1,14 +1,14 @@
-"""Calls one consumer, or several side by side, in order and within a time.
+"""Calls of one consumer, or of several in parallel, in order and within a time limit.
 
-A single consumer without a time limit is called in the client's own thread, and what it answers is known at once. Else
-each consumer has a *lane*, a thread that makes its calls in the order in which they were posted; the consumers wait for
-each other at a *barrier* only, where the gravest of their answers counts. The client has a barrier before every
-checkpoint, so a checkpoint means that all of them have had everything before it. A consumer that said ``ERROR`` is not
-called again before the barrier.
+A single consumer without a time limit is called in the client's thread, and its result is known at once. Otherwise each
+consumer has a *lane*, a thread that makes its calls in the order in which they were posted. The consumers wait for each
+other only at a *barrier*, where the most severe of their results counts. The client has a barrier before every
+checkpoint, so a checkpoint means that all of them have processed everything before it. A consumer that returned
+``ERROR`` is not called again before the barrier.
 
-Databus does the same with a pool of threads (``MultiConsumerCallback.java``). A callback that takes longer than
-its time is an ``ERROR`` there, and it is called again beside the one that still runs; here the client ends instead,
-because it could not keep the order of that consumer's calls.
+Databus does the same with a pool of threads (``MultiConsumerCallback.java``). A callback that exceeds its time is an
+``ERROR`` there, and it is called again in parallel with the one that still runs. Here the client ends instead, because
+it could not keep the order of that consumer's calls.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _Call: TypeAlias = "tuple[str, tuple[Any, ...]] | None"
 
 
 class Rollback(Exception):
-    """A callback said ``ERROR``."""
+    """A callback returned ``ERROR``."""
 
 
-def _answer(consumer: Consumer, name: str, arguments: tuple[Any, ...]) -> Result:
-    """What the callback says; of an exception the consumer hears itself."""
+def _call_consumer(consumer: Consumer, name: str, arguments: tuple[Any, ...]) -> Result:
+    """Return the callback's result; report an exception to the consumer's ``on_error``."""
     try:
         result: Result | None = getattr(consumer, name)(*arguments)
     except Exception as error:
         log.warning("a consumer's callback failed", exc_info=True)
         if name == "on_error":
             return Result.ERROR
-        return max(Result.ERROR, _answer(consumer, "on_error", (error,)))
+        return max(Result.ERROR, _call_consumer(consumer, "on_error", (error,)))
     return Result.SUCCESS if result is None else result
 
 
@@ -70,7 +70,7 @@ class _Lane:
     def __init__(self, subscription: Subscription, number: int) -> None:
         self.subscription = subscription
         self.running: tuple[str, float] | None = None
-        """The call that runs, and when it began (seconds of the monotonic clock)."""
+        """The running call and its start (seconds of the monotonic clock)."""
         self._waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._result = Result.SUCCESS
         self._changed = threading.Condition()
@@ -84,13 +84,13 @@ class _Lane:
         self._waiting.put((name, arguments))
 
     def finish(self, limit: float | None) -> Result:
-        """Wait until all that was posted is done: the gravest answer.
+        """Wait until all posted calls are done, and return the most severe result.
 
         :raises RelayConsumerError: a call takes longer than ``limit`` seconds.
         """
         with self._changed:
             while self._open:
-                left, running = limit, self.running  # looked at once: the call may end at any time
+                left, running = limit, self.running  # read once: the call may end at any time
                 if limit is not None and running is not None:
                     name, began = running
                     left = began + limit - time.monotonic()
@@ -104,7 +104,7 @@ class _Lane:
         while (call := self._waiting.get()) is not None:
             if self._result < Result.ERROR:
                 self.running = call[0], time.monotonic()
-                result = _answer(self.subscription.consumer, *call)
+                result = _call_consumer(self.subscription.consumer, *call)
                 self.running = None
                 self._result = max(self._result, result)
             with self._changed:
@@ -119,57 +119,57 @@ class _Lane:
 
 
 class Callbacks:
-    """The consumers of one client, within a ``with`` block. An answer of ``ERROR`` is a :class:`Rollback`, one of
-    ``ERROR_FATAL`` and a call that takes too long a :class:`RelayConsumerError`.
+    """The consumers of one client, within a ``with`` block. ``ERROR`` raises :class:`Rollback`; ``ERROR_FATAL`` and a
+    call over the limit raise :class:`RelayConsumerError`.
 
-    :param limit: seconds that one call may take; None: as long as it likes.
+    :param limit: seconds that one call may take; None: no limit.
     """
 
     def __init__(self, subscriptions: Sequence[Subscription], limit: float | None = None) -> None:
         self._subscriptions, self._limit = subscriptions, limit
-        self._alone = len(subscriptions) == 1 and limit is None
+        self._is_inline = len(subscriptions) == 1 and limit is None
         self._lanes: list[_Lane] = []
 
     def __enter__(self) -> Self:
-        if not self._alone:
+        if not self._is_inline:
             self._lanes = [_Lane(one, number) for number, one in enumerate(self._subscriptions)]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for lane in self._lanes:  # one whose time was over may never end
+        for lane in self._lanes:  # a call over its limit may never end
             lane.end(wait=self._limit is None or error is None)
         self._lanes = []
 
     def post(self, name: str, *arguments: Any) -> None:
-        """Call all whom it concerns; what several answer is known at the next barrier only."""
-        _heed(self._send(name, arguments))
+        """Call all consumers concerned. The results of several are known only at the next barrier."""
+        _raise_for(self._send(name, arguments))
 
-    def say(self, name: str, *arguments: Any) -> None:
-        """The same, and a barrier."""
-        _heed(self.call(name, *arguments))
+    def call_checked(self, name: str, *arguments: Any) -> None:
+        """Call all consumers concerned, and wait at the barrier."""
+        _raise_for(self.call(name, *arguments))
 
-    def ask(self, name: str, *arguments: Any) -> Result:
-        """The answer of all, of which only ``ERROR_FATAL`` is heeded here."""
+    def call_result(self, name: str, *arguments: Any) -> Result:
+        """Return the most severe result of all. Only ``ERROR_FATAL`` raises."""
         result = self.call(name, *arguments)
         if result is Result.ERROR_FATAL:
-            _heed(result)
+            _raise_for(result)
         return result
 
-    def settle(self) -> None:
-        """The barrier: wait until all consumers have had what they were given."""
-        _heed(self._barrier())
+    def wait(self) -> None:
+        """Wait at the barrier until all consumers have processed their calls."""
+        _raise_for(self._barrier())
 
     def call(self, name: str, *arguments: Any) -> Result:
-        """Call all whom it concerns, and a barrier: everybody's gravest answer."""
+        """Call all consumers concerned, wait at the barrier, and return the most severe result."""
         return max(self._send(name, arguments), self._barrier())
 
     def _send(self, name: str, arguments: tuple[Any, ...]) -> Result:
-        """The answer of a single one, else ``SUCCESS`` until the barrier."""
-        if self._alone:
+        """Return the result of a single consumer, else ``SUCCESS`` until the barrier."""
+        if self._is_inline:
             (one,) = self._subscriptions
-            return _answer(one.consumer, name, arguments) if _concerns(one, name, arguments) else Result.SUCCESS
+            return _call_consumer(one.consumer, name, arguments) if _concerns(one, name, arguments) else Result.SUCCESS
         for lane in self._lanes:
             if _concerns(lane.subscription, name, arguments):
                 lane.post(name, arguments)
@@ -179,15 +179,15 @@ class Callbacks:
         return max((lane.finish(self._limit) for lane in self._lanes), default=Result.SUCCESS)
 
 
-def _heed(result: Result) -> None:
+def _raise_for(result: Result) -> None:
     if result is Result.ERROR_FATAL:
         raise RelayConsumerError("a callback ended the consumer")
     if result is Result.ERROR:
-        raise Rollback("a callback said ERROR")
+        raise Rollback("a callback returned ERROR")
 
 
 class Runs:
-    """Gives events to consumers, those of one source in a row between a beginning and an end.
+    """Delivery of events, those of one source in a run between a start and an end callback.
 
     :param kind: ``""`` or ``"bootstrap_"``, a part of the callbacks' names.
     """
@@ -198,7 +198,7 @@ class Runs:
         self._event = "on_bootstrap_event" if kind else "on_data_event"
         self._open: tuple[str, Schema] | None = None
 
-    def give(self, event: Event) -> None:
+    def deliver(self, event: Event) -> None:
         source = (event.source, event.schema)
         if source != self._open:
             self.end()
@@ -207,11 +207,11 @@ class Runs:
         self._callbacks.post(self._event, event)
 
     def end(self) -> None:
-        """What comes next is no event of the same source in the same window."""
+        """End the open run: the next event is of another source or window."""
         if self._open is not None:
             source, self._open = self._open, None
             self._callbacks.post(self._end, *source)
 
     def forget(self) -> None:
-        """What was open is cut short."""
+        """Drop the open run without its end callback."""
         self._open = None

@@ -1,5 +1,5 @@
-"""Where a consumer is, in the form and the files of Databus (``Checkpoint.java``,
-``FileSystemCheckpointPersistenceProvider.java``), so that a Databus client may go on where ours was, and the other way.
+"""Checkpoints in the form and the files of Databus (``Checkpoint.java``,
+``FileSystemCheckpointPersistenceProvider.java``), so that a Databus client can continue from ours, and vice versa.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headgate.databus import BootstrapPoint, Place, bootstrap_of, checkpoint_json, place_of
+from headgate.databus import BootstrapPoint, StreamPosition, bootstrap_of, checkpoint_json, parse_position
 from headgate.errors import ConfigError
 from headgate.files import read_json
 
@@ -26,27 +26,27 @@ _LONGEST_NAME: Final = 240
 
 
 class CheckpointStore(Protocol):
-    """Keeps the checkpoint of one consumer, a JSON object in Databus's form. Used by one thread at a time."""
+    """Storage of one consumer's checkpoint, a JSON object in Databus's form. Used by one thread at a time."""
 
     def load(self) -> Mapping[str, Any] | None:
-        """The newest checkpoint; None: there is none.
+        """Return the newest checkpoint, or None if there is none.
 
-        :raises HeadgateError: it cannot be read.
+        :raises HeadgateError: the checkpoint cannot be read.
         """
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
-        """Make it the newest: whole, or not at all.
+        """Replace the checkpoint atomically.
 
-        :raises HeadgateError: it cannot be kept.
+        :raises HeadgateError: the checkpoint cannot be stored.
         """
 
 
 class CheckpointFile:
-    """The checkpoint of one stream: ``<name>.current``, and ``<name>.oldcurrent``, the one before it.
+    """Checkpoint of one stream: ``<name>.current``, and ``<name>.oldcurrent``, the one before it.
 
-    A new one is written beside them and put in place by renaming, so at every moment one of the two is whole.
+    A new one is written next to them and renamed, so at every moment one of the two is whole.
 
-    :param name: of the stream; it becomes part of file names.
+    :param name: the stream's name, a part of the file names.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -56,17 +56,17 @@ class CheckpointFile:
 
     @classmethod
     def of_sources(cls, folder: Path, sources: Sequence[str]) -> CheckpointFile:
-        """Under the name that Databus's client gives a stream of these sources (``calcStreamId``):
-        ``cp_<name>-<name>``, shortened if they are many.
+        """Return the file of a stream of these sources, named as by Databus's client (``calcStreamId``):
+        ``cp_<name>-<name>``, with shorter names from five sources on.
         """
         short = len(sources) >= _MANY_SOURCES
         names = [re.sub(r"\W", "_", one.removeprefix(_COMMON) if short else one, flags=re.ASCII) for one in sources]
         return cls(folder, f"cp_{'-'.join(names)}"[:_LONGEST_NAME])
 
     def load(self) -> Mapping[str, Any] | None:
-        """The newest checkpoint; None: there is none.
+        """Return the newest checkpoint, or None if there is none.
 
-        :raises ConfigError: what is there is none.
+        :raises ConfigError: the file holds no checkpoint.
         """
         for file in (self._current, self._old):
             value = read_json(file)
@@ -75,9 +75,9 @@ class CheckpointFile:
         return None
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
-        """Make it the newest.
+        """Replace the checkpoint.
 
-        :raises ConfigError: it cannot be written.
+        :raises ConfigError: the file cannot be written.
         """
         try:
             self._new.parent.mkdir(parents=True, exist_ok=True)
@@ -93,42 +93,44 @@ class CheckpointFile:
 
 
 class Keeper:
-    """Keeps the checkpoints of one client, but not each one at once.
+    """The checkpoint of one client, stored at intervals.
 
     :param store: where; None: nowhere.
-    :param seconds: how often at most.
+    :param seconds: shortest interval between two checkpoints.
     """
 
     def __init__(self, store: CheckpointStore | None, seconds: float) -> None:
         self._store, self._seconds = store, seconds
-        self.at: Place | BootstrapPoint = Place(-1)
-        """What is to be kept."""
-        self._stored: Place | BootstrapPoint = self.at
-        self._stored_at = -math.inf  # the monotonic clock may begin when the machine does
+        self.checkpoint: StreamPosition | BootstrapPoint = StreamPosition(-1)
+        """Newest checkpoint."""
+        self._stored: StreamPosition | BootstrapPoint = self.checkpoint
+        self._stored_at = -math.inf  # the monotonic clock may begin at 0 with the machine
 
-    def load(self, *, bootstrap: bool) -> Place | BootstrapPoint:
-        """Where to go on.
+    def load(self, *, bootstrap: bool) -> StreamPosition | BootstrapPoint:
+        """Return where to continue.
 
-        :param bootstrap: whether that may be in a bootstrap.
-        :raises ConfigError: what is kept is no checkpoint.
+        :param bootstrap: whether that may be within a bootstrap.
+        :raises ConfigError: the stored checkpoint is invalid.
         """
-        found = None if self._store is None else self._store.load()
-        if found is not None:
+        stored = None if self._store is None else self._store.load()
+        if stored is not None:
             try:
-                self.at = (bootstrap_of(found) if bootstrap else None) or place_of(found)
+                self.checkpoint = (bootstrap_of(stored) if bootstrap else None) or parse_position(stored)
             except ValueError as error:
-                raise ConfigError(f"what is kept is no checkpoint that can be followed: {error}") from None
+                raise ConfigError(f"stored checkpoint is invalid: {error}") from None
         else:
-            self.at = Place(-1)
-        self._stored = self.at
-        return self.at
+            self.checkpoint = StreamPosition(-1)
+        self._stored = self.checkpoint
+        return self.checkpoint
 
     def save(self, *, at_once: bool = False) -> None:
-        """Keep it, if that was not done and it is time."""
-        if self._store is None or self._stored == self.at:
+        """Store the newest checkpoint, if that was not done and the interval has passed."""
+        if self._store is None or self._stored == self.checkpoint:
             return
         now = time.monotonic()
         if at_once or now - self._stored_at >= self._seconds:
-            at = self.at
-            self._store.store(checkpoint_json(at) if isinstance(at, Place) else at.to_json())
-            self._stored, self._stored_at = at, now
+            checkpoint = self.checkpoint
+            self._store.store(
+                checkpoint_json(checkpoint) if isinstance(checkpoint, StreamPosition) else checkpoint.to_json()
+            )
+            self._stored, self._stored_at = checkpoint, now

@@ -1,5 +1,5 @@
-"""What a consumer of a relay is called with, and what it answers: Databus's callbacks and results
-(``DatabusStreamConsumer.java``, ``ConsumerCallbackResult.java``).
+"""Callbacks of a relay's consumer, and their results, as in Databus (``DatabusStreamConsumer.java``,
+``ConsumerCallbackResult.java``).
 
 The callbacks of a window::
 
@@ -10,15 +10,16 @@ The callbacks of a window::
     on_end_data_event_sequence(scn)
     on_checkpoint(scn)
 
-before all of them ``on_start_consumption``, after them ``on_stop_consumption``. What they return: ``SUCCESS`` (or
-None), ``CHECKPOINT`` (the same), ``ERROR``: ``on_rollback(scn)`` is called and everything after the kept checkpoint
-comes again, ``ERROR_FATAL``: the consumer ends. After ``SKIP_CHECKPOINT`` or ``ERROR`` of ``on_checkpoint`` the
-checkpoint is not kept, and the stream goes on. An exception is an ``ERROR`` of which ``on_error`` hears first.
+``on_start_consumption`` comes before all of them, ``on_stop_consumption`` after. Results: ``SUCCESS`` (or None) and
+``CHECKPOINT`` (the same) continue. After ``ERROR``, ``on_rollback(scn)`` is called, and everything after the stored
+checkpoint comes again. ``ERROR_FATAL`` ends the consumer. If ``on_checkpoint`` returns ``SKIP_CHECKPOINT`` or
+``ERROR``, the checkpoint is not stored, and the stream continues. An exception is reported to ``on_error``, then counts
+as ``ERROR``.
 
-A bootstrap has callbacks of its own, as in Databus::
+A bootstrap has separate callbacks, as in Databus::
 
     on_start_bootstrap()
-        on_start_bootstrap_sequence(scn)             where it begins: rows come from there on
+        on_start_bootstrap_sequence(scn)             the start's SCN
             on_start_bootstrap_source(source, schema)
                 on_bootstrap_event(event)            rows, and changes since, by turns
             on_end_bootstrap_source(source, schema)
@@ -26,10 +27,11 @@ A bootstrap has callbacks of its own, as in Databus::
         on_end_bootstrap_sequence(scn)               everything is as of this SCN now
     on_stop_bootstrap()
 
-All its events have SCNs from the start's on. So a consumer that held rows before, because it was too far behind, may
-delete at the end those that it last set under a smaller SCN: they are gone. Or it empties its tables at the start.
+All its events have the start's SCN or a greater one. So a consumer that held rows before, because it was too far
+behind, may delete at the end those that it last set under a smaller SCN: they no longer exist. Or it empties its tables
+at the start.
 
-A rollback, a bootstrap that begins, and the consumer's end cut short what was open: its ``on_end_…`` do not come.
+A rollback, the start of a bootstrap and the consumer's end interrupt open sequences: their ``on_end_…`` do not come.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ __all__ = ["Consumer", "Event", "Result", "Subscription"]
 
 
 class Result(IntEnum):
-    """What a callback says; the greater is the graver."""
+    """Result of a callback; the greater is the more severe."""
 
     SUCCESS = 0
     CHECKPOINT = 100
@@ -62,18 +64,18 @@ class Event:
     """A changed row."""
 
     source: str
-    """The logical source's name."""
+    """Name of the logical source."""
     scn: int
     opcode: str
     """``UPSERT`` or ``DELETE``."""
     key: int | bytes
     stamp_ns: int
-    """The transaction's commit, ns since 1970."""
+    """Commit time of the transaction, ns since 1970."""
     schema: Schema
     payload: bytes
     """The row in Avro."""
     before: bytes | None = None
-    """Of an update the row before it, in Avro by the same schema, if the relay keeps it and the client asks for it."""
+    """For an update, the row before it, in Avro by the same schema, if relay and client have enabled it."""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -82,17 +84,17 @@ class Event:
 
     @property
     def row_before(self) -> dict[str, Any] | None:
-        """The row before an update, likewise; None: there is none."""
+        """The row before an update, as Python values; None: not available."""
         return None if self.before is None else self._decoded(self.before)
 
     def _decoded(self, data: bytes) -> dict[str, Any]:
         parsed = fastavro.parse_schema(dict(self.schema.value))
-        found: Any = fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
-        return dict(found)
+        record: Any = fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
+        return dict(record)
 
 
 class Consumer:
-    """Callbacks of a :class:`RelayClient`, to be overridden; each returns a :class:`Result`, or None for ``SUCCESS``.
+    """Callbacks of a :class:`RelayClient`, to be overridden. Each returns a :class:`Result`, or None for ``SUCCESS``.
 
     >>> class Counter(headgate.Consumer):
     ...     events = 0
@@ -110,67 +112,67 @@ class Consumer:
     """
 
     def on_start_consumption(self) -> Result | None:
-        """Before everything else."""
+        """Handle the start, before all other callbacks."""
 
     def on_stop_consumption(self) -> Result | None:
-        """After everything else."""
+        """Handle the end, after all other callbacks."""
 
     def on_start_data_event_sequence(self, scn: int) -> Result | None:
-        """A window begins."""
+        """Handle the start of a window."""
 
     def on_end_data_event_sequence(self, scn: int) -> Result | None:
-        """A window has ended."""
+        """Handle the end of a window."""
 
     def on_start_source(self, source: str, schema: Schema) -> Result | None:
-        """Events of a source follow."""
+        """Prepare for events of a source."""
 
     def on_end_source(self, source: str, schema: Schema) -> Result | None:
-        """No more events of it for now."""
+        """Handle the end of a run of events of a source."""
 
     def on_data_event(self, event: Event) -> Result | None:
-        """A changed row."""
+        """Handle a changed row."""
 
     def on_checkpoint(self, scn: int) -> Result | None:
-        """Everything up to ``scn`` has been given; may it be kept?"""
+        """Decide whether a checkpoint is stored. Everything up to ``scn`` has been delivered."""
 
     def on_rollback(self, scn: int) -> Result | None:
-        """What came after ``scn`` (-1: all) will come again."""
+        """Handle a rollback: everything after ``scn`` (-1: all) will come again."""
 
     def on_start_bootstrap(self) -> Result | None:
-        """A bootstrap begins, or goes on after an interruption."""
+        """Handle the start of a bootstrap, or its continuation after an interruption."""
 
     def on_stop_bootstrap(self) -> Result | None:
-        """The bootstrap is over; windows follow."""
+        """Handle the end of the bootstrap; windows follow."""
 
     def on_start_bootstrap_sequence(self, scn: int) -> Result | None:
-        """All events of the bootstrap have this SCN or a greater one."""
+        """Handle the start's SCN: all events of the bootstrap have this SCN or a greater one."""
 
     def on_end_bootstrap_sequence(self, scn: int) -> Result | None:
-        """Everything that was given makes what the server held at ``scn``."""
+        """Handle the end of the rows and changes: together they are what the server held at ``scn``."""
 
     def on_start_bootstrap_source(self, source: str, schema: Schema) -> Result | None:
-        """Events of a source follow."""
+        """Prepare for events of a source."""
 
     def on_end_bootstrap_source(self, source: str, schema: Schema) -> Result | None:
-        """No more events of it for now."""
+        """Handle the end of a run of events of a source."""
 
     def on_bootstrap_event(self, event: Event) -> Result | None:
-        """A row, or a change; by default the same as ``on_data_event``."""
+        """Handle a row or a change; by default call ``on_data_event``."""
         return self.on_data_event(event)
 
     def on_bootstrap_checkpoint(self, scn: int) -> Result | None:
-        """Rows were given and the stream up to ``scn``; may it be kept?"""
+        """Decide whether a checkpoint is stored. Rows and the stream up to ``scn`` have been delivered."""
 
     def on_bootstrap_rollback(self, scn: int) -> Result | None:
-        """What came after the kept checkpoint, whose stream was at ``scn``, will come again."""
+        """Handle a rollback: everything after the stored checkpoint, whose stream was at ``scn``, will come again."""
 
     def on_error(self, error: Exception) -> Result | None:
-        """Something went wrong; it is tried again."""
+        """Handle an error. The client retries."""
 
 
 class Subscription(NamedTuple):
-    """One of several consumers of a client, and what it wants of the client's sources."""
+    """One of several consumers of a client, and its share of the client's sources."""
 
     consumer: Consumer
     sources: Collection[str] | None = None
-    """Names; of others it gets no ``on_start_source``, ``on_data_event`` and ``on_end_source``. None: all."""
+    """Names. For others, callbacks with a source or an event are not called. None: all."""

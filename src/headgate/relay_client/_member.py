@@ -1,16 +1,16 @@
 """A member of a group of consumers: a :class:`RelayClient` in a thread for each partition that it owns.
 
-What the group guarantees is in ``relay._groups``. The member's part of it:
+The guarantees of the group are in ``relay._groups``. The member's part of them:
 
-- It syncs every second, or three times a lease if that is more often: it reports the kept checkpoints, releases the
-  partitions that have stopped because they were asked back, and takes up what it was given.
-- Its lease ends ``lease_seconds`` after it *began* to ask for it, by its own clock. From then on no callback is begun;
-  when the lease is there again and the partition still its own, with the same generation, it goes on where it was.
-- A partition that it no longer owns is stopped, and what it did there since the last report is forgotten: the new owner
-  repeats it. But no row of a bootstrap is given before the relay, or the store beside, has the bootstrap's start: the
-  new owner has to go on with it.
-- Of a partition that it is to give back it finishes the window, or the rows that it has asked for, and reports the
-  checkpoint first.
+- It syncs every second, or three times a lease if that is more often: it reports the stored checkpoints, releases the
+  partitions that have stopped because the group reclaimed them, and starts the partitions that it was assigned.
+- Its lease ends ``lease_seconds`` after it *began* to request it, by its own clock. From then on no callback begins.
+  When the lease is renewed and the member still owns the partition under the same generation, delivery continues.
+- A partition that it no longer owns is stopped, and its progress since the last report is dropped: the new owner
+  repeats it. But no row of a bootstrap is delivered before the relay, or the additional store, has the bootstrap's
+  start: the new owner has to continue it.
+- When a partition is reclaimed, the member first finishes the window, or the requested rows, and reports the
+  checkpoint.
 - When a partition's consumer ends with an error, the member leaves the group and ends with that error.
 """
 
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headgate.databus import LARGEST_GROUP, Done, Owned, bootstrap_of
+from headgate.databus import LARGEST_GROUP, Owned, PartitionReport, bootstrap_of
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.relay_client._checkpoints import CheckpointStore
 from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
@@ -44,33 +44,33 @@ _SYNC_SECONDS: Final = 1.0
 _SYNCS_A_LEASE: Final = 3
 _AFTER_FAILURE_SECONDS: Final = 0.2
 _FINISH_SECONDS: Final = 5.0
-"""When the member ends: what is left of windows that were begun may take so long."""
+"""Time to finish open windows when the member ends."""
 _JOIN_SECONDS: Final = 90.0
-"""A partition's thread ends with the request or the callback that runs; a request may take a minute."""
+"""Time for a partition's thread to end its running request or callback; a request may take a minute."""
 
 ConsumerOf: TypeAlias = Callable[[int, int], "Consumer | Sequence[Consumer | Subscription]"]
-"""Makes the consumers of a partition that begins, given its number and its generation."""
+"""Creates the consumers of a partition that begins, given its number and its generation."""
 
 
-class _Kept:
-    """A partition's checkpoint, between its client and the next report; in a store beside, if there is one.
+class PartitionCheckpoint:
+    """A partition's checkpoint between its client and the next report, and in an additional store if there is one.
 
-    :param begin: the relay's.
-    :param tell: set where the relay has to hear of it at once.
+    :param begin: the relay's checkpoint.
+    :param sync_now: set when the relay needs a report at once.
     """
 
     def __init__(
-        self, begin: Mapping[str, Any] | None, tell: threading.Event, store: CheckpointStore | None = None
+        self, begin: Mapping[str, Any] | None, sync_now: threading.Event, store: CheckpointStore | None = None
     ) -> None:
         self.value = self.reported = begin
-        self._store, self._tell, self._lock = store, tell, threading.Lock()
+        self._store, self._sync_now, self._lock = store, sync_now, threading.Lock()
         self.is_begun = True
-        """Whether a bootstrap's start is kept where the next owner finds it. Before that no row is given."""
+        """Whether a bootstrap's start is stored where the next owner finds it. Before that no row is delivered."""
 
     def load(self) -> Mapping[str, Any] | None:
-        found = None if self._store is None else self._store.load()
-        if found is not None:
-            self.value = found
+        stored = None if self._store is None else self._store.load()
+        if stored is not None:
+            self.value = stored
         return self.value
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
@@ -78,71 +78,78 @@ class _Kept:
             self._store.store(checkpoint)
         with self._lock:
             self.value = checkpoint
-            self._look()
+            self._update_is_begun()
         if not self.is_begun:
-            self._tell.set()
+            self._sync_now.set()
 
-    def heard(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """The relay has this one."""
+    def acknowledge(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Record the checkpoint that the relay has."""
         with self._lock:
             self.reported = checkpoint
-            self._look()
+            self._update_is_begun()
 
-    def _look(self) -> None:
+    def _update_is_begun(self) -> None:
         start = _start_of(self.value)
         self.is_begun = self._store is not None or start is None or start == _start_of(self.reported)
 
 
 def _start_of(checkpoint: Mapping[str, Any] | None) -> int | None:
-    """The start of the bootstrap that a checkpoint is of; None: of none."""
+    """Return the start of the bootstrap that a checkpoint belongs to, or None."""
     point = None if checkpoint is None else bootstrap_of(checkpoint)
     return None if point is None else point.start
 
 
 class PartitionState(enum.Enum):
-    """What becomes of an owned partition.
+    """State of an owned partition.
 
     ::
 
-        HELD        the group asks it back                         BACK
-        HELD, BACK  another has it, or it was given once more      LOST
+        OWNED             the group reclaims it                       RECLAIMED
+        OWNED, RECLAIMED  another member has it, or a new generation  LOST
     """
 
-    HELD = enum.auto()
-    BACK = enum.auto()
-    """It finishes its window and is released."""
+    OWNED = enum.auto()
+    RECLAIMED = enum.auto()
+    """The client finishes its window, then the partition is released."""
     LOST = enum.auto()
-    """Nothing of it is reported."""
+    """Nothing is reported for it."""
 
 
 class _Worker:
-    """One owned partition."""
+    """One owned partition and its thread."""
 
-    def __init__(self, number: int, generation: int, kept: _Kept, client: RelayClient, tell: threading.Event) -> None:
-        self.generation, self.kept, self.client = generation, kept, client
-        self.state = PartitionState.HELD
+    def __init__(
+        self,
+        number: int,
+        generation: int,
+        checkpoint: PartitionCheckpoint,
+        client: RelayClient,
+        sync_now: threading.Event,
+    ) -> None:
+        self.generation, self.checkpoint, self.client = generation, checkpoint, client
+        self.state = PartitionState.OWNED
         self.error: BaseException | None = None
-        self._tell = tell
+        self._sync_now = sync_now
         self.thread = threading.Thread(target=self._run, name=f"headgate-partition-{number}", daemon=True)
         self.thread.start()
 
     def follow(self, mine: Owned | None) -> None:
-        """What the group says of it; None: it is not this member's."""
+        """Apply the group's answer; None: the partition is not this member's."""
         if mine is None or mine.generation != self.generation:
             self.state = PartitionState.LOST
-        elif mine.back and self.state is PartitionState.HELD:
-            self.state = PartitionState.BACK
+        elif mine.release_requested and self.state is PartitionState.OWNED:
+            self.state = PartitionState.RECLAIMED
         if self.state is PartitionState.LOST:
             self.client.stop()
-        elif self.state is PartitionState.BACK:
+        elif self.state is PartitionState.RECLAIMED:
             self.client.finish()
 
-    def report(self, kept: Mapping[str, Any] | None, *, release: bool) -> Done:
-        """The report to the relay.
+    def report(self, checkpoint: Mapping[str, Any] | None, *, release: bool) -> PartitionReport:
+        """Return the report to the relay.
 
-        :param kept: the newest checkpoint.
+        :param checkpoint: the newest checkpoint.
         """
-        return Done(self.generation, None if kept == self.kept.reported else kept, release)
+        return PartitionReport(self.generation, None if checkpoint == self.checkpoint.reported else checkpoint, release)
 
     def _run(self) -> None:
         try:
@@ -150,7 +157,7 @@ class _Worker:
         except BaseException as error:  # noqa: BLE001 - raised again by the member
             self.error = error
         finally:
-            self._tell.set()
+            self._sync_now.set()
 
     @property
     def ended(self) -> bool:
@@ -158,13 +165,13 @@ class _Worker:
 
 
 class MemberState(enum.Enum):
-    """Where a member is.
+    """State of a member.
 
     ::
 
         JOINED           the relay does not answer     CUT_OFF: its lease runs out
         CUT_OFF          it answers again              JOINED
-        JOINED, CUT_OFF  stop, or an error             LEAVING: windows that were begun are finished
+        JOINED, CUT_OFF  stop, or an error             LEAVING: open windows are finished
         LEAVING          all partitions are released   LEFT
     """
 
@@ -176,7 +183,7 @@ class MemberState(enum.Enum):
 
 @dataclass(frozen=True)
 class _Setup:
-    """What a member was made with."""
+    """Arguments of a member."""
 
     urls: str | Sequence[str]
     group: str
@@ -195,23 +202,23 @@ class _Setup:
 
 
 class GroupMember:
-    """Consumes its share of a stream until :meth:`stop`.
+    """Consumer of a share of a stream, until :meth:`stop`.
 
     :param urls: the relay, or several that share the group's folder and give the same SCNs.
-    :param group: its name.
-    :param partitions: into how many parts the keys are cut, 1 to 1024; the same for all members, for ever.
+    :param group: the group's name.
+    :param partitions: number of parts of the keys, 1 to 1024; the same for all members, for ever.
     :param sources: names of logical sources, the same for all members; none: all.
-    :param consumer_of: makes the consumers of a partition.
-    :param lease_seconds: after so long without a sign of this member its partitions go to others; 0.1 to 600.
-    :param stores: where a partition's checkpoint is kept, too, given its number and generation; what is there counts.
-        It has to refuse what comes under an older generation.
-    :param checkpoint_seconds: how often at most in ``stores``; the relay hears of them every second.
-    :param dropped: told the number of each partition that ended here, after its last callback.
-    :param retry: of each partition's requests.
-    :param before_images: as of :class:`RelayClient`.
-    :param bootstrap: from now on the group gives the rows there are first, to all of its members, where a partition has
-        no checkpoint, or no relay holds what comes after it.
-    :raises ConfigError: a URL, or a number that makes no sense.
+    :param consumer_of: creates the consumers of a partition.
+    :param lease_seconds: after this time without a sync the member's partitions go to others; 0.1 to 600.
+    :param stores: additional storage of a partition's checkpoint, given its number and generation. A checkpoint there
+        takes precedence. It must refuse a checkpoint of an older generation.
+    :param checkpoint_seconds: shortest interval between checkpoints in ``stores``; the relay gets them every second.
+    :param dropped: called with the number of each partition that ended here, after its last callback.
+    :param retry: for the requests of each partition.
+    :param before_images: as in :class:`RelayClient`.
+    :param bootstrap: from now on the group delivers the existing rows first, to all of its members, if a partition has
+        no checkpoint, or if no relay holds what follows it.
+    :raises ConfigError: a URL is invalid, or a number is out of its range.
     """
 
     def __init__(
@@ -241,24 +248,24 @@ class GroupMember:
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
         self._state = MemberState.JOINED
         self._leased_until = 0.0
-        """By the monotonic clock; nothing is delivered after it."""
+        """Time of the monotonic clock after which nothing is delivered."""
         self._error: BaseException | None = None
         self._workers: dict[int, _Worker] = {}
-        self._stop, self._news = threading.Event(), threading.Event()
+        self._stop, self._sync_now = threading.Event(), threading.Event()
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        """Its name in the group; a new one each time, so that a restarted member is not taken for its predecessor."""
+        """Name in the group; a new one each time, so that a restarted member is not mistaken for its predecessor."""
 
     def stop(self) -> None:
-        """End after the callbacks that run; from any thread."""
+        """End after the running callbacks. May be called from any thread."""
         self._stop.set()
-        self._news.set()
+        self._sync_now.set()
 
     def run(self) -> None:
         """Consume until :meth:`stop`; then leave the group.
 
-        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps none, or
-            cannot bootstrap them.
-        :raises HeadgateError: what a partition's consumer ended with.
+        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps no groups,
+            or cannot bootstrap them.
+        :raises HeadgateError: a partition's consumer ended with it.
         """
         try:
             while not self._stop.is_set():
@@ -269,21 +276,21 @@ class GroupMember:
             self._leave()
 
     def _turn(self) -> None:
-        """Sync, and wait until it is time again, or there are news."""
-        self._news.clear()
+        """Sync, then wait until the next sync is due or a thread needs one."""
+        self._sync_now.clear()
         leaving = self._state is MemberState.LEAVING
         pause = min(_SYNC_SECONDS, self._setup.lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
             pause = min(pause, _AFTER_FAILURE_SECONDS)
             if not leaving:
-                pause = max(pause, self._transport.seconds_until_asked())
+                pause = max(pause, self._transport.requested_wait_seconds())
         if self._workers if leaving else (self._error is None and not self._stop.is_set()):
-            self._news.wait(pause)
+            self._sync_now.wait(pause)
 
     def _sync(self) -> bool:
-        """Report, and follow the answer; False: there was none.
+        """Report, and apply the answer; return False if there was none.
 
-        :raises HeadgateError: what will not go away by itself.
+        :raises HeadgateError: an error that is not transient.
         """
         ended = [
             number
@@ -291,11 +298,18 @@ class GroupMember:
             if one.ended
             and (one.error is None or one.state is PartitionState.LOST or self._state is MemberState.LEAVING)
         ]
-        kept = {number: one.kept.value for number, one in self._workers.items() if one.state is not PartitionState.LOST}
+        checkpoints = {
+            number: one.checkpoint.value
+            for number, one in self._workers.items()
+            if one.state is not PartitionState.LOST
+        }
         began = time.monotonic()
         try:
-            owned = self._ask(
-                {number: self._workers[number].report(kept[number], release=number in ended) for number in kept}
+            owned = self._post_reports(
+                {
+                    number: self._workers[number].report(checkpoints[number], release=number in ended)
+                    for number in checkpoints
+                }
             )
         except HeadgateError as error:
             if not isinstance(error, Transient):
@@ -307,12 +321,12 @@ class GroupMember:
             return False
         if self._state is MemberState.CUT_OFF:
             self._state = MemberState.JOINED
-        for number, value in kept.items():
-            self._workers[number].kept.heard(value)
+        for number, value in checkpoints.items():
+            self._workers[number].checkpoint.acknowledge(value)
         for number in ended:
             self._drop(number)
         self._follow(owned)
-        self._leased_until = began + self._setup.lease_seconds  # last: those that were lost meanwhile have been stopped
+        self._leased_until = began + self._setup.lease_seconds  # last: lost partitions have been stopped
         return True
 
     def _drop(self, number: int) -> None:
@@ -320,9 +334,9 @@ class GroupMember:
         self._error = self._error or (None if worker.state is PartitionState.LOST else worker.error)
         self._setup.dropped(number)
 
-    def _ask(self, done: Mapping[int, Done], *, leave: bool = False) -> dict[int, Owned]:
+    def _post_reports(self, done: Mapping[int, PartitionReport], *, leave: bool = False) -> dict[int, Owned]:
         setup = self._setup
-        asked = {
+        request = {
             "member": self.name,
             "partitions": setup.partitions,
             "sources": setup.sources,
@@ -330,55 +344,55 @@ class GroupMember:
             "leave": leave,
             "done": {number: one.to_json() for number, one in done.items()},
         }
-        if setup.bootstrap:  # an older relay refuses what it does not know
-            asked["bootstrap"] = True
+        if setup.bootstrap:  # an older relay refuses an unknown parameter
+            request["bootstrap"] = True
         try:
-            found = self._transport.post(f"groups/{setup.group}", asked)["partitions"]
+            partitions = self._transport.post(f"groups/{setup.group}", request)["partitions"]
         except ConfigError as error:
             raise self._older() if "parameter bootstrap " in error.message else error from None
-        if setup.bootstrap and not all("bootstrap" in one for one in found.values()):
+        if setup.bootstrap and not all("bootstrap" in one for one in partitions.values()):
             raise self._older()
-        return {int(number): Owned.from_json(one) for number, one in found.items()}
+        return {int(number): Owned.from_json(one) for number, one in partitions.items()}
 
     def _older(self) -> ConfigError:
-        return ConfigError(f"the groups of the relay {self._transport.relay} cannot bootstrap, it is an older one")
+        return ConfigError(f"the relay {self._transport.relay} cannot bootstrap groups; use a newer relay")
 
     def _follow(self, owned: Mapping[int, Owned]) -> None:
         for number, worker in self._workers.items():
             worker.follow(owned.get(number))
-            # What failed because it was another's by then is no error.
+            # Ignore the error of a partition that another member already owned.
             if worker.ended and worker.state is not PartitionState.LOST:
                 self._error = self._error or worker.error
         for number, one in owned.items():
-            # What was lost begins when what it was before has ended.
+            # A lost partition begins again when its former client has ended.
             if number not in self._workers and self._state is not MemberState.LEAVING:
                 self._begin(number, one)
 
     def _begin(self, number: int, owned: Owned) -> None:
         setup = self._setup
         store = None if setup.stores is None else setup.stores(number, owned.generation)
-        kept = _Kept(owned.checkpoint, self._news, store)
+        checkpoint = PartitionCheckpoint(owned.checkpoint, self._sync_now, store)
         client = RelayClient(
             setup.urls,
             setup.sources,
             setup.consumer_of(number, owned.generation),
-            kept,
+            checkpoint,
             access=setup.access,
             retry=setup.retry,
             share=Share(number, setup.partitions),
             callback_seconds=setup.callback_seconds,
-            may_deliver=lambda: kept.is_begun and time.monotonic() < self._leased_until,
-            checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # for itself it costs nothing
+            may_deliver=lambda: checkpoint.is_begun and time.monotonic() < self._leased_until,
+            checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # without a store it costs nothing
             before_images=setup.before_images,
             bootstrap=owned.bootstrap,
         )
-        if owned.back:  # before this member had begun it
+        if owned.release_requested:  # reclaimed before this member began it
             client.stop()
-        self._workers[number] = _Worker(number, owned.generation, kept, client, self._news)
-        log.info("group %s: partition %d begins here, generation %d", setup.group, number, owned.generation)
+        self._workers[number] = _Worker(number, owned.generation, checkpoint, client, self._sync_now)
+        log.info("group %s: partition %d starts here, generation %d", setup.group, number, owned.generation)
 
     def _leave(self) -> None:
-        """Finish the windows that were begun, report, and give everything back."""
+        """Finish open windows, report, and release all partitions."""
         self._state = MemberState.LEAVING
         end = time.monotonic() + _FINISH_SECONDS
         for worker in self._workers.values():
@@ -390,12 +404,12 @@ class GroupMember:
                 worker.client.stop()
             for worker in self._workers.values():
                 worker.thread.join(_JOIN_SECONDS)
-            held = {number: one for number, one in self._workers.items() if one.state is not PartitionState.LOST}
-            reports = {number: one.report(one.kept.value, release=one.ended) for number, one in held.items()}
-            # Where a callback still runs, others are to wait for the lease's end.
-            self._ask(reports, leave=all(one.ended for one in held.values()))
+            owned = {number: one for number, one in self._workers.items() if one.state is not PartitionState.LOST}
+            reports = {number: one.report(one.checkpoint.value, release=one.ended) for number, one in owned.items()}
+            # If a callback still runs, others must wait for the lease's end.
+            self._post_reports(reports, leave=all(one.ended for one in owned.values()))
         except HeadgateError as error:
-            log.warning("group %s: could not be left, its lease has to end: %s", self._setup.group, error)
+            log.warning("group %s: could not leave it; others wait until its lease ends: %s", self._setup.group, error)
         for worker in self._workers.values():
             worker.client.stop()
         self._transport.close()

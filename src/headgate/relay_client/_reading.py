@@ -1,4 +1,4 @@
-"""What a client asks a relay for: sources, schemas, and events, which are checked and taken apart here."""
+"""Requests to a relay for sources, schemas and events, and the check and parsing of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headgate.databus import EOP_SOURCE, BootstrapPoint, Place, Schema, checkpoint_json, event_fields, sound
+from headgate.databus import (
+    EOP_SOURCE,
+    BootstrapPoint,
+    Schema,
+    StreamPosition,
+    checkpoint_json,
+    event_fields,
+    is_intact,
+)
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client._consumer import Event
 from headgate.relay_client._transport import Transport
@@ -20,120 +28,124 @@ __all__ = ["Reader", "Share", "Trail", "Wanted"]
 
 _STREAM_SIZE: Final = 1 << 20
 _ROWS_SIZE: Final = 2 << 20
-"""Bytes that are asked for at first, of the stream and of a bootstrap's rows; for a larger event as many as it has."""
+"""Bytes of a first request, of the stream and of a bootstrap's rows; later as many as a larger event has."""
 _LARGEST_SIZE: Final = 256 << 20
-"""A single event is smaller than MySQL's largest packet, 1 GiB; one of this size is refused rather than held."""
+"""Bytes; a larger event is refused rather than held. MySQL's largest packet has 1 GiB."""
 _WAIT_MS: Final = 1000
 _PENDING: Final = "x-dbus-pending-event-size"
-"""The next event does not fit: its size."""
+"""Header with the size of the next event, if it does not fit."""
 
 
 class Share(NamedTuple):
-    """A part of the keys: those whose HASH bucket is ``bucket`` of ``buckets``; every key is in exactly one."""
+    """A part of the keys: HASH bucket ``bucket`` of ``buckets``. Every key is in exactly one bucket."""
 
     bucket: int
     buckets: int
 
     @property
     def filter(self) -> dict[str, Any]:
-        """As the relay takes it. Databus's MOD has no bucket for the key −2⁶³, and is uneven where keys go in steps."""
+        """The relay's form. Databus's MOD has no bucket for the key −2⁶³, and is uneven if keys grow in steps."""
         span = {"start": self.bucket, "end": self.bucket + 1}
         return {"partitionType": "HASH", "filters": [{"numBuckets": self.buckets, "bktRange": span}]}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a client wants of a relay."""
+    """Sources, filters and event version that a client requests."""
 
     names: Sequence[str]
-    """Logical sources; none: all that the relay has when it is first asked."""
+    """Logical sources; none: all that the relay has at each :meth:`Reader.look_up`."""
     filters: Mapping[str, Mapping[str, Any]]
     """By source, in Databus's JSON."""
     share: Share | None
-    """Of the keys of all other sources; None: all."""
+    """Of the keys of all sources without a filter; None: all."""
     version: int
-    """The newest version of events that is understood; 0: the relay's own choice."""
+    """Newest version of events that the client understands; 0: the relay chooses."""
 
 
 class Trail:
-    """What the newest whole window was, by which it is recognised: its SCN and a CRC-32 of its data events."""
+    """Identity of the newest whole window: its SCN and a CRC-32 of its data events."""
 
     def __init__(self) -> None:
         self.scn, self.crc = -1, 0
         self._open, self._whole = 0, True
 
     def take(self, part: Any) -> None:
-        """More bytes of the window that is open."""
+        """Add bytes of the open window."""
         self._open = zlib.crc32(part, self._open)
 
     def end(self, scn: int) -> None:
-        """The open window has ended."""
+        """End the open window."""
         self.scn, self.crc = (scn, self._open) if self._whole else (-1, 0)
         self._open, self._whole = 0, True
 
-    def go_on(self, place: Place) -> None:
-        """What comes next is behind a place: within a window, of which then too little is known."""
-        self._open, self._whole = 0, place.offset <= 0
+    def continue_after(self, position: StreamPosition) -> None:
+        """Continue after a position. A window that is open there gets no identity, because its beginning is unknown."""
+        self._open, self._whole = 0, position.offset <= 0
 
 
 class Reader:
-    """Asks a relay, or one of several that give the same SCNs."""
+    """Requests to a relay, or to one of several that give the same SCNs."""
 
     def __init__(self, transport: Transport, wanted: Wanted) -> None:
         self.transport, self._wanted = transport, wanted
         self.sources: Mapping[int, str] = {}
-        """Names by ids, which are the current relay's."""
+        """Names by the current relay's ids."""
         self._schemas: dict[bytes, Schema] = {}
         self._sizes: dict[str, int] = {}
 
     @property
     def wanted_names(self) -> str:
-        """The sources, for people."""
+        """The sources, for messages."""
         return ", ".join(self._wanted.names) or "all sources"
 
     def is_running(self) -> bool:
-        """Whether the relay says that it is well."""
+        """Return whether the relay reports that it is running."""
         return bool(self.transport.json("admin/status").get("status") == "RUNNING")
 
     def look_up(self) -> None:
-        """Ask which sources there are.
+        """Look up the ids of the wanted sources.
 
-        :raises ConfigError: not those that are wanted.
+        :raises ConfigError: the relay lacks a source, or they are in different physical sources.
         """
-        found = {one["name"]: one["id"] for one in self.transport.json("sources")}
-        names = self._wanted.names or list(found)
-        missing = [name for name in (*names, *self._wanted.filters) if name not in found]
+        ids = {one["name"]: one["id"] for one in self.transport.json("sources")}
+        names = self._wanted.names or list(ids)
+        missing = [name for name in (*names, *self._wanted.filters) if name not in ids]
         if missing:
-            raise ConfigError(f"the relay has no source {missing[0]}; it has {', '.join(sorted(found)) or 'none'}")
+            raise ConfigError(f"the relay has no source {missing[0]}; it has {', '.join(sorted(ids)) or 'none'}")
         if not names:
             raise self.transport.failure("the relay has no sources yet")
-        wanted = {found[name]: name for name in names}
-        where = [
+        wanted = {ids[name]: name for name in names}
+        physical_sources = [
             name
             for name, sources in self.transport.json("physicalBuffers").items()
             if any(one["id"] in wanted for one in sources)
         ]
-        if len(where) > 1:
+        if len(physical_sources) > 1:
             raise ConfigError(
-                f"{', '.join(names)} are in different physical sources ({', '.join(where)}), each with SCNs of its "
-                "own: take a client for the sources of each"
+                f"{', '.join(names)} are in different physical sources ({', '.join(physical_sources)}), each with its "
+                "own SCNs. Use one client per physical source"
             )
         self.sources = wanted
 
-    def stream(self, place: Place) -> bytes:
-        """Events from a place on; none: there are none for now, or more has to be asked for."""
-        more = {"checkPoint": _text(checkpoint_json(place)), "wait": str(_WAIT_MS), "maxev": str(self._wanted.version)}
-        body, _ = self._events("stream", "size", _STREAM_SIZE, more, place.scn)
+    def stream(self, position: StreamPosition) -> bytes:
+        """Return events from a position on; empty: none are ready, or the next request must be larger."""
+        more = {
+            "checkPoint": _text(checkpoint_json(position)),
+            "wait": str(_WAIT_MS),
+            "maxev": str(self._wanted.version),
+        }
+        body, _ = self._events("stream", "size", _STREAM_SIZE, more, position.scn)
         return body
 
     def rows(self, point: BootstrapPoint) -> tuple[bytes, bool] | None:
-        """Rows of a bootstrap, and whether they are the source's last; None: more has to be asked for."""
+        """Return rows of a bootstrap, and whether they are the source's last; None: the next request must be larger."""
         more = {"checkPoint": _text(point.to_json())}
         body, headers = self._events("bootstrap", "batchSize", _ROWS_SIZE, more, point.start)
         return None if _PENDING in headers else (body, headers.get("PhaseCompleted") == "TRUE")
 
     def scn(self, command: str, more: Mapping[str, str], point: BootstrapPoint) -> int:
-        """The SCN with which ``startSCN`` or ``targetSCN`` answers."""
+        """Return the SCN with which ``startSCN`` or ``targetSCN`` answers."""
         body, _ = self.transport.get(command, {**more, "checkPoint": _text(point.to_json())}, scn=point.start)
         try:
             return int(json.loads(body))
@@ -143,22 +155,22 @@ class Reader:
     def _events(
         self, command: str, size_name: str, size: int, more: Mapping[str, str], scn: int
     ) -> tuple[bytes, HTTPMessage]:
-        """:param scn: what errors name."""
-        asked = {
+        """:param scn: the SCN that errors name."""
+        parameters = {
             "sources": self._ids(),
             size_name: str(self._sizes.get(command, size)),
             "output": "binary",
             **more,
             **self._filters(),
         }
-        body, headers = self.transport.get(command, asked, scn=scn)
+        body, headers = self.transport.get(command, parameters, scn=scn)
         pending = headers.get(_PENDING)
         if pending is not None:
             self._sizes[command] = int(pending)
             if int(pending) > _LARGEST_SIZE:
                 raise ProtocolError(f"an event of {pending} bytes is larger than {_LARGEST_SIZE}")
-        if not sound(np.frombuffer(body, np.uint8)):
-            raise self.transport.failure("events of the relay are damaged")
+        if not is_intact(np.frombuffer(body, np.uint8)):
+            raise self.transport.failure("the relay sent damaged events")
         return body, headers
 
     def _ids(self) -> str:
@@ -166,12 +178,12 @@ class Reader:
 
     def _filters(self) -> dict[str, str]:
         of_share = None if self._wanted.share is None else self._wanted.share.filter
-        found = {str(one): self._wanted.filters.get(name) or of_share for one, name in self.sources.items()}
-        given = {one: value for one, value in found.items() if value}
-        return {"filters": json.dumps(given)} if given else {}
+        filters = {str(one): self._wanted.filters.get(name) or of_share for one, name in self.sources.items()}
+        used = {one: value for one, value in filters.items() if value}
+        return {"filters": json.dumps(used)} if used else {}
 
     def parsed(self, body: bytes) -> Iterator[tuple[int, int, int, Event | None]]:
-        """``(begin, end, SCN, event)`` of data events, ``body[begin:end]``; without an event: a window ends there."""
+        """Yield ``(begin, end, SCN, event)`` of data events, ``body[begin:end]``; event None: a window ends there."""
         fields = event_fields(np.frombuffer(body, np.uint8))
         columns = (
             fields.size, fields.scn, fields.source, fields.attributes, fields.digest, fields.long_key, fields.key,
@@ -200,8 +212,8 @@ class Reader:
 
     def _schema(self, digest: bytes) -> Schema:
         if digest not in self._schemas:
-            asked = {"sources": self._ids(), "protocolVersion": "4"}
-            for one in self.transport.json("register", asked)["sourceSchemas"]:
+            parameters = {"sources": self._ids(), "protocolVersion": "4"}
+            for one in self.transport.json("register", parameters)["sourceSchemas"]:
                 schema = Schema(self.sources[one["id"]], one["version"], one["schema"], json.loads(one["schema"]))
                 self._schemas[schema.digest] = schema
         if digest not in self._schemas:
@@ -209,15 +221,15 @@ class Reader:
         return self._schemas[digest]
 
     def recognises(self, trail: Trail) -> bool:
-        """Whether the newest whole window is the relay's, too; False: the relay has not come so far. Of one that no
-        longer holds it nothing can be said, and its own check of SCNs decides.
+        """Return whether the relay has the newest whole window; False: the relay has not reached it yet. If the relay
+        no longer holds it, return True: the relay's check of SCNs decides.
 
-        :raises RelayDivergedError: it is not.
+        :raises RelayDivergedError: the relay has another transaction there, or none.
         """
-        scn, seen, place = trail.scn, Trail(), Place(trail.scn, 0)
+        scn, seen, position = trail.scn, Trail(), StreamPosition(trail.scn, 0)
         while scn >= 0 and seen.scn < 0:
             try:
-                body = self.stream(place)
+                body = self.stream(position)
             except ScnNotFoundError:
                 return True
             if not body:
@@ -229,13 +241,13 @@ class Reader:
             ends = np.concatenate(([0], np.cumsum(fields.size)))
             ended = bool(fields.source[mine - 1] == EOP_SOURCE)
             seen.take(body[: int(ends[mine - ended])])
-            place = Place(scn, place.offset + mine - ended)
+            position = StreamPosition(scn, position.offset + mine - ended)
             if ended:
                 seen.end(scn)
         if (seen.scn, seen.crc) != (scn, trail.crc if scn >= 0 else 0):
             raise RelayDivergedError(
-                f"the relay {self.transport.relay} has another history: the transaction of SCN {scn}, the newest that "
-                "was consumed, is not there or is another one",
+                f"the relay {self.transport.relay} has another history: SCN {scn}, the newest consumed "
+                "transaction, is missing there or different",
                 scn=scn,
             )
         return True

@@ -1,4 +1,4 @@
-"""Failures in a row: how long to wait after each, and when to give up."""
+"""Consecutive failures: the pause after each, and when to give up."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Failures", "Retry", "Setbacks"]
 
 @dataclass(frozen=True)
 class Retry:
-    """How failures are met. Databus begins at 100 ms and grows by 1.1, too, without an end."""
+    """Pauses and limits of retries. Databus also begins at 100 ms, grows by 1.1 and never gives up."""
 
     first_seconds: float = 0.1
     factor: float = 1.1
     longest_seconds: float = 10.0
-    """Each pause is between half of its length and all of it, at random, so that consumers do not come all at once."""
+    """Each pause is shortened at random, by half at most, so that consumers do not retry all at once."""
     tries: int | None = None
-    """Failures in a row after the first one; None: without end."""
+    """Consecutive failures after the first one; None: no limit."""
     deadline_seconds: float | None = None
-    """How long it may go on failing; None: without end."""
+    """How long failures may continue; None: no limit."""
 
 
 class Failures:
-    """Failures in a row."""
+    """Counter of consecutive failures."""
 
     def __init__(self, retry: Retry) -> None:
         self._retry = retry
@@ -36,7 +36,7 @@ class Failures:
         self._count, self._pause, self._since = 0, self._retry.first_seconds, 0.0
 
     def add(self, error: Exception) -> None:
-        """:raises RelayConsumerError: it was one too many."""
+        """:raises RelayConsumerError: it was one too many, or the deadline has passed."""
         now = time.monotonic()
         self._since = self._since if self._count else now
         self._count += 1
@@ -44,33 +44,33 @@ class Failures:
         if (tries is not None and self._count > tries) or (deadline is not None and now - self._since >= deadline):
             raise RelayConsumerError(f"given up after {self._count} tries: {error}") from error
 
-    def pause(self, asked: float = 0.0) -> float:
-        """Seconds until the next try.
+    def pause(self, requested_seconds: float = 0.0) -> float:
+        """Return the seconds until the next try, which the deadline limits.
 
-        :param asked: so many the relay wants; a little more is taken, at random. The deadline is not passed.
+        :param requested_seconds: seconds that the relay requests; up to a tenth more is added, at random.
         """
         pause, self._pause = self._pause, min(self._pause * self._retry.factor, self._retry.longest_seconds)
-        pause = max(pause * random.uniform(0.5, 1.0), asked * random.uniform(1.0, 1.1))
+        pause = max(pause * random.uniform(0.5, 1.0), requested_seconds * random.uniform(1.0, 1.1))
         deadline = self._retry.deadline_seconds
         return pause if deadline is None else min(pause, max(0.0, self._since + deadline - time.monotonic()))
 
 
 class Setbacks(Failures):
-    """Failures that are in a row until what was set back has come further than it was: what lies before that may well
-    succeed once more.
+    """Counter of failures that ends only when the client gets beyond the point of the failure, because work before that
+    point may well succeed again.
     """
 
     _goal: tuple[float, ...] = ()
 
     def add_at(self, error: Exception, goal: tuple[float, ...]) -> None:
-        """Until the client is beyond ``goal``.
+        """Count a failure until the client is beyond ``goal``.
 
-        :raises RelayConsumerError: it was one too many.
+        :raises RelayConsumerError: it was one too many, or the deadline has passed.
         """
         self.add(error)
         self._goal = goal
 
-    def come_to(self, progress: tuple[float, ...]) -> None:
-        """The client is so far."""
+    def clear_beyond(self, progress: tuple[float, ...]) -> None:
+        """Reset the count if ``progress`` is beyond the goal."""
         if progress > self._goal:
             self.clear()

@@ -1,9 +1,9 @@
-"""Requests to a relay, or to the first that answers of several that give the same SCNs.
+"""Requests to a relay, or to one of several that give the same SCNs.
 
-What an answer means, by its status: 200 is one; what may be another one later (:func:`headgate.web.may_pass`) is a
-:class:`ConnectError`; anything else says that the request is wrong and stays wrong, a :class:`ConfigError`. A relay
-says most of what is wrong with status 500, as Databus does: there the headers decide. ``Retry-After`` is kept for
-:meth:`Transport.seconds_until_asked`.
+The status of an answer decides: 200 is success. If a later answer may differ (:func:`headgate.web.is_retryable`), the
+error is a :class:`ConnectError`. Any other status means that the request is wrong and stays wrong, a
+:class:`ConfigError`. A relay reports most errors with status 500, as Databus does: there the headers decide.
+``Retry-After`` is kept for :meth:`Transport.requested_wait_seconds`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.errors import ConfigError, ConnectError, HeadgateError, ProtocolError, ScnNotFoundError
-from headgate.web import WebServer, may_pass, seconds_to_wait
+from headgate.web import WebServer, is_retryable, seconds_to_wait
 
 __all__ = ["Access", "Transport"]
 
@@ -28,7 +28,7 @@ _REFUSALS: Final = ("InvalidRequestParamValueException", "UnknownCommandExceptio
 
 @dataclass(frozen=True)
 class Access:
-    """How a relay is asked."""
+    """Token and trusted certificates for a relay."""
 
     token: str | None = None
     """Sent as ``Authorization: Bearer …``."""
@@ -40,10 +40,10 @@ class Access:
 
 
 class Transport:
-    """One kept connection, of one thread.
+    """One persistent connection, for one thread.
 
-    :param urls: ``http://host:port`` or ``https://…``; :meth:`switch` takes the next.
-    :raises ConfigError: a URL is none of a relay.
+    :param urls: ``http://host:port`` or ``https://…``; :meth:`switch` selects the next.
+    :raises ConfigError: a URL is not that of a relay, or there is none.
     """
 
     def __init__(self, urls: Sequence[str], access: Access | None = None) -> None:
@@ -51,7 +51,7 @@ class Transport:
         self._token = access.token
         self._relays = [_server(url, access.ca_file) for url in urls]
         if not self._relays:
-            raise ConfigError("no relay is named")
+            raise ConfigError("no relay URL is given")
         self._current = 0
         self._not_before = [0.0] * len(self._relays)
         self._connection: http.client.HTTPConnection | None = None
@@ -61,56 +61,56 @@ class Transport:
 
     @property
     def relay(self) -> str:
-        """The relay that is asked now, as ``host:port``."""
-        at = self._relays[self._current]
-        return f"{at.host}:{at.port}"
+        """The current relay, as ``host:port``."""
+        server = self._relays[self._current]
+        return f"{server.host}:{server.port}"
 
     def switch(self) -> None:
-        """The next request goes to the next relay, by a new connection."""
+        """Select the next relay, over a new connection."""
         self.close()
         self._current = (self._current + 1) % len(self._relays)
 
-    def seconds_until_asked(self) -> float:
-        """How long the relay that is asked next wants to be left alone; 0: it does not."""
+    def requested_wait_seconds(self) -> float:
+        """Return the seconds to wait before the next request to the current relay, as it requested; 0: none."""
         return max(0.0, self._not_before[self._current] - time.monotonic())
 
     def close(self) -> None:
-        """Requests after it make a new connection."""
+        """Close the connection. The next request opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def failure(self, message: str) -> ConnectError:
-        """An error that names the relay."""
-        at = self._relays[self._current]
-        return ConnectError(message, host=at.host, port=at.port)
+        """Return an error that names the relay."""
+        server = self._relays[self._current]
+        return ConnectError(message, host=server.host, port=server.port)
 
     def get(
         self, path: str, parameters: Mapping[str, str] | None = None, *, scn: int = -1
     ) -> tuple[bytes, http.client.HTTPMessage]:
-        """Body and headers of a good answer.
+        """Return body and headers of a successful answer.
 
-        :param scn: what was asked for, for the error.
-        :raises ConnectError: there is none.
-        :raises ScnNotFoundError: the relay no longer holds what was asked for.
+        :param scn: the requested SCN, for the error.
+        :raises ConnectError: there is no answer, or one that may differ later.
+        :raises ScnNotFoundError: the relay no longer holds the requested events.
         :raises ConfigError: the relay refuses the request, or its certificate cannot be verified.
         """
         query = "&".join(f"{name}={quote(value)}" for name, value in (parameters or {}).items())
         return self._read("GET", f"/{path}?{query}" if query else f"/{path}", None, scn)
 
     def json(self, path: str, parameters: Mapping[str, str] | None = None) -> Any:
-        """The same as a value."""
+        """Return the parsed body of :meth:`get`."""
         body, _ = self.get(path, parameters)
         return _parsed(path, body)
 
     def post(self, path: str, value: Any) -> Any:
-        """Send a value; the answer is one, too. It may arrive twice: a connection that was idle is tried again."""
+        """Send a value as JSON and return the parsed answer. It may arrive twice: see :meth:`_answer`."""
         body, _ = self._read("POST", f"/{path}", json.dumps(value).encode(), -1)
         return _parsed(path, body)
 
     def _read(self, method: str, target: str, content: bytes | None, scn: int) -> tuple[bytes, http.client.HTTPMessage]:
         try:
-            with self._relays[self._current].answering():
+            with self._relays[self._current].convert_errors():
                 response = self._answer(method, target, content)
                 body = response.read()
         except HeadgateError:
@@ -122,12 +122,12 @@ class Transport:
 
     def _answer(self, method: str, target: str, content: bytes | None) -> http.client.HTTPResponse:
         if self._connection is not None:
-            # The relay closes connections that were idle for some seconds; then a new one is as good.
+            # The relay closes idle connections; then retry over a new one.
             with contextlib.suppress(ConnectionError):
-                return WebServer.ask(self._connection, method, target, content, self._token)
+                return WebServer.request(self._connection, method, target, content, self._token)
             self.close()
         self._connection = self._open()
-        return WebServer.ask(self._connection, method, target, content, self._token)
+        return WebServer.request(self._connection, method, target, content, self._token)
 
     def _open(self) -> http.client.HTTPConnection:
         return self._relays[self._current].connect()
@@ -136,8 +136,8 @@ class Transport:
         message = response.headers.get("x-dbus-error-message") or f"status {response.status}"
         if (response.headers.get("x-dbus-error-cause") or "").endswith("ScnNotFoundException"):
             return ScnNotFoundError(message, scn=scn)
-        status, named = response.status, response.headers.get("x-dbus-error") or ""
-        if named.endswith(_REFUSALS) or not may_pass(status):
+        status, error_class = response.status, response.headers.get("x-dbus-error") or ""
+        if error_class.endswith(_REFUSALS) or not is_retryable(status):
             return ConfigError(f"the relay {self.relay} refuses the request: {message}")
         self._not_before[self._current] = time.monotonic() + seconds_to_wait(status, response.headers)
         return self.failure(f"the relay cannot answer: {message}")
@@ -147,7 +147,7 @@ def _server(url: str, ca_file: Path | None) -> WebServer:
     try:
         return WebServer.of(url, "the relay", ca_file)
     except ValueError:
-        raise ConfigError(f"{url} is no relay; it should look like http://host:11115") from None
+        raise ConfigError(f"{url} is not a relay; expected http://host:11115") from None
 
 
 def _parsed(path: str, body: bytes) -> Any:

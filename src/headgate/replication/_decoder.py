@@ -1,16 +1,16 @@
 """From segments of events to Arrow: the decoder of one dump.
 
-What it guarantees. Every change of every wanted transaction in a followed table comes out exactly once, in log order,
-or an error does: unknown events, statements in place of rows, rows that do not fit their table. A transaction counts as
+Guarantee: every change of every wanted transaction in a followed table comes out exactly once, in log order, or an
+error is raised: unknown events, statements in place of rows, rows that do not fit their table. A transaction counts as
 received only when its last event was seen.
 
-Row images come out as soon as their segment is decoded, before their transaction has ended: whoever needs whole
+Row images come out as soon as their segment is decoded, before their transaction has ended. A caller that needs whole
 transactions waits for the end of the range (a Spark task), or for an item that proves it (``RangeEnd``, ``Idle``).
-A transaction in the log is committed; the exception, XA, is held back until its last event says which kind it is, and
-comes out where it is committed (:mod:`headgate.replication._xa`).
+A transaction in the log is committed. The exception, XA, is held back until its last event shows its kind, and comes
+out where it is committed (:mod:`headgate.replication._xa`).
 
 ``ordinal`` counts the changes of a transaction over *all* tables, followed or not, so that a change keeps its ``_seq``
-whatever tables are chosen.
+for every choice of tables.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from headgate.binlog import (
     WalkedRows,
     assign_ordinals,
     codes,
+    locate_rows,
     note_counts,
     parse_query,
     parse_tagged_gtid,
-    place_rows,
 )
+from headgate.binlog_positions import TAG, number_at, positions_before
 from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.errors import AmbiguousKeyError, DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
-from headgate.places import TAG, number_at, places_before
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
     ABSENT_FIELD,
@@ -60,10 +60,10 @@ from headgate.replication._meta import (
 from headgate.replication._partial import DefaultsOf, PartialImages
 from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
-from headgate.replication._statements import check_change, check_copy, check_rollback, short
+from headgate.replication._statements import check_change, check_copy, check_rollback, shorten
 from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, key_reason
-from headgate.replication._xa import HeldRows, Point, PreparedTransactions, parse_prepare, parse_xa_statement
+from headgate.replication._xa import PendingImages, Point, PreparedTransactions, parse_prepare, parse_xa_statement
 
 __all__ = ["LogDecoder"]
 
@@ -75,15 +75,15 @@ _IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 
 
 class LogDecoder:
-    """Decodes the segments of one dump.
+    """Decoder of the segments of one dump.
 
     :param wanted: the transactions to decode.
     :param inside: True: those in ``wanted``; False: all others.
-    :param key_of: key columns of tables without a primary key.
-    :param skip: a transaction and the number of its changes that were handed out before a reconnect.
-    :param defaults_of: defaults of columns that partial row images of inserts leave out.
-    :param definition_of: definitions of tables whose columns the log does not name.
-    :param lower_case: whether the server stores names in lower case; asked when a statement has others.
+    :param key_of: returns key columns of tables without a primary key.
+    :param skip: a transaction and the number of its changes that were yielded before a reconnect.
+    :param defaults_of: returns defaults of columns that partial row images of inserts leave out.
+    :param definition_of: returns definitions of tables whose columns the log does not name.
+    :param lower_case: whether the server stores names in lower case; called only if a statement has others.
     :param prepared: the prepared XA transactions, whose rows come out where they are committed. None: rows come out
         where they are logged, committed or not.
     """
@@ -103,7 +103,7 @@ class LogDecoder:
     ) -> None:
         sid, first, last = wanted.as_arrays()
         self._source = next((uuid for uuid, tag, _, _ in wanted.intervals() if tag == TAG), None)
-        # In a log without GTIDs a transaction with one is wanted, too, so that it cannot be passed over in silence.
+        # In a log without GTIDs a transaction with one is also wanted, so that it is not skipped silently.
         self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside and self._source is None))
         self._wanted, self._inside = wanted, inside
         self._options = options
@@ -115,42 +115,42 @@ class LogDecoder:
         self._skip = skip
         self._continued = 0
         self._prepared = prepared
-        self._held: HeldRows | None = None
+        self._pending: PendingImages | None = None
         self._stops: list[Stopped] = []
         self.received_count = 0
-        """Transactions received whole."""
+        """Number of transactions received whole."""
         self.changes = 0
-        """Changes met so far in wanted transactions, of all tables."""
+        """Number of changes met so far in wanted transactions, of all tables."""
         self.end: tuple[str, int] | None = None
         """File and position behind the last transaction received."""
-        self._passed: tuple[str, int] | None = None
+        self._reached: tuple[str, int] | None = None
 
     def received(self) -> GtidSet:
-        """The transactions received whole; in a log without GTIDs all places before the end of the last of them."""
+        """Return the transactions received whole; in a log without GTIDs all positions before the last one's end."""
         if self._source is None:
             return self._received.build()
-        place = self.end if self._scanner.open else self._passed
-        if place is None:
+        position = self.end if self._scanner.open else self._reached
+        if position is None:
             return GtidSet()
-        return places_before(str(UUID(bytes=self._source)), file_number(place[0]), place[1])
+        return positions_before(str(UUID(bytes=self._source)), file_number(position[0]), position[1])
 
-    def passed(self, file: str, pos: int) -> None:
-        """The dump has come to this place."""
-        self._passed = (file, pos)
+    def advance_to(self, file: str, pos: int) -> None:
+        """Note that the dump has reached this position."""
+        self._reached = (file, pos)
 
     def unfinished(self) -> tuple[str, int] | None:
-        """The open transaction and how many of its changes were handed out, for ``skip`` after a reconnect."""
+        """Return the open transaction and how many of its changes were yielded, for ``skip`` after a reconnect."""
         if not self._scanner.open:
             return None
         txns = self._scanner.transactions()
         name = gtid_array(txns, self._scanner.tags, np.array([self._scanner.current], np.int64))[0].as_py()
-        handed_out = 0 if self._held is not None else self._continued
+        yielded = 0 if self._pending is not None else self._continued
         if self._skip is not None and self._skip[0] == name:
-            handed_out = max(handed_out, self._skip[1])
-        return name, handed_out
+            yielded = max(yielded, self._skip[1])
+        return name, yielded
 
     def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl | Stopped]:
-        """Everything in the segment. The segment must be decoded before its buffer is used again."""
+        """Yield everything in the segment. It must be decoded before the segment's buffer is used again."""
         if segment.file != self._file:
             self._file = segment.file
             if self._tables.nameless:
@@ -161,14 +161,14 @@ class LogDecoder:
             if stop is None:
                 break
             yield from self._settle(segment, stop)
-            first = stop.place + 1 if stop.kind != codes.TABLE_MAP else stop.place
+            first = stop.event_index + 1 if stop.kind != codes.TABLE_MAP else stop.event_index
         yield from self._flush(segment)
-        self.passed(segment.file, int(segment.next_pos[-1]))
+        self.advance_to(segment.file, int(segment.next_pos[-1]))
 
     # --- row images -----------------------------------------------------------------------------------------------
 
     def _flush(self, segment: Segment) -> Iterator[LogBlock | Stopped]:
-        """What the scanner has gathered, as a block."""
+        """Yield what the scanner has gathered, as a block."""
         if self._source is not None and (self._scanner.transactions().tag == 0).any():
             raise _mixed("with", segment.file)
         block = self._block(segment)
@@ -177,8 +177,8 @@ class LogDecoder:
         yield from self._stops
         self._stops.clear()
         if block.images:
-            if self._held is not None:
-                self._held.add(block, self._continued)
+            if self._pending is not None:
+                self._pending.add(block, self._continued)
             else:
                 yield block
 
@@ -219,7 +219,7 @@ class LogDecoder:
     def _images(
         self, segment: Segment, slot: Slot, table: TableDef, events: RowEvents, which: Any, counts: Any, carried: int
     ) -> Iterator[ImageBatch]:
-        """One table's images; if a key of it cannot be told from another, those before it, and none from then on."""
+        """Yield one table's batches. At an ambiguous key, stop the table: yield only the batches before it."""
         try:
             for batch in self._batches(segment, slot, events, which, counts, carried):
                 yield ImageBatch(table, batch)
@@ -227,7 +227,7 @@ class LogDecoder:
             if self._options.ambiguous == "raise":
                 raise
             slot.stop(key_reason(error, slot.name))
-            self._walking(segment, slot, events, which, counts)  # all of its changes count, read or not
+            self._walking(segment, slot, events, which, counts)  # all of its changes count, decoded or not
             self._stops.append(
                 Stopped(slot.name, str(slot.stopped), error.gtid or "", segment.file, int(error.fields["pos"]))
             )
@@ -252,7 +252,7 @@ class LogDecoder:
     ) -> pa.RecordBatch:
         assert slot.codec is not None
         transactions = self._scanner.transactions()
-        txn, pos, ordinal, commit_us = place_rows(walked, events, starts, transactions.commit_us)
+        txn, pos, ordinal, commit_us = locate_rows(walked, events, starts, transactions.commit_us)
         schema, absent = slot.schema, None
         try:
             if walked.differences.shape[1] and slot.table is not None:
@@ -278,13 +278,13 @@ class LogDecoder:
         return self._without_skipped(batch, txn, ordinal, transactions)
 
     def _gtids(self, txn: Any) -> pa.Array:
-        """The GTIDs of transactions of this scan, by their indexes; null in a log without."""
+        """Return the GTIDs of transactions of this scan, by their indexes; null in a log without."""
         if self._source is not None:
             return pa.nulls(len(txn), GTID_TYPE)
         return gtid_array(self._scanner.transactions(), self._scanner.tags, txn)
 
     def _without_skipped(self, batch: pa.RecordBatch, txn: Any, ordinal: Any, transactions: Any) -> pa.RecordBatch:
-        """Leave out what was handed out before a reconnect."""
+        """Leave out what was yielded before a reconnect."""
         if self._skip is None:
             return batch
         name, count = self._skip
@@ -314,14 +314,16 @@ class LogDecoder:
     # --- events that the scanner does not settle ------------------------------------------------------------------
 
     def _settle(self, segment: Segment, stop: Stop) -> Iterator[LogBlock | Ddl | Stopped]:
-        body = segment.buf[int(segment.start[stop.place]) + _HEADER : int(segment.end[stop.place])].tobytes()
+        body = segment.buf[
+            int(segment.start[stop.event_index]) + _HEADER : int(segment.end[stop.event_index])
+        ].tobytes()
         if stop.kind == codes.TABLE_MAP:
             yield from self._table_map(segment, stop, body)
         elif stop.kind in (codes.QUERY, codes.EXECUTE_LOAD_QUERY):
             query = parse_query(body, load_data=stop.kind == codes.EXECUTE_LOAD_QUERY)
             yield from self._query(segment, stop, query)
         elif stop.kind == codes.ANONYMOUS_GTID and self._source is not None:
-            number = number_at(file_number(segment.file), int(segment.pos[stop.place])) + 1
+            number = number_at(file_number(segment.file), int(segment.pos[stop.event_index])) + 1
             wanted = (Gtid(self._source, TAG, number) in self._wanted) == self._inside
             self._scanner.begin_tagged(self._source, TAG, number, original_commit_us(body), wanted=wanted)
         elif stop.kind == codes.GTID_TAGGED:
@@ -336,7 +338,7 @@ class LogDecoder:
             self._refuse(segment, stop)
 
     def _table_map(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[Stopped]:
-        pos = int(segment.pos[stop.place])
+        pos = int(segment.pos[stop.event_index])
         try:
             table_id, rest, slot = self._tables.register(body, segment.file, pos)
         except HeadgateError as error:
@@ -344,12 +346,12 @@ class LogDecoder:
             error.fields.setdefault("pos", pos)
             raise
         self._scanner.register_table(table_id, rest, slot)
-        found = self._tables.slots[slot]
-        if found.stopped is not None:
-            yield Stopped(found.name, found.stopped, self._gtid() or "", segment.file, pos)
+        registered = self._tables.slots[slot]
+        if registered.stopped is not None:
+            yield Stopped(registered.name, registered.stopped, self._gtid() or "", segment.file, pos)
 
     def _where(self, segment: Segment, stop: Stop) -> dict[str, Any]:
-        return {"file": segment.file, "pos": int(segment.pos[stop.place]), "gtid": self._gtid()}
+        return {"file": segment.file, "pos": int(segment.pos[stop.event_index]), "gtid": self._gtid()}
 
     def _gtid(self) -> str | None:
         if not self._scanner.open or self._source is not None:
@@ -357,7 +359,7 @@ class LogDecoder:
         return str(self._gtids(np.array([self._scanner.current], np.int64))[0].as_py())
 
     def _refuse(self, segment: Segment, stop: Stop) -> None:
-        """An event that must not be skipped, unless its own flag says that it may."""
+        """Raise for an event that must not be skipped, unless its own flag permits it."""
         where = self._where(segment, stop)
         if stop.kind == codes.ANONYMOUS_GTID:
             raise _mixed("without", **where)
@@ -366,7 +368,7 @@ class LogDecoder:
                 "the server reports an incident: changes are missing from its log; read the tables again", **where
             )
         flags = int.from_bytes(
-            segment.buf[int(segment.start[stop.place]) + codes.FLAGS_OFFSET :][:2].tobytes(), "little"
+            segment.buf[int(segment.start[stop.event_index]) + codes.FLAGS_OFFSET :][:2].tobytes(), "little"
         )
         if flags & codes.FLAG_IGNORABLE:
             return
@@ -392,17 +394,17 @@ class LogDecoder:
             yield from self._xa_statement(segment, stop, text, where)
             return
         yield from self._flush(segment)
-        ends = not self._scanner.begun and not statement.starts_transaction
+        ends = not self._scanner.has_explicit_begin and not statement.starts_transaction
         if statement.kind == "transaction" and text.upper().startswith("ROLLBACK"):
             check_rollback(self._continued, where)
             ends = _ROLLBACK_TO.match(text) is None
         yield from self._statement(statement, query, full_text, where)
         if ends:
-            self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+            self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
             yield from self._flush(segment)
 
     def _parse(self, text: str, db: str, sql_mode: int) -> Statement:
-        """The statement, its names as the server stores them: a table map has them in lower case where that is so."""
+        """Parse a statement, with names as the server stores them and table maps show them."""
         ansi, escapes = bool(sql_mode & _ANSI_QUOTES), not sql_mode & _NO_BACKSLASH_ESCAPES
         statement = parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes)
         names = {name for e in statement.effects for name in (e.db, e.table, e.new_db or "", e.new_table or "")}
@@ -416,7 +418,7 @@ class LogDecoder:
         tables = self._options.tables
         if statement.kind == "unknown":
             raise UnsupportedError(
-                "the log holds a statement that headgate cannot read", statement=short(text), **where
+                "the log holds a statement that headgate cannot read", statement=shorten(text), **where
             )
         if statement.kind == "dml":
             check_change(query, text, tables, where)
@@ -460,7 +462,7 @@ class LogDecoder:
         return int(self._scanner.transactions().commit_us[self._scanner.current]) if self._scanner.open else 0
 
     def _truncate(self, db: str, table: str, where: dict[str, Any]) -> ImageBatch:
-        """A ``t`` image: meta columns only."""
+        """Return a ``t`` image: meta columns only."""
         definition = TableDef(db, table, (), ())
         one = np.array([0], np.int64)
         arrays = [
@@ -476,23 +478,25 @@ class LogDecoder:
     def _xa_statement(
         self, segment: Segment, stop: Stop, text: str, where: dict[str, Any]
     ) -> Iterator[LogBlock | Stopped]:
-        """XA START opens a transaction whose fate its last event tells; XA COMMIT and ROLLBACK end an earlier one."""
-        found = parse_xa_statement(text)
+        """Handle an XA statement: START opens a transaction, COMMIT and ROLLBACK end an earlier one."""
+        parsed = parse_xa_statement(text)
         if self._source is not None:
             raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
-        if found is None:
+        if parsed is None:
             raise UnsupportedError(
-                "the log holds an XA statement that headgate cannot read", statement=short(text), **where
+                "the log holds an XA statement that headgate cannot read", statement=shorten(text), **where
             )
-        verb, xid = found
+        verb, xid = parsed
         if verb == "END":
             return
         yield from self._flush(segment)
         if verb in ("START", "BEGIN"):
             if self._prepared is not None:
-                here = self.end if self.end is not None and self.end[0] == segment.file else (segment.file, FIRST_EVENT)
-                self._held = self._prepared.hold(here)
-            self._scanner.mark_begun()
+                position = (
+                    self.end if self.end is not None and self.end[0] == segment.file else (segment.file, FIRST_EVENT)
+                )
+                self._pending = self._prepared.buffer(position)
+            self._scanner.note_explicit_begin()
             return
         self._continued = 0
         if self._prepared is not None:
@@ -500,28 +504,28 @@ class LogDecoder:
                 point = Point(where["gtid"], self._commit_us(), where["file"], where["pos"])
                 yield from self._read_before(self._prepared.committed(xid, point), point.gtid)
             self._prepared.forget(xid)
-        self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+        self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
         yield from self._flush(segment)
 
     def _xa_prepare(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[LogBlock | Stopped]:
-        """The end of a transaction that began with XA START: prepared, or committed in one phase."""
+        """Handle the end of a transaction that began with XA START: prepared, or committed in one phase."""
         yield from self._flush(segment)
-        held, self._held = self._held, None
-        if held is not None and self._prepared is not None:
+        pending, self._pending = self._pending, None
+        if pending is not None and self._prepared is not None:
             gtid = self._gtid() or ""
             one_phase, xid = parse_prepare(body)
             if not one_phase:
-                self._prepared.remember(xid, gtid, held)
-            elif held.blocks is not None:
-                yield from (block for block, _ in held.blocks)
+                self._prepared.remember(xid, gtid, pending)
+            elif pending.blocks is not None:
+                yield from (block for block, _ in pending.blocks)
             else:
                 self._continued = 0
-                yield from self._read_before(self._prepared.again(gtid, held.place), gtid)
-        self._scanner.end_transaction(int(segment.next_pos[stop.place]))
+                yield from self._read_before(self._prepared.reread(gtid, pending.position), gtid)
+        self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
         yield from self._flush(segment)
 
     def _read_before(self, items: Iterator[tuple[LogBlock | Stopped, int]], gtid: str) -> Iterator[LogBlock | Stopped]:
-        """Images of the open transaction that were not read from this dump, but for those handed out already."""
+        """Yield the open transaction's images that were not read from this dump, except those yielded already."""
         first = self._skip[1] if self._skip is not None and self._skip[0] == gtid else 0
         for item, counted in items:
             self._continued = counted
@@ -535,7 +539,7 @@ class LogDecoder:
 
 
 def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
-    """A transaction of the kind that the position does not count."""
+    """Return the error for a transaction that the position does not count."""
     expected = "ON" if how == "without" else "OFF"
     remedy = "SET GLOBAL gtid_mode = ON (step by step, see 'Enabling GTID Transactions Online')"
     if how == "with":
@@ -551,7 +555,7 @@ def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
 
 
 def _from_ordinal(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """The images of a transaction's changes from this one on."""
+    """Return the images of a transaction's changes from this one on."""
     if not first:
         return batch
     return batch.filter(pc.greater_equal(pc.struct_field(batch.column(1), "ordinal"), first))

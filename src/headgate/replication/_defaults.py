@@ -1,19 +1,18 @@
-"""The values that columns have by default, asked of the server, and proven to be those of an event in the log.
+"""Default values of columns, queried from the server and proven to be those of an event in the log.
 
-The proof is that of :mod:`headgate.replication._definitions`: the defaults are read after an event was met, and after
-that the log's end is noted. If no statement between the event and that end may have changed them, they are the event's.
-A statement may, unless all it does is to add columns or indexes and the word DEFAULT is not in it.
+The proof is that of :mod:`headgate.replication._definitions`: the reader meets the event, then reads the defaults, then
+notes the log's end. If no statement between the event and that end may have changed the defaults, they are the event's.
+A statement about the table may have, unless it only adds columns or indexes and does not contain the word DEFAULT.
 
-``DEFAULT(column)`` gives the stored value itself, in the column's own type, so the codecs of a table read serve here
-too. information_schema is no help: it shows defaults as text in utf8mb3, where a character above U+FFFF reads ``?``.
+``DEFAULT(column)`` returns the stored value in the column's own type, so the codecs of a table read apply. Defaults in
+information_schema are unsuitable: they are text in utf8mb3, where a character above U+FFFF reads ``?``.
 
-The function needs a row to stand beside. A table without rows gives one all the same when it is asked for COUNT(*)
-too: an aggregate without GROUP BY has exactly one row. Around it stands a derived table, because the expressions of
-some codecs would see that row's columns as NULL. No literal default is NULL, so should another version of the server
-answer NULL, the default counts as not known.
+The function needs a row. If the table has none, COUNT(*) in the same query makes one: an aggregate without GROUP BY has
+exactly one row. The query is a derived table, because the expressions of some codecs would see that row's columns as
+NULL. No literal default is NULL. If another server version returns NULL, the default counts as unknown.
 
-A NOT NULL column without a default has none to ask for. What a session that is not strict stores there is the zero of
-the column's type (MySQL Reference Manual, "Data Type Default Values").
+A NOT NULL column without a default has none to query. A session that is not strict stores the zero of the column's type
+there (MySQL Reference Manual, "Data Type Default Values").
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from headgate.errors import DecodeError
 from headgate.kernels import Cells, RowBlock
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.names import quote_name
-from headgate.replication._changes import Change, Place
+from headgate.replication._changes import Change, EventPosition
 from headgate.replication._definitions import Definitions
 from headgate.replication._partial import unknown_defaults
 
@@ -53,45 +52,46 @@ _NO_ZERO = frozenset({"geometry", "vector"})
 
 
 class Defaults:
-    """What columns hold at places of one server's log if an INSERT gives no value.
+    """Default values of columns at positions of one server's log, for INSERTs that give no value.
 
-    :param definitions: of the same log; open while questions are asked.
+    :param definitions: of the same log; open during calls.
     """
 
     def __init__(self, settings: ConnectionSettings, definitions: Definitions) -> None:
         self._settings = settings
         self._definitions = definitions
-        self._known: dict[str, tuple[str, Place, dict[str, pa.Array]]] = {}
+        self._known: dict[str, tuple[str, EventPosition, dict[str, pa.Array]]] = {}
 
     def at(self, table: TableDef, codec: TableCodec, file: str, pos: int) -> dict[str, pa.Array]:
-        """The literal defaults at an event that is being read; a column that is not in it has none that is known.
+        """Return the defaults at an event that is being read. A column without a known default is missing.
 
-        :raises UnsupportedError: they may have changed since.
+        :raises UnsupportedError: they may have changed since, or the table is gone.
         """
-        here = Place.of(file, pos)
+        current = EventPosition.of(file, pos)
         known = self._known.get(table.full_name)
         if known is not None and known[0] == table.fingerprint:
-            _, there, values = known
-            if not _relevant(self._definitions.changes(table.db, table.name, *sorted((there, here)))):
+            _, proven_at, values = known
+            if not _relevant(self._definitions.changes(table.db, table.name, *sorted((proven_at, current)))):
                 return values
         values = _column_defaults(self._settings, table, codec)
-        changes = _relevant(self._definitions.changes(table.db, table.name, here))
+        changes = _relevant(self._definitions.changes(table.db, table.name, current))
         if changes:
-            place = changes[0].place
+            position = changes[0].position
             raise unknown_defaults(
-                table.full_name, f"{place.file}:{place.pos} has a later change of the table ({changes[0].statement})"
+                table.full_name,
+                f"{position.file}:{position.pos} has a later change of the table ({changes[0].statement})",
             )
-        self._known[table.full_name] = table.fingerprint, here, values
+        self._known[table.full_name] = table.fingerprint, current, values
         return values
 
 
 def _relevant(changes: Sequence[Change]) -> list[Change]:
-    """Those that may have changed a default."""
+    """Return the changes that may have changed a default."""
     return [change for change in changes if change.adds is None or change.names_default]
 
 
 def _column_defaults(settings: ConnectionSettings, table: TableDef, codec: TableCodec) -> dict[str, pa.Array]:
-    """The defaults of a table's columns now: of those columns that are still as the log has them."""
+    """Return the current defaults of the columns that are still as the log has them."""
     with Connection.open(settings) as connection:
         now = load_table(connection.query, table.db, table.name)
         same = set(table.columns) & set(now.table.with_members_of(table).columns) if now is not None else set()
@@ -99,11 +99,11 @@ def _column_defaults(settings: ConnectionSettings, table: TableDef, codec: Table
             raise unknown_defaults(table.full_name, "the table is gone, or the account may not SELECT from it")
         index_of = {column.name: index for index, column in enumerate(table.columns) if column in same}
         rows = connection.query(_COLUMNS, (table.db, table.name))
-        columns = [_AskedColumn(str(row[0]), bool(int(row[1])), row[2] == "YES", str(row[3])) for row in rows]
+        columns = [_SchemaColumn(str(row[0]), bool(int(row[1])), row[2] == "YES", str(row[3])) for row in rows]
         columns = [column for column in columns if column.name in index_of]
         values = _literals(connection, table, codec, [index_of[one.name] for one in columns if one.is_literal])
     for column in columns:
-        if not column.has_default and not column.is_made:
+        if not column.has_default and not column.is_generated:
             index = index_of[column.name]
             zero = pa.nulls(1, codec.codecs[index].arrow_type) if column.nullable else _zero(codec, index)
             if zero is not None:
@@ -111,8 +111,8 @@ def _column_defaults(settings: ConnectionSettings, table: TableDef, codec: Table
     return values
 
 
-class _AskedColumn(NamedTuple):
-    """A column in information_schema."""
+class _SchemaColumn(NamedTuple):
+    """A column as information_schema describes it."""
 
     name: str
     has_default: bool
@@ -121,41 +121,40 @@ class _AskedColumn(NamedTuple):
 
     @property
     def is_literal(self) -> bool:
-        """Its default is a literal."""
         return self.has_default and "DEFAULT_GENERATED" not in self.extra
 
     @property
-    def is_made(self) -> bool:
-        """The server makes a value itself, so it is in every image."""
+    def is_generated(self) -> bool:
+        """Whether the server generates the value, so that every image has it."""
         return "GENERATED" in self.extra or "auto_increment" in self.extra
 
 
 def _literals(
     connection: Connection, table: TableDef, codec: TableCodec, indexes: Sequence[int]
 ) -> dict[str, pa.Array]:
-    """The literal defaults of these columns; none of them is NULL."""
+    """Return the literal defaults of these columns. None of them is NULL."""
     if not indexes:
         return {}
     names = [table.columns[index].name for index in indexes]
-    asked = ", ".join(f"DEFAULT({quote_name(name)}) AS {quote_name(name)}" for name in names)
-    shown = ", ".join(codec.codecs[index].select for index in indexes)
+    default_list = ", ".join(f"DEFAULT({quote_name(name)}) AS {quote_name(name)}" for name in names)
+    select_list = ", ".join(codec.codecs[index].select for index in indexes)
     source = f"{quote_name(table.db)}.{quote_name(table.name)}"
     blocks: list[RowBlock] = []
     for one_row in (
-        f"SELECT {asked} FROM {source} LIMIT 1",
-        f"SELECT {asked}, COUNT(*) AS {_unlike(names)} FROM {source}",
+        f"SELECT {default_list} FROM {source} LIMIT 1",
+        f"SELECT {default_list}, COUNT(*) AS {_unused_name(names)} FROM {source}",
     ):
-        blocks = blocks or list(select_blocks(connection, f"SELECT {shown} FROM ({one_row}) AS d"))
+        blocks = blocks or list(select_blocks(connection, f"SELECT {select_list} FROM ({one_row}) AS d"))
     block = blocks[0]
     values = {}
     for k, (name, index) in enumerate(zip(names, indexes, strict=True)):
-        with suppress(DecodeError):  # it is an error only where a row left the column to its default
+        with suppress(DecodeError):  # it is an error only if a row left the column to its default
             values[name] = codec.codecs[index].from_text(block.column(k))
     return {name: value for name, value in values.items() if len(value) == 1 and value.null_count == 0}
 
 
-def _unlike(names: Sequence[str]) -> str:
-    """A column name that is none of these."""
+def _unused_name(names: Sequence[str]) -> str:
+    """Return a column name that differs from all of these."""
     name = "n"
     while name in {known.lower() for known in names}:
         name += "n"
@@ -163,7 +162,7 @@ def _unlike(names: Sequence[str]) -> str:
 
 
 def _zero(codec: TableCodec, index: int) -> pa.Array | None:
-    """The zero of a column's type; None: it has none, or none that Arrow can hold under the column's policy."""
+    """Return the zero of a column's type; None if it has none, or none that Arrow can hold under the policy."""
     column = codec.table.columns[index]
     if column.type in _NO_ZERO:
         return None

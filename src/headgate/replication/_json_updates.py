@@ -1,8 +1,8 @@
-"""After-images that hold JSON differences (``binlog_row_value_options=PARTIAL_JSON``): made whole before decoding.
+"""Complete after-images that hold JSON differences (``binlog_row_value_options=PARTIAL_JSON``) before decoding.
 
-The walk notes which cells hold differences and where the value is that they differ from. Here each such value is made
-(:func:`headgate.columns.apply_json_differences`) and put into a buffer behind the event's own; the cell then points
-there, so the codecs know nothing of it. Blocks without differences are not touched.
+The walk notes which cells hold differences, and where the base value of each is. This module computes each new value
+(:func:`headgate.columns.apply_json_differences`), appends it to a copy of the event's buffer and points the cell there,
+so the codecs need no special case. Blocks without differences are not touched.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["with_whole_documents"]
 
 
 def with_whole_documents(walked: WalkedRows, table: TableDef, pos: Any) -> WalkedRows:
-    """``walked`` with every difference replaced by the value that it makes.
+    """Return ``walked`` with each difference replaced by its resulting value.
 
     :param pos: int64[rows]: where each row's event begins, for errors.
 
-    :raises UnsupportedError: the before-image lacks the column, so there is nothing to apply differences to.
-    :raises DecodeError: differences that do not fit their document.
+    :raises UnsupportedError: the before-image lacks the column, so the differences have no base value.
+    :raises DecodeError: differences do not fit their document.
     """
-    block, made = walked.block, bytearray()
+    block, appended = walked.block, bytearray()
     end = len(block.buf)
     for entry in walked.differences.T.tolist():
         row, column = entry[D_ROW], entry[D_COLUMN]
@@ -49,7 +49,7 @@ def with_whole_documents(walked: WalkedRows, table: TableDef, pos: Any) -> Walke
             raise DecodeError(
                 f"JSON differences: {error}", table=table.full_name, column=name, pos=int(pos[row])
             ) from None
-        block.offset[column, row], block.length[column, row] = end + len(made), len(value)
-        made += value
-    buf = np.concatenate([block.buf, np.frombuffer(bytes(made), np.uint8)])
+        block.offset[column, row], block.length[column, row] = end + len(appended), len(value)
+        appended += value
+    buf = np.concatenate([block.buf, np.frombuffer(bytes(appended), np.uint8)])
     return walked._replace(block=block._replace(buf=buf))

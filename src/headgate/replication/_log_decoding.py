@@ -1,4 +1,4 @@
-"""What the dumps of one reader, one after another, share: the decoder's options, and all that is asked beside them."""
+"""State shared by successive dumps of one reader: decoder options, and queries on other connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LogDecoding"]
 
 
 class LogDecoding:
-    """Makes the decoders of a reader's dumps; in what they give, XA transactions come out where they are committed."""
+    """Factory of decoders for a reader's dumps. XA transactions come out where they are committed."""
 
     def __init__(self, settings: ConnectionSettings, options: DecodeOptions, transport: Transport = TRANSPORT) -> None:
         self._settings, self._options, self._transport = settings, options, transport
@@ -28,19 +28,19 @@ class LogDecoding:
         self._prepared = PreparedTransactions(settings, self._decoder_as_logged, transport)
 
     def begin(self, server_uuid: str, read: LogRead, skip: tuple[str, int] | None) -> LogDecoder:
-        """A decoder for a dump of this server that has begun."""
+        """Return a decoder for a dump of this server that has begun."""
         self._definitions.server_uuid = server_uuid
         self._prepared.begin(server_uuid)
         inside = read.wanted is not None
-        transactions = (read.wanted if inside else read.had) or GtidSet()
+        transactions = (read.wanted if inside else read.executed_before) or GtidSet()
         return self._decoder(transactions, inside=inside, skip=skip, prepared=self._prepared)
 
     def close(self) -> None:
-        """The dump is over."""
+        """Close connections at a dump's end."""
         self._definitions.close()
 
     def _decoder_as_logged(self, wanted: GtidSet) -> LogDecoder:
-        """Gives rows where they are logged, committed or not."""
+        """Return a decoder that yields rows where they are logged, committed or not."""
         return self._decoder(wanted)
 
     def _decoder(
@@ -65,13 +65,13 @@ class LogDecoding:
         )
 
     def _key_of(self, db: str, table: str) -> Sequence[str]:
-        """Key columns of a table that has no primary key; asked of information_schema when such a table turns up."""
+        """Return key columns from information_schema for a table without a primary key, when the log announces it."""
         with self._transport.connect(self._settings) as connection:
-            found = load_table(connection.query, db, table)
-        return () if found is None else found.table.key_names
+            named_table = load_table(connection.query, db, table)
+        return () if named_table is None else named_table.table.key_names
 
     def _case_lookup(self) -> Callable[[], bool]:
-        """Whether the server stores names in lower case; asked once for each dump."""
+        """Return a query, made only once: whether the server stores names in lower case."""
 
         @cache
         def lower_case() -> bool:

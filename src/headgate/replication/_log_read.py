@@ -1,15 +1,15 @@
-"""The part of a server's log to read: from where, to where, of which server."""
+"""Part of a server's log to read: begin, end, and server."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
 
+from headgate.binlog_positions import BinlogPosition, begin_of, end_of
 from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, LogRequest
-from headgate.places import LogPlace, begin_of, end_of
 from headgate.replication._types import LogHint, file_number
 
 __all__ = ["LogRead"]
@@ -17,71 +17,79 @@ __all__ = ["LogRead"]
 
 @dataclass(frozen=True)
 class LogRead:
-    """A part of one server's log. Exactly one of ``wanted``, ``had`` and ``start`` says where it begins.
+    """Part of one server's log. Exactly one of ``wanted``, ``executed_before`` and ``start`` defines its begin.
 
-    ======== ============ ==========================================================================
-    begin    end          which part
-    ======== ============ ==========================================================================
-    wanted   —            these transactions, or of a log without GTIDs these positions
-    had      until        everything outside ``had``, at least to the position ``until``
-    had      server_id    everything outside ``had``, for ever
-    start    until        all events from one position on, to another or to the log's end
-    ======== ============ ==========================================================================
+    =============== ============ ==========================================================================
+    begin           end          which part
+    =============== ============ ==========================================================================
+    wanted          —            these transactions; in a log without GTIDs, these positions
+    executed_before until        everything outside ``executed_before``, at least to the position ``until``
+    executed_before server_id    everything outside ``executed_before``, endlessly
+    start           until        all events from one position on, to another or to the log's end
+    =============== ============ ==========================================================================
     """
 
     settings: ConnectionSettings
     wanted: GtidSet | None = None
-    had: GtidSet | None = None
+    executed_before: GtidSet | None = None
     start: tuple[str, int] | None = None
-    """A file and the position in it at which an event begins."""
+    """File, and position in it at which an event begins."""
     until: tuple[str, int] | None = None
-    """A file and position that the server named."""
+    """File and position that the server reported."""
     executed: GtidSet | None = None
-    """What the server must have executed (one that lacks some of it answers with too little, and no error); None:
-    ``had``."""
+    """What the server must have executed; None: ``executed_before``. A server that lacks part of it would send too
+    little, without an error."""
     server_uuid: str | None = None
-    """The server that the read was planned on; None: any that has executed it."""
+    """Server that the read was planned on; None: any that has executed it."""
     hint: LogHint | None = None
-    """Where a reader stood when it had everything before this part."""
+    """Position at which a reader had everything before this part."""
     server_id: int = 0
-    """0: up to the log's end; another one: for ever, as the log grows."""
+    """0: up to the log's end. Any other id: endlessly, as the log grows."""
     followed: TablePatterns | None = None
-    """Tables whose changes the log must hold as rows, which is checked on each connection; None: a planner has."""
+    """Tables whose changes the log must hold as rows, checked on each connection. None: a planner has checked."""
     falls_back: bool = False
-    """Ask the server for what a kept copy of the log no longer has, whatever the settings say."""
+    """Request from the server what a binlog archive no longer has, whatever the settings are."""
     subject: str = "a range"
-    """What a failure calls this part; with ``until``, its end."""
+    """Name of this part in errors; with ``until``, of its end."""
 
     @classmethod
     def endless(
-        cls, settings: ConnectionSettings, had: GtidSet, tables: TablePatterns, *, hint: LogHint | None = None
+        cls,
+        settings: ConnectionSettings,
+        executed_before: GtidSet,
+        tables: TablePatterns,
+        *,
+        hint: LogHint | None = None,
     ) -> LogRead:
-        """Everything after ``had``, for ever. The server id is a random one above 2³¹, which servers do not have."""
+        """Return an endless read of everything after ``executed_before``.
+
+        Its server id is random, above those of servers (2³¹).
+        """
         identity = random.randrange(1 << 31, (1 << 32) - 1)
-        return cls(settings, had=had, hint=hint, server_id=identity, followed=tables)
+        return cls(settings, executed_before=executed_before, hint=hint, server_id=identity, followed=tables)
 
     @property
     def is_endless(self) -> bool:
-        """Whether it goes on as the log grows."""
+        """Whether the read continues as the log grows."""
         return self.server_id != 0
 
     @property
-    def place(self) -> LogPlace | None:
-        """Where it begins in a log without GTIDs; None: it is a matter of GTIDs, or of ``start``."""
+    def begin_position(self) -> BinlogPosition | None:
+        """Begin in a log without GTIDs. None: the log has GTIDs, or ``start`` is the begin."""
         if self.wanted is not None:
             return begin_of(self.wanted)
-        return None if self.had is None else end_of(self.had)
+        return None if self.executed_before is None else end_of(self.executed_before)
 
     @property
     def required(self) -> GtidSet | None:
-        """What the server must have executed."""
-        return self.had if self.executed is None else self.executed
+        """Transactions that the server must have executed."""
+        return self.executed_before if self.executed is None else self.executed
 
     @property
     def stop(self) -> tuple[int, int] | None:
-        """File number and position behind which nothing belongs to it; None: what comes first, or has GTIDs, tells.
+        """File number and position behind which nothing belongs to the part. None: the items that arrive decide.
 
-        A read of everything outside ``had`` goes to the log's end, so that the next one goes on from there.
+        A read of everything outside ``executed_before`` continues to the log's end, so that the next one resumes there.
         """
         if self.start is not None:
             return self._until
@@ -90,7 +98,7 @@ class LogRead:
 
     @property
     def count(self) -> int | None:
-        """How many transactions it has; None: unknown."""
+        """Number of transactions; None: unknown."""
         return None if self.wanted is None else self.wanted.count()
 
     @property
@@ -98,7 +106,7 @@ class LogRead:
         return None if self.until is None else (file_number(self.until[0]), self.until[1])
 
     def is_complete(self, reached: tuple[int, int]) -> bool:
-        """Whether nothing of it is left.
+        """Return whether nothing of the part is left.
 
         :param reached: file number and position up to which the log has been read.
         """
@@ -107,36 +115,36 @@ class LogRead:
         return self._until is not None and reached >= self._until
 
     def rest(self, received: GtidSet, end: tuple[str, int] | None) -> LogRead:
-        """What is left of it.
+        """Return the part that is left.
 
         :param received: transactions that were received whole.
         :param end: file and position behind the last of them.
         """
         if self.wanted is not None:
             return replace(self, wanted=self.wanted - received)
-        if self.had is None:
+        if self.executed_before is None:
             return self
         hint = self.hint if end is None or self.server_uuid is None else LogHint(self.server_uuid, *end)
-        return replace(self, had=self.had | received, hint=hint)
+        return replace(self, executed_before=self.executed_before | received, hint=hint)
 
-    def short(self) -> IncompleteReadError:
-        """The error of a dump that ended without one before its end."""
+    def incomplete_error(self) -> IncompleteReadError:
+        """Return the error for a dump that ended early without an error."""
         if self.is_endless:
             return IncompleteReadError("the server ended the dump")
         if self.until is not None:
             file, pos = self.until
-            return IncompleteReadError(f"the log ended before {self.subject}", file=file, pos=pos)
-        return IncompleteReadError(f"the log ended before all of {self.subject} had arrived")
+            return IncompleteReadError(f"the dump ended before {self.subject}", file=file, pos=pos)
+        return IncompleteReadError(f"the dump ended before all of {self.subject} had arrived")
 
     def explain(self, error: HeadgateError) -> None:
-        """Let the error that ended a try say what is still missing."""
+        """Add the missing transactions to the error that ended a try."""
         if self.wanted is not None:
             error.fields.setdefault("missing", str(self.wanted))
 
     def request(self) -> LogRequest:
-        """The same, asked of a kept copy of the log."""
+        """Return the same read as a request to a binlog archive."""
         return LogRequest(
-            had=self.had,
+            executed_before=self.executed_before,
             wanted=self.wanted,
             executed=self.required,
             server_uuid=self.server_uuid,

@@ -1,7 +1,7 @@
 """The meta columns of a canonical record batch: ``_op``, ``_seq``, ``_gtid``, ``_ts``, and in some ``_absent``.
 
-``_op`` is built over the walk's own bytes (one letter a row) and ``_gtid`` is dictionary-encoded with one entry per
-transaction, formatted by a kernel: no Python object per row or transaction.
+``_op`` copies the walk's letters (one byte a row). A kernel formats ``_gtid``, dictionary-encoded with one entry per
+transaction. No Python object is made per row, and per transaction only for tagged GTIDs.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ META_FIELDS: Final = (
     pa.field("_ts", pa.timestamp("us", tz="UTC")),
 )
 ABSENT_FIELD: Final = pa.field("_absent", pa.dictionary(pa.int32(), pa.string()))
-"""Behind the others, only in batches with partial images: what an image leaves out, as a JSON list of names in table
-order; null for an image that is whole."""
+"""Behind the others, only in batches with partial images: columns that an image leaves out, as a JSON list of names in
+table order; null for a whole image."""
 SNAPSHOT_FILE: Final = 2**31 - 1
-"""``_seq.file`` of rows that a snapshot read: after every change of their own batch."""
+"""``_seq.file`` of snapshot rows: behind every change of their own batch."""
 SNAPSHOT_POS: Final = 2**63 - 1
-"""``_seq.pos`` of such rows."""
+"""``_seq.pos`` of snapshot rows."""
 
 
 def canonical_schema(table: TableDef, fields: Sequence[pa.Field]) -> pa.Schema:
-    """Meta columns, then the table's; the metadata names the table, its key and its definition."""
+    """Return a schema: meta columns, then the table's. Its metadata names the table, its key and definition."""
     metadata = {
         "headgate.table": table.full_name,
         "headgate.key": json.dumps([table.columns[i].name for i in table.key]),
@@ -67,13 +67,13 @@ def canonical_schema(table: TableDef, fields: Sequence[pa.Field]) -> pa.Schema:
 
 
 def op_array(letters: Any) -> pa.Array:
-    """``string[n]`` from ASCII letters (uint8[n]), which are copied."""
+    """Return ``string[n]`` from ASCII letters (uint8[n]), which are copied."""
     offsets = np.arange(len(letters) + 1, dtype=np.int32)
     return pa.StringArray.from_buffers(len(letters), pa.py_buffer(offsets), pa.py_buffer(np.array(letters)))
 
 
 def seq_array(epoch: int, file: int, pos: Any, ordinal: Any) -> pa.Array:
-    """``_seq`` of n changes in one file; ``pos`` and ``ordinal`` are int64[n]."""
+    """Return ``_seq`` of n changes in one file; ``pos`` and ``ordinal`` are int64[n]."""
     n = len(pos)
     columns = [np.full(n, epoch, np.int64), np.full(n, file, np.int32), pos, ordinal]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SEQ_TYPE, strict=True)]
@@ -94,7 +94,7 @@ def _relabel(txn: Any, out: Any, used: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _format(hi: Any, lo: Any, number: Any, used: Any, labels: int, offsets: Any, data: Any) -> Any:
-    """Write ``uuid:number`` of transactions ``used[:labels]``. ``data`` holds 56 bytes a transaction."""
+    """Write ``uuid:number`` of transactions ``used[:labels]``. ``data`` holds 57 bytes a transaction."""
     q = 0
     digits = np.zeros(20, np.uint8)
     for k in range(labels):
@@ -125,7 +125,7 @@ def _format(hi: Any, lo: Any, number: Any, used: Any, labels: int, offsets: Any,
 
 
 def gtid_array(transactions: Transactions, tags: Sequence[str], txn: Any) -> pa.Array:
-    """``_gtid`` of rows whose transactions are ``txn`` (int64[n], in log order)."""
+    """Return ``_gtid`` of rows whose transactions are ``txn`` (int64[n], in log order)."""
     indices, used = np.empty(len(txn), np.int32), np.empty(len(txn), np.int64)
     labels = int(_relabel(txn, indices, used))
     offsets, data = np.empty(labels + 1, np.int32), np.empty(labels * 57, np.uint8)
@@ -138,7 +138,7 @@ def gtid_array(transactions: Transactions, tags: Sequence[str], txn: Any) -> pa.
 
 
 def _with_tags(names: pa.Array, tags: Sequence[str], tag: Any) -> pa.Array:
-    """Put the tag between UUID and number where a transaction has one."""
+    """Insert the tag between UUID and number where a transaction has one."""
     texts = names.to_pylist()
     return pa.array(
         [text if not t else f"{text[:36]}:{tags[t]}:{text[37:]}" for text, t in zip(texts, tag.tolist(), strict=True)],

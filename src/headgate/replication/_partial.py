@@ -1,21 +1,21 @@
 """Row images that leave columns out (``binlog_row_image`` MINIMAL or NOBLOB).
 
-The setting belongs to a session, so whole and partial images alternate in one log; each event's bitmaps say what it
-has. By kind of image:
+The setting belongs to a session, so whole and partial images alternate in one log. Each event's bitmaps say which
+columns it has. By kind of image:
 
 ``b``, ``d``
-    Hold at least the key: a table without one is logged whole. What is missing is not known, and ``_absent`` names it.
+    Hold at least the key: a table without one is logged whole. Missing values are unknown, and ``_absent`` names them.
 ``u``
-    Holds at least what was changed. What it leaves out was not changed; the walk has filled in what the ``b`` row in
-    front of it has, so at least the key. The rest is named by ``_absent`` and keeps the value it had.
+    Holds at least what was changed. A missing column was not changed. The walk has filled in what the preceding ``b``
+    row has, so at least the key. ``_absent`` names the rest, which keeps its earlier value.
 ``c``
     Is completed here. MySQL leaves out the columns for which the statement gave no value and whose default is a
-    literal; columns with an expression as default, CURRENT_TIMESTAMP, AUTO_INCREMENT and generated columns are always
-    there. So what is missing is the column's literal default, NULL, or, where a session that is not strict let a NOT
-    NULL column go without, the type's zero.
+    literal. Columns with an expression as default, CURRENT_TIMESTAMP, AUTO_INCREMENT and generated columns are always
+    present. So a missing value is the column's literal default, NULL, or, if a session that is not strict omitted a NOT
+    NULL column, the type's zero.
 
-The log does not hold the defaults. They are asked of the server, which knows those of now, and used only if the log
-shows that they are the row's (:mod:`headgate.replication._defaults`).
+The log does not hold the defaults. The server is queried for the current ones, which are used only if the log shows
+that they are the row's (:mod:`headgate.replication._defaults`).
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from headgate.errors import UnsupportedError
 __all__ = ["REMEDY", "DefaultsOf", "PartialImages", "unknown_defaults"]
 
 REMEDY = "SET GLOBAL binlog_row_image = 'FULL' and let the writers connect again"
-"""What ends partial images. A session keeps the setting it began with."""
+"""Remedy for partial images. A session keeps the setting it began with."""
 
 _OP_C = ord("c")
 
 
 DefaultsOf = Callable[[TableDef, TableCodec, str, int], Mapping[str, pa.Array]]
-"""Literal defaults at an event (file, position): by column name one value in the codec's type. A column that is not
-there has none that can be known. UnsupportedError: nobody knows them."""
+"""Defaults at an event (file, position): by column name one value in the codec's type. A missing column has no known
+default. UnsupportedError: the defaults are unknown."""
 
 
 class PartialImages:
-    """Completes the partial images of one dump and names what stays absent.
+    """Completer of one dump's partial images. It names what stays absent.
 
-    :param defaults_of: ``None``: nobody can be asked, so inserts that leave columns out are refused.
+    :param defaults_of: ``None``: no server can be queried, so inserts that leave columns out are refused.
     """
 
     def __init__(self, defaults_of: DefaultsOf | None) -> None:
@@ -59,10 +59,10 @@ class PartialImages:
     def complete(
         self, table: TableDef, codec: TableCodec, walked: WalkedRows, columns: list[pa.Array], file: str, pos: Any
     ) -> tuple[list[pa.Array], pa.Array | None]:
-        """The columns with inserts completed, and ``_absent`` (None if every image is whole now).
+        """Complete inserts. Return the columns and ``_absent`` (None if every image is now whole).
 
         :param pos: int64[rows]: where in ``file`` each row's event begins.
-        :raises UnsupportedError: a default cannot be known, or an image has no key.
+        :raises UnsupportedError: a default is unknown, or an image has no key.
         """
         rows = walked.block.rows
         valid, op = walked.block.valid[:, :rows], walked.op
@@ -90,7 +90,7 @@ class PartialImages:
         if not incomplete:
             return columns
         if self._defaults_of is None:
-            raise unknown_defaults(table.full_name, "there is no server to ask")
+            raise unknown_defaults(table.full_name, "no server can be queried")
         first, last = pos[missing.any(axis=0)][[0, -1]].tolist()
         defaults = self._defaults_of(table, codec, file, first)
         if last != first:
@@ -100,14 +100,14 @@ class PartialImages:
             name = table.columns[index].name
             value = defaults.get(name)
             if value is None:
-                raise unknown_defaults(table.full_name, "that of this column cannot be asked for", column=name)
+                raise unknown_defaults(table.full_name, "the default of this column cannot be queried", column=name)
             if value.null_count == 0:
                 out[index] = pc.if_else(pa.array(missing[index]), value[0], columns[index])
         return out
 
 
 def unknown_defaults(table: str, reason: str, **fields: Any) -> UnsupportedError:
-    """An INSERT cannot be completed."""
+    """Return the error for an incomplete INSERT."""
     return UnsupportedError(
         f"an INSERT was logged without the columns it left to their defaults, and these are not known: {reason}; "
         f"{REMEDY}, then read the table again",
@@ -118,7 +118,7 @@ def unknown_defaults(table: str, reason: str, **fields: Any) -> UnsupportedError
 
 @njit(cache=True, nogil=True)
 def _same_columns(valid: Any, columns: int, a: int, b: int) -> bool:
-    """Whether two rows leave the same columns out."""
+    """Return whether two rows leave the same columns out."""
     same = True
     for c in range(columns):
         same = same and (valid[c, a] == 2) == (valid[c, b] == 2)
@@ -142,21 +142,21 @@ def _number_sets(valid: Any, columns: int, op: Any, kind_c: int, label: Any, exa
         if last >= 0 and _same_columns(valid, columns, example[last], row):
             label[row] = last
             continue
-        found = -1
+        matching = -1
         for k in range(labels):
             if _same_columns(valid, columns, example[k], row):
-                found = k
+                matching = k
                 break
-        if found < 0:
-            found = labels
+        if matching < 0:
+            matching = labels
             example[labels] = row
             labels += 1
-        label[row] = found
+        label[row] = matching
     return labels
 
 
 def _absent_column(table: TableDef, valid: Any, op: Any) -> pa.Array | None:
-    """``_absent``, or None if no image leaves anything out."""
+    """Return ``_absent``, or None if no image leaves anything out."""
     names = [column.name for column in table.columns]
     label, example = np.empty(len(op), np.int32), np.empty(len(op), np.int64)
     labels = int(_number_sets(valid, len(names), op, _OP_C, label, example))

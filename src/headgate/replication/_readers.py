@@ -1,7 +1,7 @@
-"""The readers: a bounded range, a window behind a snapshot chunk, and the log as it grows.
+"""Readers of the log: a bounded range, a window behind a snapshot chunk, and the growing log.
 
-All of them are a :class:`~headgate.replication._resumable.ResumableDump` of another part of the log, which reconnects
-inside and says when a read is complete.
+Each is a :class:`~headgate.replication._resumable.ResumableDump` of another part of the log, which reconnects and
+knows when a read is complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.replication._decoder import LogDecoder
-from headgate.replication._dump import first_event, open_dump, place_of
+from headgate.replication._dump import first_event, open_dump, position_of
 from headgate.replication._log_decoding import LogDecoding
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT
@@ -29,12 +29,12 @@ from headgate.replication._types import Ddl, LogBlock, LogHint, LogItem, RangeEn
 
 __all__ = ["WindowReader", "cut_in_order", "follow", "following_items", "previous_gtids", "range_items", "read_range"]
 
-Found: TypeAlias = LogBlock | Ddl | Stopped
-"""What the log's transactions give."""
+TransactionItem: TypeAlias = LogBlock | Ddl | Stopped
+"""Items from the log's transactions."""
 
 _CUT_BYTES_A_ROW: Final = 32
 _SMALLEST_PIECE: Final = 16 << 10
-"""A cut looks at pieces of the log: of so many bytes for each row that it may have, and no smaller than this."""
+"""A cut reads the log in pieces of so many bytes for each row of its limit, but no smaller than this."""
 
 
 def read_range(
@@ -49,22 +49,24 @@ def read_range(
     images: str = "all",
     policies: Policies = DEFAULT,
     ambiguous: str = "raise",
-) -> Iterator[Found | RangeEnd]:
-    """Exactly the transactions ``wanted``, then a ``RangeEnd``.
+) -> Iterator[TransactionItem | RangeEnd]:
+    """Yield exactly the transactions ``wanted``, then a ``RangeEnd``.
 
     :param executed: what the server had executed when the range was planned (contains ``wanted``).
     :param server_uuid: the server it was planned on; ``None``: any that has executed it.
-    :param hint: where a reader stood when everything before ``wanted`` was read.
-    :param ambiguous: tables whose columns nobody knows: ``raise``, or ``stop``: a ``Stopped`` in place of their images.
+    :param hint: position of a reader that had everything before ``wanted``.
+    :param ambiguous: if a table's columns are unknown: ``raise``, or ``stop``: yield a ``Stopped``, not its images.
     :raises BinlogPurgedError: the log no longer holds it.
     :raises IncompleteReadError: it did not arrive in full, after several tries.
-    :raises SchemaAmbiguousError: the log does not name the columns of a table, and nobody knows them any more.
+    :raises SchemaAmbiguousError: the log does not name the columns of a table, and they can no longer be known.
     """
     read = LogRead(settings, wanted=wanted, executed=executed, server_uuid=server_uuid, hint=hint)
     return range_items(read, DecodeOptions(tables, epoch, images, policies, ambiguous))
 
 
-def range_items(read: LogRead, options: DecodeOptions, transport: Transport = TRANSPORT) -> Iterator[Found | RangeEnd]:
+def range_items(
+    read: LogRead, options: DecodeOptions, transport: Transport = TRANSPORT
+) -> Iterator[TransactionItem | RangeEnd]:
     """As :func:`read_range`."""
     dump = ResumableDump(read, LogDecoding(read.settings, options, transport), transport)
     yield from dump.items()
@@ -73,18 +75,19 @@ def range_items(read: LogRead, options: DecodeOptions, transport: Transport = TR
 
 
 class WindowReader:
-    """Everything outside ``had``, in steps: each :meth:`read_to` goes on where the last one stopped.
+    """Reader of everything outside ``executed_before``, in steps: each :meth:`read_to` resumes where the last one
+    stopped.
 
-    All images come: a rewind needs the before-images of updates that leave the key alone, too.
+    It yields all images: a rewind also needs the before-images of updates that do not change the key.
 
-    :param had: the GTID set from which the window begins.
-    :param hint: where a reader stood when its set was ``had`` or less.
+    :param executed_before: the GTID set from which the window begins.
+    :param hint: position of a reader whose set was ``executed_before`` or less.
     """
 
     def __init__(
         self,
         settings: ConnectionSettings,
-        had: GtidSet,
+        executed_before: GtidSet,
         *,
         server_uuid: str | None,
         tables: TablePatterns,
@@ -92,18 +95,20 @@ class WindowReader:
         policies: Policies = DEFAULT,
         transport: Transport = TRANSPORT,
     ) -> None:
-        self._read = LogRead(settings, had=had, server_uuid=server_uuid, hint=hint, subject="the window's end")
+        self._read = LogRead(
+            settings, executed_before=executed_before, server_uuid=server_uuid, hint=hint, subject="the window's end"
+        )
         options = DecodeOptions(tables, policies=policies, ambiguous="stop")
         self._decoding, self._transport = LogDecoding(settings, options, transport), transport
         self._reached = (0, 0)
 
     @property
     def gtid(self) -> GtidSet:
-        """``had`` and everything read since."""
-        return self._read.had or GtidSet()
+        """``executed_before`` and everything read since."""
+        return self._read.executed_before or GtidSet()
 
-    def read_to(self, file: str, pos: int) -> Iterator[Found]:
-        """Everything up to at least ``(file, pos)`` (a position of the server's own SHOW BINARY LOG STATUS).
+    def read_to(self, file: str, pos: int) -> Iterator[TransactionItem]:
+        """Yield everything up to at least ``(file, pos)`` (a position from the server's SHOW BINARY LOG STATUS).
 
         :raises IncompleteReadError: the server did not read its log that far, after several tries.
         """
@@ -119,7 +124,7 @@ class WindowReader:
 
 def follow(
     settings: ConnectionSettings,
-    had: GtidSet,
+    executed_before: GtidSet,
     *,
     tables: TablePatterns,
     epoch: int = 0,
@@ -127,27 +132,27 @@ def follow(
     policies: Policies = DEFAULT,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[LogItem]:
-    """Everything outside ``had`` as it is committed, for ever; ``Idle`` whenever the log's end was reached.
+    """Yield everything outside ``executed_before`` as it is committed, endlessly; ``Idle`` whenever the log's end was
+    reached.
 
     Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
 
-    :param sleep: how to wait, so many seconds, before a lost connection is made again; an error that it raises ends the
-        reading, which is how to end it at once.
-    :raises BinlogPurgedError: the log no longer holds what comes after ``had``.
+    :param sleep: waits, so many seconds, before a reconnect. An error that it raises ends the read at once.
+    :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
     :raises ServerSettingError: the server's log does not have all changes of the tables, or not as rows.
     """
-    read, options = LogRead.endless(settings, had, tables), DecodeOptions(tables, epoch, images, policies)
+    read, options = LogRead.endless(settings, executed_before, tables), DecodeOptions(tables, epoch, images, policies)
     return following_items(read, options, Transport(pacing=Pacing(sleep=sleep)))
 
 
 def following_items(read: LogRead, options: DecodeOptions, transport: Transport = TRANSPORT) -> Iterator[LogItem]:
     """As :func:`follow`."""
     decoding = LogDecoding(read.settings, options, transport)
-    return FollowingDump[Found](read, decoding, transport).items()
+    return FollowingDump[TransactionItem](read, decoding, transport).items()
 
 
 def previous_gtids(settings: ConnectionSettings, file: str, transport: Transport = TRANSPORT) -> GtidSet:
-    """The exact set of transactions in all files before ``file``: the body of its PREVIOUS_GTIDS event.
+    """Return the exact set of transactions in all files before ``file``: the body of its PREVIOUS_GTIDS event.
 
     :raises DecodeError: the file does not begin with one.
     """
@@ -158,15 +163,21 @@ def previous_gtids(settings: ConnectionSettings, file: str, transport: Transport
 
 
 def cut_in_order(
-    settings: ConnectionSettings, had: GtidSet, executed: GtidSet, *, limit_rows: int, hint: LogHint | None = None
+    settings: ConnectionSettings,
+    executed_before: GtidSet,
+    executed: GtidSet,
+    *,
+    limit_rows: int,
+    hint: LogHint | None = None,
 ) -> GtidSet:
-    """A consistent cut after ``had``: the transactions met first in the log, until they hold ``limit_rows`` changes.
+    """Return a consistent cut after ``executed_before``: the first transactions in the log that hold ``limit_rows``
+    changes.
 
-    Only whole transactions, in log order, and none that ``executed`` lacks; all of it if it holds fewer changes. It may
-    go beyond the limit by what one piece of the log holds.
+    Only whole transactions, in log order, and none that ``executed`` lacks. If there are fewer changes, all of
+    ``executed``. The cut may exceed the limit by the changes in one piece of the log.
     """
-    read = LogRead(settings, wanted=executed - had, executed=executed, hint=hint)
-    decoder = LogDecoder(executed - had, DecodeOptions(TablePatterns([])), lambda _db, _table: ())
+    read = LogRead(settings, wanted=executed - executed_before, executed=executed, hint=hint)
+    decoder = LogDecoder(executed - executed_before, DecodeOptions(TablePatterns([])), lambda _db, _table: ())
     with open_dump(read) as dump:
         dump.stream.at_once = min(max(_CUT_BYTES_A_ROW * limit_rows, _SMALLEST_PIECE), dump.stream.at_once)
         for item in dump.items():
@@ -175,6 +186,6 @@ def cut_in_order(
                     pass
                 if decoder.changes >= limit_rows or decoder.received_count >= (read.count or 0):
                     break
-            if read.stop is not None and place_of(item) >= read.stop:
+            if read.stop is not None and position_of(item) >= read.stop:
                 return executed
-    return had | decoder.received()
+    return executed_before | decoder.received()

@@ -1,4 +1,4 @@
-"""The commands that ask a server for its log, and the error packets that answer them.
+"""Commands that request a server's log, and the error packets that answer them.
 
 Layouts: MySQL source ``sql/rpl_source.cc`` (``com_binlog_dump``, ``com_binlog_dump_gtid``) and the client/server
 protocol, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID" and "ERR_Packet"::
@@ -8,8 +8,8 @@ protocol, "COM_BINLOG_DUMP", "COM_BINLOG_DUMP_GTID" and "ERR_Packet"::
     ERR                   ff | code u16 | '#' | SQLSTATE 5 | message
 
 - ``server_id`` 0 never conflicts with another dump; with any other id the server ends the older dump of the same id.
-- A file name and position may stand beside the GTID set: the server starts there and still filters by the set. That
-  skips the server's own check for purged transactions, so whoever asks checks it first.
+- A file name and position may accompany the GTID set: the server starts there and still filters by the set. It then
+  skips its own check for purged transactions, so the caller must check first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.replication._types import LogHint
 __all__ = ["FIRST_EVENT", "DumpRequest", "dump_error", "gtid_request", "has_no_file", "position_request"]
 
 FIRST_EVENT: Final = 4
-"""Where a file's first event begins, behind its magic number."""
+"""Position of a file's first event, behind the magic number."""
 
 _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
@@ -34,31 +34,31 @@ _THROUGH_GTID: Final = 0x04
 _LARGEST_POS: Final = 2**32 - 1
 """COM_BINLOG_DUMP has four bytes for the position."""
 _ER_FATAL_READING: Final = 1236
-"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: the server cannot serve the dump; the text says why."""
+"""ER_SOURCE_FATAL_ERROR_READING_BINLOG: the server cannot serve the dump. The text says why."""
 _PASSING: Final = ("same server_uuid", "same server_id", "Network")
-"""Texts of that error after which a new dump may be served: another dump took this one's place, or bytes were lost."""
+"""Texts of that error after which a retry may succeed: another dump took this one's place, or bytes were lost."""
 
 
 class DumpRequest(NamedTuple):
-    """A command and what follows it."""
+    """A command byte and its payload."""
 
     command: int
     payload: bytes
 
 
-def gtid_request(had: GtidSet, server_id: int, hint: LogHint | None) -> DumpRequest:
-    """Ask for everything outside ``had``; up to the log's end if ``server_id`` is 0.
+def gtid_request(executed_before: GtidSet, server_id: int, hint: LogHint | None) -> DumpRequest:
+    """Request everything outside ``executed_before``; up to the log's end if ``server_id`` is 0.
 
-    :param hint: the position in this server's log to begin at; None: the server finds it.
+    :param hint: the position in this server's log to begin at. None: the server finds it.
     """
     name, pos = (b"", FIRST_EVENT) if hint is None else (hint.file.encode(), hint.pos)
-    data = had.encode()
+    data = executed_before.encode()
     head = struct.pack("<HII", _flags(server_id) | _THROUGH_GTID, server_id, len(name))
     return DumpRequest(_COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", pos, len(data)) + data)
 
 
 def position_request(file: str, pos: int, server_id: int) -> DumpRequest:
-    """Ask for everything from a position on; from its file's beginning if the request cannot hold the position."""
+    """Request everything from a position on; from its file's beginning if the request cannot hold the position."""
     pos = pos if pos <= _LARGEST_POS else FIRST_EVENT
     return DumpRequest(_COM_BINLOG_DUMP, struct.pack("<IHI", pos, _flags(server_id), server_id) + file.encode())
 
@@ -68,9 +68,9 @@ def _flags(server_id: int) -> int:
 
 
 def dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
-    """The error for an error packet's bytes after the ``ff``.
+    """Return the error for an error packet's bytes after the ``ff``.
 
-    :param needed: the transactions that were asked for.
+    :param needed: the requested transactions.
     """
     code = int.from_bytes(data[:2], "little")
     has_state = data[2:3] == b"#"
@@ -92,5 +92,5 @@ def dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
 
 
 def has_no_file(error: ServerError) -> bool:
-    """Whether a dump from a position failed because the server no longer has the file."""
+    """Return whether a dump from a position failed because the server no longer has the file."""
     return bool(error.code == _ER_FATAL_READING)

@@ -1,4 +1,4 @@
-"""Whether what is read from a server is exact: its settings, and filters that keep changes out of its log."""
+"""Check that reads from a server are exact: its settings, and filters that keep changes out of its log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["check_settings"]
 def check_settings(
     connection: Connection, tables: TablePatterns, *, gtids: bool = True, ordered: bool = True
 ) -> ServerFacts:
-    """The server's settings, if it has all that exactness rests on (``mysql/_required.py``).
+    """Return the server's facts, if it has all settings that exactness rests on (``mysql/_required.py``).
 
-    :param tables: those that are read or followed.
-    :param gtids: positions are GTID sets; if not, they are places in the log.
-    :param ordered: rows of tables are read; who only follows the log takes it in any order of commits.
-    :raises ServerSettingError: the first setting that is missing, with what mends it.
+    :param tables: tables that are read or followed.
+    :param gtids: positions are GTID sets; if False, positions in the log.
+    :param ordered: rows of tables are read; if False, the log alone is followed, in any order of commits.
+    :raises ServerSettingError: the first setting that is wrong, with its remedy.
     :raises AccessError: REPLICATION CLIENT is missing.
     """
     facts = check_required(connection, gtids=gtids, ordered=ordered)

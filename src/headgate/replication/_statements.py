@@ -1,28 +1,28 @@
-"""Changes that were logged as statements instead of rows: which of them a stream may pass over.
+"""Changes that were logged as statements instead of rows: which of them a stream may skip.
 
-A session with ``binlog_format`` STATEMENT or MIXED logs what it executed, not which rows that changed. Nobody can tell
-rows from a statement, so a change of a followed table ends the stream. It goes on only where the event itself proves
-that no followed table was changed.
+A session with ``binlog_format`` STATEMENT or MIXED logs what it executed, not which rows changed. Rows cannot be
+derived from a statement, so a change of a followed table ends the stream. The stream continues only if the event itself
+proves that no followed table was changed.
 
 The proof
 =========
 
 The event of a change names the databases of the tables that the server opened for it (``Query.databases``). The server
-collects them from the list of tables that it locks for the whole statement: those of the statement, of its views, of
+collects them from the list of tables that it locks for the whole statement: tables of the statement, of its views, of
 the triggers and stored functions that it may call, of the triggers and functions behind these. Functions and triggers
-cannot run dynamic SQL, so the list has every table that they can write. Foreign keys are the exception, and the server
-says so: if one refers to a table of the list, it names no database at all. It names 16 at most. Replicas with
+cannot run dynamic SQL, so the list has every table that they can write. Foreign keys are the exception: if one refers
+to a table of the list, the server names no database at all. It names 16 at most. Replicas with
 ``replica_parallel_type=DATABASE`` apply changes in parallel by this list, so it depends on no setting. (MySQL source
 ``sql/binlog.cc``, ``THD::decide_logging_format``; ``sql/log_event.cc``, ``Query_log_event::write``.)
 
 So if all databases are named, and no table of any of them can be followed, no followed table was changed. The list also
-has databases that were only read: such a statement may be refused for nothing, which is the price.
+has databases that were only read, so a harmless statement may be refused.
 
-The statement's text proves nothing. It does not show triggers, functions behind a view, or foreign keys, and those that
-are there now need not be those of that time.
+The statement's text proves nothing. It does not show triggers, functions behind a view, or foreign keys, and the
+current ones may differ from those of that time.
 
-CREATE TABLE … SELECT has an easier proof: while it creates a table, the server refuses every write to another one
-(ER_CANT_UPDATE_TABLE_IN_CREATE_TABLE_SELECT). So it is passed over unless the new table is followed.
+CREATE TABLE … SELECT has an easier proof: while the server creates a table, it refuses every write to another one
+(ER_CANT_UPDATE_TABLE_IN_CREATE_TABLE_SELECT). So the statement is skipped unless the new table is followed.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ from headgate.binlog import Query
 from headgate.catalog import Statement, TablePatterns
 from headgate.errors import UnsupportedError
 
-__all__ = ["check_change", "check_copy", "check_rollback", "short"]
+__all__ = ["check_change", "check_copy", "check_rollback", "shorten"]
 
 _STATEMENT_LETTERS: Final = 300
-"""Of a statement in an error: enough to find it in a program."""
+"""Length of a statement in an error: enough to find it in a program."""
 _MOST_LETTERS: Final = 10 * _STATEMENT_LETTERS
-"""Of a statement that may be megabytes long, with some spaces in it."""
+"""Part of a statement, possibly megabytes long, whose white space is collapsed."""
 
 
 def check_change(query: Query, text: str, tables: TablePatterns, where: dict[str, Any]) -> None:
-    """Pass over a statement that changed rows, if it is proven that none of them is of a followed table.
+    """Skip a statement that changed rows, if it is proven that none of them is of a followed table.
 
-    :param text: the statement.
     :param where: ``file``, ``pos`` and ``gtid``.
-    :raises UnsupportedError: it may have changed a followed table.
+    :raises UnsupportedError: the statement may have changed a followed table.
     """
     if not tables.patterns or (query.databases and not any(map(tables.may_match, query.databases))):
         return
@@ -55,9 +54,9 @@ def check_change(query: Query, text: str, tables: TablePatterns, where: dict[str
 
 
 def check_copy(statement: Statement, query: Query, text: str, tables: TablePatterns, where: dict[str, Any]) -> None:
-    """Pass over a CREATE TABLE … SELECT that was logged as a statement, if its table is not followed.
+    """Skip a CREATE TABLE … SELECT that was logged as a statement, if its table is not followed.
 
-    :raises UnsupportedError: it is.
+    :raises UnsupportedError: the table is followed.
     """
     for effect in statement.effects:
         if tables.matches(effect.db, effect.table):
@@ -65,12 +64,12 @@ def check_copy(statement: Statement, query: Query, text: str, tables: TablePatte
 
 
 def check_rollback(changes: int, where: dict[str, Any]) -> None:
-    """Pass over a ROLLBACK or ROLLBACK TO in the log.
+    """Skip a ROLLBACK or ROLLBACK TO in the log.
 
-    The server only writes one if a change cannot be undone: of a table without transactions, or of a temporary one.
+    The server writes one only if a change cannot be undone: of a non-transactional or a temporary table.
 
-    :param changes: rows that the log has of the transaction so far.
-    :raises UnsupportedError: there are some, and nobody can tell which of them were undone.
+    :param changes: rows of the transaction that the log has so far.
+    :raises UnsupportedError: there are such rows. Which of them were undone is unknown.
     """
     if changes:
         raise UnsupportedError(
@@ -78,8 +77,8 @@ def check_rollback(changes: int, where: dict[str, Any]) -> None:
         )
 
 
-def short(text: str) -> str:
-    """A statement on one line, cut; bytes of it that are no text (surrogates) are spelled out."""
+def shorten(text: str) -> str:
+    """Return a statement on one line, cut. Bytes that are not text (surrogates) are escaped."""
     line = " ".join(text[:_MOST_LETTERS].split()).encode("utf-8", "backslashreplace").decode()
     return line if len(line) <= _STATEMENT_LETTERS else f"{line[: _STATEMENT_LETTERS - 1]}…"
 
@@ -94,6 +93,6 @@ def _refused(query: Query, text: str, what: str, where: dict[str, Any]) -> Unsup
         f"the log holds a change as a statement instead of rows ({what}): session {query.connection_id} had "
         f"binlog_format=STATEMENT or MIXED{default}. SET GLOBAL binlog_format = 'ROW', and in the session that wrote "
         "it. Which rows it changed is not in the log: read the tables again from a position after it",
-        statement=short(text),
+        statement=shorten(text),
         **where,
     )

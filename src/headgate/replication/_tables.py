@@ -1,12 +1,12 @@
-"""The tables that a dump has announced, and what it takes to decode each.
+"""Tables that a dump has announced, and their walkers and codecs.
 
 A *slot* is one table definition: its walk and, if the table is followed, its codecs. Table ids change whenever the
-server opens a table anew; the bytes behind the id do not, so a slot is found again by them.
+server reopens a table. The bytes behind the id do not, so they identify the slot.
 
-The bytes of a map without column names (``binlog_row_metadata=MINIMAL``) do not tell one definition from another, so
-for such a table ``definition_of`` is asked at each map that is not known by its id. Ids are counted up with each change
-of a definition, and begin again only when the server starts, which begins a new file: so at a new file the ids of such
-tables are forgotten (:attr:`TableSlots.nameless` says whether there are any).
+The bytes of a map without column names (``binlog_row_metadata=MINIMAL``) do not distinguish definitions. For such a
+table ``definition_of`` is called at each map whose id is unknown. The server increments ids with each change of a
+definition. They restart only when the server starts, which begins a new file. So at a new file the ids of such tables
+are forgotten (:attr:`TableSlots.nameless` says whether there are any).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from headgate.replication._meta import canonical_schema
 __all__ = ["DecodeOptions", "DefinitionOf", "Slot", "TableSlots"]
 
 DefinitionOf = Callable[[TableMap, str, int], TableDef]
-"""The definition of a table at an event without column names, which begins at this position of this file.
-SchemaAmbiguousError: nobody knows it."""
+"""Definition of a table at an event without column names, which begins at this position of this file.
+SchemaAmbiguousError: it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class DecodeOptions:
     tables: TablePatterns
     epoch: int = 0
     images: str = "all"
-    """``all``, or ``keys``: without before-images whose key did not change."""
+    """``all``, or ``keys``: leave out before-images whose key did not change."""
     policies: Policies = DEFAULT
     ambiguous: str = "raise"
-    """Followed tables whose columns nobody knows, or with a key that cannot be told from another: ``raise``, or
-    ``stop``: their images are left out, and said to be."""
+    """Action if a followed table's columns are unknown, or a key value is ambiguous: ``raise``, or ``stop``: leave its
+    images out and report that."""
 
 
 @dataclass
@@ -51,16 +51,16 @@ class Slot:
 
     map: TableMap
     walker: RowWalker | None
-    """None if the sizes of its values are not known (only of tables that are not followed)."""
+    """None if the sizes of its values are unknown (only of tables that are not followed)."""
     table: TableDef | None = None
     """None if the table is not followed."""
     codec: TableCodec | None = None
     schema: pa.Schema | None = None
     stopped: str | None = None
-    """Why a followed table is not decoded, or not any more."""
+    """Why a followed table is not decoded, or no longer decoded."""
 
     def stop(self, reason: str) -> None:
-        """Decode nothing of it from here on."""
+        """Decode nothing more of the table."""
         self.table = self.codec = self.schema = None
         self.stopped = reason
 
@@ -73,8 +73,8 @@ class Slot:
 class TableSlots:
     """Slots of one dump.
 
-    :param key_of: names of the key columns of a table without a primary key (from information_schema), () for none.
-    :param definition_of: ``None``: nobody can be asked.
+    :param key_of: returns the key columns of a table without a primary key (from information_schema), () for none.
+    :param definition_of: ``None``: definitions cannot be queried.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class TableSlots:
         self._known: dict[bytes, int] = {}
 
     def register(self, event: bytes, file: str, pos: int) -> tuple[int, bytes, int]:
-        """``(table id, body behind id and flags, slot)`` of a TABLE_MAP event's body.
+        """Return ``(table id, body behind id and flags, slot)`` of a TABLE_MAP event's body.
 
         :raises UnsupportedError: a followed table has a column of a type that cannot be decoded.
-        :raises SchemaAmbiguousError: nobody knows the columns of a followed table.
+        :raises SchemaAmbiguousError: the columns of a followed table are unknown.
         """
         body = event[8:]
         table_id = int.from_bytes(event[:6], "little")
@@ -108,7 +108,7 @@ class TableSlots:
         return slot.map.names is None and (slot.table is not None or slot.stopped is not None)
 
     def _find(self, table_map: TableMap, before: int | None, file: str, pos: int) -> int:
-        """The slot of a map. ``before``: the slot that equal bytes had when the table was open last."""
+        """Return the slot of a map. ``before``: the slot that equal bytes had when the table was last open."""
         if not self._options.tables.matches(table_map.db, table_map.table):
             return self._add(self._uncoded(table_map))
         if table_map.names is not None:
@@ -149,7 +149,7 @@ class TableSlots:
             return Slot(table_map, None)
 
     def located(self, error: HeadgateError, slot: Slot, **where: Any) -> HeadgateError:
-        """``error`` with the place where it happened."""
+        """Return ``error`` with its table and position."""
         for name, value in {"table": slot.name, **where}.items():
             error.fields.setdefault(name, value)
         return error

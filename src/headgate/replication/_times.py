@@ -1,11 +1,11 @@
-"""Where a log was at a time: the transactions before the first one that was committed then or later.
+"""GTID set of a log at a point in time: the transactions before the first one committed then or later.
 
-The times are those that events carry, the *original* commit times (GTID events have them in microseconds), and "before"
-is the log's order. Servers take the time shortly before they give a transaction its place, so neighbours may be some
-microseconds out of order: then more comes than was asked for, never less of what lies behind the first one that counts.
+Times are the *original* commit times in the events (GTID events have them in microseconds). "Before" is the log's
+order. Servers take the time shortly before they give a transaction its position, so neighbours may be some microseconds
+out of order. A stream from this set may then get extra transactions, but misses none behind the first one that counts.
 
-No more is read than is needed: a bisection over the log's files looks at the first transaction of some of them (on a
-replica times grow along the log as they did on its source), and one file is read from its beginning.
+Only what is needed is read: a bisection over the log's files reads the first transaction of some of them (on a replica
+times grow along the log as they did on its source), and one file is read from its beginning.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["gtids_before"]
 
 _UUID: Final = slice(1, 17)
 _NUMBER: Final = slice(17, 25)
-"""In a GTID event's body (MySQL source libs/mysql/binlog/event/control_events.h, ``Gtid_event``)."""
+"""Bytes in a GTID event's body (MySQL source libs/mysql/binlog/event/control_events.h, ``Gtid_event``)."""
 
 
 def gtids_before(settings: ConnectionSettings, at_us: int) -> GtidSet:
-    """All transactions in front of the first one whose commit time is ``at_us`` or later.
+    """Return all transactions before the first one whose commit time is ``at_us`` or later.
 
     :param at_us: microseconds since 1970-01-01 UTC.
-    :raises BinlogPurgedError: the log begins after that time, so the first one may be gone.
+    :raises BinlogPurgedError: the log begins after that time, so the first one may be purged.
     :raises ServerSettingError: the log has no GTIDs.
     """
     with Connection.open(settings) as connection:
         files = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
         purged = str(connection.query("SELECT @@global.gtid_purged")[0][0])
-    low, high = 0, len(files)  # files before ``low`` begin in front of the time, those from ``high`` on behind it
+    low, high = 0, len(files)  # files before ``low`` begin before the time, those from ``high`` on do not
     begins: int | None = None
     while low < high:
         middle = (low + high) // 2
@@ -71,27 +71,27 @@ def gtids_before(settings: ConnectionSettings, at_us: int) -> GtidSet:
 
 
 def _first_time(settings: ConnectionSettings, file: str) -> int | None:
-    """Of the first transaction in the file or those behind it; None: there is none."""
+    """Return the time of the first transaction in the file or a later file; None: no transaction."""
     return next((time_us for _, time_us in _transactions(settings, file)), None)
 
 
 def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gtid, int]]:
-    """GTIDs and original commit times, from the beginning of a file to the log's end."""
+    """Yield GTIDs and original commit times, from the beginning of a file to the log's end."""
     with open_dump(LogRead(settings, start=(file, FIRST_EVENT))) as dump:
         for item in dump.items():
             if not isinstance(item, Segment):
                 continue
             kinds = item.buf[np.asarray(item.start) + codes.TYPE_OFFSET]
-            for place in np.flatnonzero(np.isin(kinds, (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID))).tolist():
-                start, end = int(item.start[place]), int(item.end[place])
+            for index in np.flatnonzero(np.isin(kinds, (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID))).tolist():
+                start, end = int(item.start[index]), int(item.end[index])
                 body = item.buf[start + codes.HEADER_SIZE : end].tobytes()
-                if kinds[place] == codes.ANONYMOUS_GTID:
+                if kinds[index] == codes.ANONYMOUS_GTID:
                     raise ServerSettingError(
-                        "a transaction in the log has no GTID, so there is no position at a time",
+                        "a transaction in the log has no GTID, so the position at a time is unknown",
                         setting="gtid_mode",
                         expected="ON",
                     )
-                if kinds[place] == codes.GTID_TAGGED:
+                if kinds[index] == codes.GTID_TAGGED:
                     tagged = parse_tagged_gtid(body)
                     yield Gtid(tagged.sid, tagged.tag, tagged.number), int(tagged.original_commit_us)
                 else:

@@ -1,4 +1,4 @@
-"""How readers of the log reach a server: connections, the check that it is the planned one, and when to try again."""
+"""Connections of log readers, the check for the planned server, and the pace of retries."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ __all__ = ["TRANSPORT", "BackOff", "Pacing", "Transport", "check_planned"]
 
 @dataclass(frozen=True)
 class Pacing:
-    """How long a reader waits, and how often it tries. The default gives up after about 10 seconds."""
+    """Pauses and number of tries of a reader. The default gives up after about 10 seconds."""
 
     attempts: int = 8
     """Tries in a row without progress."""
     first_pause_seconds: float = 0.1
-    """Before the second try; each pause is twice the one before."""
+    """Pause before the second try. Each pause is twice the one before."""
     longest_pause_seconds: float = 10.0
     heartbeat_seconds: float = 1.0
-    """How often a server says, on a dump without an end, that there is nothing new."""
+    """Interval of heartbeats that a server sends on an endless dump without new events."""
     retries: type[Any] = Transient
-    """The errors after which a reader tries again."""
+    """Errors after which a reader retries."""
     sleep: Callable[[float], object] = time.sleep
-    """An error that it raises ends the reading."""
+    """Sleep function. An error that it raises ends the read."""
 
 
 class BackOff:
-    """Count the tries of one reader, and pause between them: doubling, with jitter."""
+    """Retry counter of one reader. Its pauses double, with jitter."""
 
     def __init__(self, pacing: Pacing) -> None:
         self._pacing = pacing
         self._failed = 0
 
     def progress(self) -> None:
-        """Something was read: the tries begin again."""
+        """Reset the count: something was read."""
         self._failed = 0
 
     def pause(self, error: HeadgateError) -> None:
-        """Sleep before the next try, or raise ``error`` if there were enough, or if no try can help."""
+        """Sleep before the next try. Raise ``error`` if no tries are left or a retry cannot help."""
         pacing = self._pacing
         self._failed += 1
         if not isinstance(error, pacing.retries) or self._failed >= pacing.attempts:
@@ -59,14 +59,14 @@ def _connect(settings: ConnectionSettings) -> Connection:
 
 @dataclass(frozen=True)
 class Transport:
-    """What stands between a reader and a server."""
+    """Connections to a server, and the pace of retries."""
 
     connect: Callable[[ConnectionSettings], Connection] = _connect
     pacing: Pacing = Pacing()
 
     @contextmanager
     def planned(self, settings: ConnectionSettings, server_uuid: str) -> Iterator[Connection]:
-        """A connection to the server with this UUID.
+        """Open a connection to the server with this UUID.
 
         :raises ServerBehindError: another server answered.
         """
@@ -80,10 +80,10 @@ TRANSPORT: Final = Transport()
 
 
 def check_planned(server_uuid: str, planned: str | None) -> None:
-    """The server that answered is the planned one.
+    """Check that the server that answered is the planned one.
 
-    :param planned: None: any server will do.
-    :raises ServerBehindError: it is another one.
+    :param planned: None: any server.
+    :raises ServerBehindError: another server answered.
     """
     if planned is not None and server_uuid != planned:
         raise ServerBehindError(f"connected to server {server_uuid}, but the read was planned on {planned}")

@@ -1,4 +1,4 @@
-"""What comes out of the log: blocks of row images, statements, and how far a reader got."""
+"""Items that the log's readers yield: blocks of row images, statements, and positions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from headgate.places import file_number
+from headgate.binlog_positions import file_number
 
 if TYPE_CHECKING:
     from headgate.catalog import AddedColumn, TableDef
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LogHint:
-    """Where a reader of one server stood when its GTID set was exactly some set; a dump may begin there."""
+    """Position at which a reader of one server had read exactly some GTID set. A dump may begin there."""
 
     server_uuid: str
     file: str
@@ -47,27 +47,27 @@ class ImageBatch:
 
 @dataclass
 class LogBlock:
-    """One contiguous stretch of the log. The order between the images of different tables is that of ``_seq``."""
+    """One contiguous range of the log. ``_seq`` orders the images of different tables."""
 
     images: list[ImageBatch]
     file: str = ""
-    """The name of the log file it was read from."""
+    """Name of the log file it was read from."""
     whole: bool = False
-    """Whether the last transaction is known to have ended here; all others have."""
+    """Whether the last transaction is known to have ended here. All others have."""
 
 
 @dataclass(frozen=True)
 class Ddl:
-    """A statement that changed a followed table's definition; one item for each table it touches."""
+    """A statement that changed a followed table's definition; one item for each table."""
 
     statement: str
     action: str
-    """``create``, ``alter``, ``drop``, ``rename`` (TRUNCATE comes as a ``t`` image), or ``drop_database``: then
-    ``table`` is ``*``, because the log does not say which tables there were."""
+    """``create``, ``alter``, ``drop``, ``rename`` (TRUNCATE is a ``t`` image), or ``drop_database``. For the last,
+    ``table`` is ``*``, because the log does not name the tables."""
     db: str
     table: str
     gtid: str | None
-    """None: a log without GTIDs."""
+    """None in a log without GTIDs."""
     ts_us: int
     """Original commit time, microseconds since the Unix epoch."""
     file: str
@@ -77,14 +77,14 @@ class Ddl:
     new_name: str | None = None
     """``db.table`` after a RENAME."""
     adds: tuple[AddedColumn, ...] | None = None
-    """Of an ``alter``: the columns it adds, where nothing else changes in any row; None: rows may have changed."""
+    """Columns that an ``alter`` adds, if it changes nothing else in any row. None: rows may have changed."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Images of a followed table that are left out: nobody knows its columns, or a value of its key cannot be told.
+    """A followed table's images are left out: its columns are unknown, or a key value is ambiguous.
 
-    Others follow without a word.
+    One notice may cover many images.
     """
 
     table: str
@@ -97,17 +97,17 @@ class Stopped:
 
 
 def key_reason(error: AmbiguousKeyError, table: str) -> str:
-    """Why a value of a key stops ``db.table``, and what to do."""
-    place = f" at {error.file}:{error.pos}" if error.file else ""
+    """Return why a key value stops ``db.table``, and what to do."""
+    position = f" at {error.file}:{error.pos}" if error.file else ""
     return (
-        f"{error.message}, in column {error.column}{place}; change that value at the source, then read the table again"
-        f" with: headgate run --resnapshot '{table}'"
+        f"{error.message}, in column {error.column}{position}; change that value at the source, then read the table"
+        f" again with: headgate run --resnapshot '{table}'"
     )
 
 
 @dataclass(frozen=True)
 class RangeEnd:
-    """Where the reader stood when it had everything up to ``gtid``; a hint for whoever goes on."""
+    """Position at which the reader had everything up to ``gtid``: a hint for the next read."""
 
     server_uuid: str
     file: str
@@ -117,11 +117,11 @@ class RangeEnd:
 
 @dataclass(frozen=True)
 class Idle:
-    """Nothing more to read for now; ``gtid`` is what has been read. Only :func:`follow` says so."""
+    """The log's end was reached; ``gtid`` has been read. Only :func:`follow` yields it."""
 
     gtid: GtidSet
     hint: LogHint | None = None
-    """Where the reader stood behind the last transaction; None: it has read none since it connected."""
+    """Position behind the last transaction. None: no transaction was read since the reader connected."""
 
 
 LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle

@@ -1,28 +1,28 @@
-"""XA transactions: what was prepared comes out where it is committed.
+"""XA transactions: prepared rows come out where they are committed.
 
 The log holds a two-phase XA transaction as two: the first has its rows and ends with an XA_PREPARE event, the second is
-the statement XA COMMIT or XA ROLLBACK; each has a GTID. Nobody sees the rows before the commit, and the locks on them
-are held until then. So they come out with place, GTID and time of the XA COMMIT: in the order of effects, and beside a
-snapshot as what changed when a SELECT could first see it. Their ordinals are those they have in the first one.
+the statement XA COMMIT or XA ROLLBACK. Each has a GTID. The rows are invisible and locked until the commit. So they
+come out with position, GTID and time of the XA COMMIT: in the order of effects, and relative to a snapshot at the time
+when a SELECT could first see them. Their ordinals are those of the first transaction.
 
-Which PREPARE a COMMIT means: the nearest one before it in the log that names its xid (an xid can be used again only
-when its transaction is over).
+A COMMIT refers to the nearest PREPARE before it in the log that names its xid (an xid can be used again only when its
+transaction is over).
 
-- It may lie in what the same reader has read. Then its images are at hand, or, if they were too many to keep, its GTID
-  is, by which it is read again.
-- It may lie before that: in another task's range, in an earlier batch, before the beginning of the stream, or in a
+- The PREPARE may be in what the same reader has read. Then the reader has its images, or, if they were too many to
+  keep, its GTID, by which it reads them again.
+- It may be before that: in another task's range, in an earlier batch, before the beginning of the stream, or in a
   snapshot's E while its commit is in W. Then the log is searched backwards from the COMMIT, file by file.
 
-What a reader has read is a stretch of the log without gaps, so a PREPARE that it knows is the nearest one. (A set of
-executed transactions that has an XA COMMIT has its PREPARE as well, and ranges are cut where files begin.)
+A reader reads a range of the log without gaps, so a PREPARE that it knows is the nearest one. (A set of executed
+transactions that has an XA COMMIT has its PREPARE as well, and ranges are cut where files begin.)
 
-If the log no longer holds the PREPARE, a BinlogPurgedError says so: the rows cannot be known.
+If the log no longer holds the PREPARE, the rows cannot be known and a BinlogPurgedError is raised.
 
-A transaction committed in one phase also ends with an XA_PREPARE event, whose first byte says so; it is an ordinary
+A transaction committed in one phase also ends with an XA_PREPARE event, marked in its first byte. It is an ordinary
 one. XA transactions that change nothing are not logged. Layout: MySQL source,
 ``libs/mysql/binlog/event/control_events.h`` (``XA_prepare_event``) and ``sql/xa.h`` (``xid_t::serialize``).
 
-On restart nothing of this is kept. Rows of a COMMIT that was cut off come out again from where they stopped.
+On restart nothing of this is kept. Rows of a COMMIT that was cut off continue where they stopped.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from headgate.replication._resumable import ItemDecoder, ResumableDump, Scan, sc
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, LogHint, Stopped, file_number
 
-__all__ = ["HeldRows", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
+__all__ = ["PendingImages", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
 
-_HELD_BYTES: Final = 64 << 20
-"""Images that a reader keeps of transactions prepared and not committed; what goes beyond is read again."""
+_PENDING_BYTES: Final = 64 << 20
+"""Bytes of images that a reader keeps of transactions prepared and not committed. Images beyond are read again."""
 _STATEMENT: Final = re.compile(
     r"XA\s+(START|BEGIN|END|COMMIT|ROLLBACK)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\s*", re.IGNORECASE
 )
 
 
 class Point(NamedTuple):
-    """Where and when a transaction was committed."""
+    """Position and time of a transaction's commit."""
 
     gtid: str
     commit_us: int
@@ -66,22 +66,22 @@ class Point(NamedTuple):
     pos: int
 
 
-class HeldRows:
-    """The images of an XA transaction of which nobody knows yet whether it will be committed.
+class PendingImages:
+    """Images of an XA transaction that may or may not be committed later.
 
-    :param place: file and position at which a dump may begin to give the transaction again.
-    :param room: bytes of images to keep at most.
+    :param position: file and position at which a dump may begin to repeat the transaction.
+    :param room: most bytes of images to keep.
     """
 
-    def __init__(self, place: tuple[str, int], room: int) -> None:
-        self.place = place
+    def __init__(self, position: tuple[str, int], room: int) -> None:
+        self.position = position
         self.size = 0
         self.blocks: list[tuple[LogBlock, int]] | None = []
-        """Blocks, each with the number of the transaction's changes up to its end; None: they were too many."""
+        """Blocks, each with the number of the transaction's changes up to its end. None: they were too many."""
         self._room = room
 
     def add(self, block: LogBlock, counted: int) -> None:
-        """Keep a block, or nothing of the transaction."""
+        """Keep a block, or discard all if there is no room."""
         if self.blocks is None:
             return
         self.size += sum(image.batch.nbytes for image in block.images)
@@ -93,24 +93,24 @@ class HeldRows:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A transaction that was prepared: its GTID, where a dump may begin to give it, its images if they were kept."""
+    """A prepared transaction: its GTID, where a dump of it may begin, and its images if they were kept."""
 
     gtid: str
-    place: tuple[str, int]
+    position: tuple[str, int]
     blocks: list[tuple[LogBlock, int]] | None = None
     size: int = 0
 
 
 class _Decoder(ItemDecoder[LogBlock | Ddl | Stopped], Protocol):
-    """What is needed of a :class:`~headgate.replication._decoder.LogDecoder`."""
+    """The part of :class:`~headgate.replication._decoder.LogDecoder` that is needed."""
 
     changes: int
 
 
 class PreparedTransactions:
-    """What a reader knows of prepared transactions, and how it learns of others. It outlives the reader's dumps.
+    """Prepared transactions that a reader knows, and the search for others. Outlives the reader's dumps.
 
-    :param decoder_of: makes a decoder of these transactions that gives rows where they are logged.
+    :param decoder_of: returns a decoder of these transactions that yields rows where they are logged.
     """
 
     def __init__(
@@ -118,89 +118,90 @@ class PreparedTransactions:
     ) -> None:
         self._settings = settings
         self._decoder_of = decoder_of
-        self._transport = replace(transport, pacing=replace(transport.pacing, attempts=1))  # the reader tries again
+        self._transport = replace(transport, pacing=replace(transport.pacing, attempts=1))  # the reader retries
         self._uuid = ""
         self._known: dict[str, Prepared] = {}
-        self._held_bytes = 0
+        self._pending_bytes = 0
         self._search = _Search(settings, "", self._transport)
 
     def begin(self, server_uuid: str) -> None:
-        """A dump begins; what is known of another server's log says nothing about this one's."""
+        """Begin a dump. Discard what is known of another server's log."""
         if server_uuid != self._uuid:
             self._known.clear()
-            self._held_bytes = 0
+            self._pending_bytes = 0
         self._uuid = server_uuid
         self._search = _Search(self._settings, server_uuid, self._transport)
 
-    def hold(self, place: tuple[str, int]) -> HeldRows:
-        """For the images of a transaction that begins."""
-        return HeldRows(place, _HELD_BYTES - self._held_bytes)
+    def buffer(self, position: tuple[str, int]) -> PendingImages:
+        """Return a buffer for the images of a transaction that begins."""
+        return PendingImages(position, _PENDING_BYTES - self._pending_bytes)
 
-    def remember(self, xid: str, gtid: str, held: HeldRows) -> None:
-        """A transaction was prepared."""
+    def remember(self, xid: str, gtid: str, pending: PendingImages) -> None:
+        """Record a prepared transaction."""
         self.forget(xid)
-        self._known[xid] = Prepared(gtid, held.place, held.blocks, held.size)
-        self._held_bytes += held.size
+        self._known[xid] = Prepared(gtid, pending.position, pending.blocks, pending.size)
+        self._pending_bytes += pending.size
 
     def forget(self, xid: str) -> None:
-        """Its transaction is over."""
+        """Discard a transaction that is over."""
         known = self._known.pop(xid, None)
         if known is not None:
-            self._held_bytes -= known.size
+            self._pending_bytes -= known.size
 
     def committed(self, xid: str, commit: Point) -> Iterator[tuple[LogBlock | Stopped, int]]:
-        """The images of what an XA COMMIT commits, as of there; each block with the number of changes up to its end.
+        """Yield the images that an XA COMMIT commits, positioned there; each with the number of changes up to its end.
 
-        :raises BinlogPurgedError: the log no longer holds its PREPARE.
+        :raises BinlogPurgedError: the log no longer holds the PREPARE.
         """
         prepared = self._known.get(xid) or self._search.find(xid, commit)
-        items = prepared.blocks if prepared.blocks is not None else self.again(prepared.gtid, prepared.place)
+        items = prepared.blocks if prepared.blocks is not None else self.reread(prepared.gtid, prepared.position)
         for item, counted in items:
-            yield _at(item, commit), counted
+            yield _at_commit(item, commit), counted
 
-    def again(self, gtid: str, place: tuple[str, int]) -> Iterator[tuple[LogBlock | Stopped, int]]:
-        """The images of a transaction, read from the log once more; each with the number of changes up to its end.
+    def reread(self, gtid: str, position: tuple[str, int]) -> Iterator[tuple[LogBlock | Stopped, int]]:
+        """Yield a transaction's images, read from the log again; each with the number of changes up to its end.
 
         :raises BinlogPurgedError: the log no longer holds it.
-        :raises IncompleteReadError: it did not arrive.
+        :raises IncompleteReadError: it did not arrive in full.
         """
         wanted = GtidSet.parse(gtid)
         read = LogRead(
             self._settings,
             wanted=wanted,
             server_uuid=self._uuid,
-            hint=LogHint(self._uuid, *place),
+            hint=LogHint(self._uuid, *position),
             falls_back=True,
             subject="a prepared XA transaction",
         )
         decoding = _AsLogged(self._decoder_of(wanted))
-        for found in ResumableDump(read, decoding, self._transport).items():
-            if not isinstance(found, Ddl):
-                yield found, decoding.decoder.changes
+        for item in ResumableDump(read, decoding, self._transport).items():
+            if not isinstance(item, Ddl):
+                yield item, decoding.decoder.changes
 
 
 @dataclass
 class _AsLogged:
-    """One decoder for one dump."""
+    """Factory with one decoder for one dump."""
 
     decoder: _Decoder
 
     def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> _Decoder:
-        """The dump has begun."""
         return self.decoder
 
     def close(self) -> None:
-        """What the decoder asks is asked beside another dump, which goes on."""
+        """Do nothing: the decoder shares its connections with another dump, which continues."""
 
 
-def _at(item: LogBlock | Stopped, commit: Point) -> LogBlock | Stopped:
-    """What was logged at a PREPARE, with the identity of its commit."""
+def _at_commit(item: LogBlock | Stopped, commit: Point) -> LogBlock | Stopped:
+    """Return an item logged at a PREPARE, with position and GTID of its commit."""
     if isinstance(item, Stopped):
         return replace(item, gtid=commit.gtid, file=commit.file, pos=commit.pos)
-    return LogBlock([ImageBatch(image.table, _batch_at(image.batch, commit)) for image in item.images], commit.file)
+    return LogBlock(
+        [ImageBatch(image.table, _batch_at_commit(image.batch, commit)) for image in item.images], commit.file
+    )
 
 
-def _batch_at(batch: pa.RecordBatch, commit: Point) -> pa.RecordBatch:
+def _batch_at_commit(batch: pa.RecordBatch, commit: Point) -> pa.RecordBatch:
     n, schema = batch.num_rows, batch.schema
     seq = batch.column(1)
     columns = {
@@ -223,17 +224,17 @@ def _batch_at(batch: pa.RecordBatch, commit: Point) -> pa.RecordBatch:
 
 @dataclass
 class _File:
-    """What is known of one log file."""
+    """Known PREPAREs of one log file."""
 
     until: int = FIRST_EVENT
     """Everything before this position is known."""
     whole: bool = False
     prepares: dict[str, list[tuple[int, Prepared]]] = field(default_factory=dict)
-    """The PREPAREs of each xid, in log order, and where they are."""
+    """PREPAREs of each xid with their positions, in log order."""
 
 
 class _Search:
-    """Finds PREPAREs in one server's log, backwards; remembers what it saw on the way."""
+    """Backward search for PREPAREs in one server's log. Remembers those it met."""
 
     def __init__(self, settings: ConnectionSettings, server_uuid: str, transport: Transport) -> None:
         self._settings = settings
@@ -242,9 +243,9 @@ class _Search:
         self._files: dict[str, _File] = {}
 
     def find(self, xid: str, commit: Point) -> Prepared:
-        """The nearest PREPARE of ``xid`` before its commit.
+        """Return the nearest PREPARE of ``xid`` before its commit.
 
-        :raises BinlogPurgedError: there is none in the log.
+        :raises BinlogPurgedError: the log has none.
         """
         with self._transport.planned(self._settings, self._uuid) as connection:
             names = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
@@ -265,7 +266,7 @@ class _Search:
         )
 
     def _known(self, name: str, until: tuple[str, int]) -> _File:
-        """The file, read up to a position in it, or to the beginning of the next one."""
+        """Return the file, read up to a position in it, or to the beginning of the next one."""
         known = self._files.setdefault(name, _File())
         to_its_end = until[0] != name
         if not known.whole and (to_its_end or known.until < until[1]):
@@ -274,7 +275,7 @@ class _Search:
                 start=(name, known.until),
                 until=until,
                 server_uuid=self._uuid,
-                subject="a position that it has",
+                subject="a position that the server has",
             )
             try:
                 scan(read, _Prepares(name, known), self._transport)
@@ -288,22 +289,22 @@ class _Search:
 
 
 class _Prepares(Scan):
-    """Notes the PREPAREs of one file. Those that were noted before are not noted again."""
+    """Collector of one file's PREPAREs. Ignores those already recorded."""
 
     def __init__(self, name: str, known: _File) -> None:
         self._name, self._known = name, known
         self._gtid: tuple[str, int] | None = None
 
-    def look(self, segment: Segment) -> None:
-        """Note what is in the segment, if it is one of the file."""
+    def inspect(self, segment: Segment) -> None:
         if segment.file == self._name:
             self._gtid = _note_prepares(segment, self._known, self._gtid)
 
 
 def _note_prepares(segment: Segment, known: _File, gtid: tuple[str, int] | None) -> tuple[str, int] | None:
-    """Note the segment's two-phase PREPAREs.
+    """Record the segment's two-phase PREPAREs.
 
-    :param gtid: GTID and position of the transaction that the segment begins in; given back for the next segment.
+    :param gtid: GTID and position of the transaction that the segment begins in.
+    :return: the same for the next segment.
     """
     kinds = segment.buf[segment.start + codes.TYPE_OFFSET]
     begins = np.flatnonzero((kinds == codes.GTID) | (kinds == codes.GTID_TAGGED))
@@ -314,9 +315,9 @@ def _note_prepares(segment: Segment, known: _File, gtid: tuple[str, int] | None)
         pos = int(segment.pos[at])
         if one_phase or transaction is None:
             continue
-        found = known.prepares.setdefault(xid, [])
-        if not found or found[-1][0] < pos:
-            found.append((pos, Prepared(transaction[0], (segment.file, transaction[1]))))
+        prepares = known.prepares.setdefault(xid, [])
+        if not prepares or prepares[-1][0] < pos:
+            prepares.append((pos, Prepared(transaction[0], (segment.file, transaction[1]))))
     return _gtid_at(segment, int(begins[-1])) if len(begins) else gtid
 
 
@@ -325,7 +326,7 @@ def _body(segment: Segment, at: int) -> bytes:
 
 
 def _gtid_at(segment: Segment, at: int) -> tuple[str, int]:
-    """A GTID event's transaction and position."""
+    """Return the transaction and position of a GTID event."""
     body: Any = _body(segment, at)
     if segment.buf[int(segment.start[at]) + codes.TYPE_OFFSET] == codes.GTID_TAGGED:
         tagged = parse_tagged_gtid(body)
@@ -339,19 +340,19 @@ def _gtid_at(segment: Segment, at: int) -> tuple[str, int]:
 
 
 def parse_prepare(body: bytes) -> tuple[bool, str]:
-    """Of an XA_PREPARE event: whether it commits in one phase, and the xid as the server writes it in statements.
+    """Return whether an XA_PREPARE event commits in one phase, and its xid as the server writes it in statements.
 
-    :raises DecodeError: it is cut short.
+    :raises DecodeError: the event is truncated.
     """
     gtrid, bqual = int.from_bytes(body[5:9], "little"), int.from_bytes(body[9:13], "little")
     if len(body) < 13 + gtrid + bqual:
-        raise DecodeError("an XA_PREPARE event is cut short")
+        raise DecodeError("an XA_PREPARE event is truncated")
     data = body[13 : 13 + gtrid + bqual]
     return bool(body[0]), _xid(data[:gtrid].hex(), data[gtrid:].hex(), int.from_bytes(body[1:5], "little"))
 
 
 def parse_xa_statement(text: str) -> tuple[str, str] | None:
-    """Verb and xid of a statement that the server logs for XA transactions; None if it is none of those.
+    """Return verb and xid of a statement that the server logs for XA transactions; None for other statements.
 
     >>> parse_xa_statement("XA COMMIT X'61',X'',1")
     ('COMMIT', "X'61',X'',1")
@@ -361,5 +362,5 @@ def parse_xa_statement(text: str) -> tuple[str, str] | None:
 
 
 def _xid(gtrid: str, bqual: str, number: int) -> str:
-    """One spelling for each xid; the event has 32 bits of its number."""
+    """Return the one spelling of an xid. The event has 32 bits of its number."""
     return f"X'{gtrid.lower()}',X'{bqual.lower()}',{number & 0xFFFFFFFF}"

@@ -1,4 +1,4 @@
-"""What the sinks tell the planner, through the control folder: requests for reading again, and what is done."""
+"""Messages of the sinks to the planner, through the control folder: re-read requests and results."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from headgate.lake import TableState, encode_name
 from headgate.sinks._decide import Decision
 from headgate.sinks._states import State
 
-__all__ = ["Answers"]
+__all__ = ["PlannerMessages"]
 
 
-class Answers:
+class PlannerMessages:
     """The sinks' side of a control folder."""
 
     def __init__(self, inbox: ControlFolder) -> None:
         self._inbox = inbox
         self._finished: list[str] | None = None
 
-    def rereads_asked(self) -> TablePatterns | None:
-        """The tables that a signal asks to read again, whose reading has not begun; None: none."""
+    def pending_rereads(self) -> TablePatterns | None:
+        """Return the tables whose requested re-read has not begun; None: none."""
         requests = self._inbox.requests().values()
         patterns = [table for request in requests if isinstance(request, Resnapshot) for table in request.tables]
         return TablePatterns(patterns) if patterns else None
 
-    def ask(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
-        """Ask for what a batch leaves to be done; a replay writes the same files.
+    def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
+        """Request the work that a batch leaves; a replay writes the same files.
 
         :param before: the tables in the last ledger row.
         """
         epoch = batch.header.epoch
         for number, redo in enumerate(batch.redo):
-            self._inbox.ask(f"redo-{epoch}-{number}", redo)
-        settles = _settles(decisions, before)
-        if settles:
-            self._inbox.ask(f"settle-{epoch}", Settle(settles))
+            self._inbox.send_request(f"redo-{epoch}-{number}", redo)
+        gtids = _settling_gtids(decisions, before)
+        if gtids:
+            self._inbox.send_request(f"settle-{epoch}", Settle(gtids))
         for decision in decisions:
             if decision.reread is not None:
-                again = Resnapshot((glob.escape(decision.table),), decision.reread)
-                self._inbox.ask(f"ddl-{epoch}-{encode_name(decision.table)}", again)
+                resnapshot = Resnapshot((glob.escape(decision.table),), decision.reread)
+                self._inbox.send_request(f"ddl-{epoch}-{encode_name(decision.table)}", resnapshot)
 
     def hand_back(self, batch: Batch, states: Mapping[str, TableState]) -> None:
-        """Say what rests on a batch that the ledger has.
+        """Report the results of a batch that the ledger has.
 
         :param states: all tables after it.
         """
@@ -56,22 +56,22 @@ class Answers:
                 self._inbox.remove_signal(name)
         for name, value in inbox_files(batch.signals):
             self._inbox.write(name, value)
-        # Held tables are no news to the planner either: only a signal may have one read again.
-        finished = sorted(table for table, state in states.items() if state.is_read or state.held)
+        # For the planner, suspended tables are finished too: only a signal starts a re-read.
+        finished = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
         if finished != self._finished:
-            self._inbox.tell_finished(finished)
+            self._inbox.record_finished(finished)
             self._finished = finished
         if len(batch.ends) == 1:
             (end,) = batch.ends
             if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
-                self._inbox.tell_hint(end)
+                self._inbox.record_hint(end)
 
 
-def _settles(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> GtidSet:
-    """What must be applied before the tables are exact whose last rows this batch brings."""
-    settles = GtidSet()
+def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> GtidSet:
+    """Return the GTIDs to apply before the tables are exact that begin to settle in this batch."""
+    gtids = GtidSet()
     for decision in decisions:
         known = before.get(decision.table)
         if decision.state.state == State.SETTLING and (known is None or known.state != State.SETTLING):
-            settles |= GtidSet.parse(decision.state.settles_at or "")
-    return settles
+            gtids |= GtidSet.parse(decision.state.settles_at or "")
+    return gtids

@@ -1,7 +1,7 @@
-"""One batch of the carrier, as the driver sees it: everything but the images themselves.
+"""Read one batch of the carrier into the driver: everything except the images.
 
-The images stay in Spark, in the batch's persisted frame; few ones come along. With the :class:`Batch` alone the sinks
-decide what to do.
+The images stay in Spark, in the batch's persisted frame; if they are few, they are sent along. The sinks decide what to
+do from the :class:`Batch` alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["read_batch"]
 
 _SENT_BYTES = 128 << 20
-"""Images that the tasks of a batch send along with its description, at most."""
+"""Most bytes of images that a batch's tasks send with its description."""
 
 
 def read_batch(frame: DataFrame) -> Batch:

@@ -1,4 +1,4 @@
-"""What a decision rests on: what is known of a table, what a batch brings for it, what the configuration wants."""
+"""Inputs of a decision: what is known of a table, what a batch brings for it, and its configuration."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
 from headgate.sinks._states import Event, State
 
-__all__ = ["Arrival", "Case", "Known", "Policy", "Reading"]
+__all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the configuration wants of a table."""
+    """The configuration of a table."""
 
     current: bool = True  # there is a current table
     changelog: bool = True  # there is a changelog
-    strict: bool = False  # what would have the table read again stops it instead
+    strict: bool = False  # stop the table instead of reading it again
 
 
 @dataclass(frozen=True)
-class Known:
+class TableBefore:
     """A table before the batch."""
 
     row: TableState | None = None  # in the last ledger row
     target: Target | None = None  # the current table, if the batch needs it
     logged: Mapping[str, str] | None = None  # the changelog's columns, if the batch needs them: name → Spark type
-    reread_asked: bool = False  # a re-read has been asked for and has not begun
+    reread_requested: bool = False  # a re-read was requested and has not begun
 
     @property
     def state(self) -> State:
         return State.NEW if self.row is None else State(self.row.state)
 
     @property
-    def held(self) -> bool:
-        return self.row is not None and self.row.held
+    def is_suspended(self) -> bool:
+        return self.row is not None and self.row.is_suspended
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Arrival:
         return self.batch.header.epoch
 
     @property
-    def about(self) -> HeaderTable | None:
+    def header_entry(self) -> HeaderTable | None:
         return self.batch.header.tables.get(self.table)
 
     @property
@@ -72,52 +72,54 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How the reading of a table's rows stands in the batch."""
+class SnapshotInBatch:
+    """State of a table's snapshot in the batch."""
 
     event: Event  # FOLLOWS, READS or READS_SOME
-    since: int | None  # the epoch of the first rows of the reading of all rows that runs, if any
-    ends: bool = False  # its last rows are here, and no chunk has to be read again
-    frees: bool = False  # it ends the hold that the table had before
-    begins: bool = False  # its first rows are here, and no hold makes them useless
-    about: HeaderTable = field(default_factory=HeaderTable)  # the header's word on a reading of all rows
+    since: int | None  # first epoch of the running full snapshot, if any
+    ends: bool = False  # its last rows are in the batch, and no chunk must be read again
+    ends_suspension: bool = False  # it ends the table's suspension
+    begins: bool = False  # its first rows are in the batch, and no suspension makes them useless
+    header_entry: HeaderTable = field(default_factory=HeaderTable)  # the header's entry of a full snapshot
 
     @property
     def waits(self) -> bool:
-        """Whether a reading of all rows is yet to begin."""
+        """Whether a full snapshot has yet to begin."""
         return self.event is Event.READS and self.since is None
 
     @property
     def restarts(self) -> bool:
         """Whether every row of the table is read from this batch on."""
-        return self.begins or self.frees
+        return self.begins or self.ends_suspension
 
 
 @dataclass(frozen=True)
 class Case:
-    """All that the decision on one table rests on."""
+    """All inputs of the decision on one table."""
 
     arrival: Arrival
-    known: Known
+    before: TableBefore
     policy: Policy
 
     @cached_property
-    def reading(self) -> Reading:
-        """What the header says, or what was last known if it says nothing."""
-        arrival, row = self.arrival, self.known.row
-        about, held = arrival.about, row is not None and row.held
-        if about is None or about.state != State.SNAPSHOTTING or about.partial:
-            since = row.since_epoch if row is not None and not held else None
-            return Reading(Event.FOLLOWS if about is None or not about.partial else Event.READS_SOME, since)
-        ends = about.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
-        # Only a reading that began after the hold: by rows, or by its end if there are none.
-        is_later = row is not None and held and (about.since_epoch or 0) > (row.held_epoch or 0)
-        frees = is_later and (ends or bool(arrival.chunks))
-        begins = about.since_epoch == arrival.epoch and (frees or not held)
-        return Reading(Event.READS, about.since_epoch, ends, frees, begins, about)
+    def snapshot(self) -> SnapshotInBatch:
+        """The snapshot's state from the header, or the last known one if the header has none."""
+        arrival, row = self.arrival, self.before.row
+        header_entry, is_suspended = arrival.header_entry, row is not None and row.is_suspended
+        if header_entry is None or header_entry.state != State.SNAPSHOTTING or header_entry.partial:
+            since = row.since_epoch if row is not None and not is_suspended else None
+            return SnapshotInBatch(
+                Event.FOLLOWS if header_entry is None or not header_entry.partial else Event.READS_SOME, since
+            )
+        ends = header_entry.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
+        # Only a snapshot that began after the suspension: with rows, or at its end if it has none.
+        is_later = row is not None and is_suspended and (header_entry.since_epoch or 0) > (row.held_epoch or 0)
+        ends_suspension = is_later and (ends or bool(arrival.chunks))
+        begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
+        return SnapshotInBatch(Event.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
 
     @property
     def reason_before(self) -> str | None:
-        """The ledger's reason for the table's state, unless the reading ends that."""
-        row = self.known.row
-        return None if row is None or self.reading.frees else row.reason
+        """The ledger's reason for the table's state, unless the snapshot ends that state."""
+        row = self.before.row
+        return None if row is None or self.snapshot.ends_suspension else row.reason

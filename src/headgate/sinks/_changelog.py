@@ -2,12 +2,12 @@
 
 Columns: ``_op`` (c, u, d, r, t), ``_seq``, ``_gtid``, ``_ts``, the table's columns (the after-image; for ``d`` the
 before-image; null for ``t``), ``_before`` (for ``u`` the before-image), ``_absent`` (the columns that the row's image
-leaves out, and which are null in it; null for whole images). The order of the changes is ``_seq``. A before-image that
-leaves columns out has nulls in their place: where ``_absent`` is not null, ``_before`` may hold no more than the key.
+leaves out, null in the row; null for whole images). ``_seq`` orders the changes. A before-image that leaves columns out
+has nulls for them: if ``_absent`` is not null, ``_before`` may hold only the key.
 
-A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing.
-The table's columns only grow: a column that the source drops stays and is null from then on. A type that changes stops
-the table (``_decide``).
+A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing. The
+table's columns only grow: a column that the source drops stays and is null from then on. A changed type stops the table
+(``_decide``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headgate.delta import NewColumn
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendChanges
-from headgate.sinks._expand import OWN, append_once, change_rows, images_of
+from headgate.sinks._expand import HEADGATE_COLUMNS, append_once, change_rows, images_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["ChangelogTable"]
 
-_LEADING = ("_op", *OWN)
+_LEADING = ("_op", *HEADGATE_COLUMNS)
 _TRAILING = ("_before", ABSENT)
 _ABSENT_TYPE = "array<string>"
 
@@ -39,27 +39,27 @@ class ChangelogTable:
         self.delta = delta
         self.pipeline = pipeline
         self.table = table
-        self._owned = f"_changelog.{table}"
+        self._table_property = f"_changelog.{table}"
 
     def check(self) -> bool:
-        """Whether the table is there; ``TargetError`` when the path is not ours."""
-        return self.delta.check_ours(self.pipeline, self._owned) is not None
+        """Return whether the table exists; ``TargetError`` if the path is not ours."""
+        return self.delta.check_ours(self.pipeline, self._table_property) is not None
 
     def types(self) -> dict[str, str] | None:
-        """The table's own columns, name → Spark type; None when there is no changelog yet."""
+        """Return the table's own columns, name → Spark type; None if there is no changelog yet."""
         if not self.check():
             return None
-        own = (*_LEADING, *_TRAILING)
-        return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in own}
+        headgate_columns = (*_LEADING, *_TRAILING)
+        return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in headgate_columns}
 
     def apply(self, actions: Iterable[AppendChanges], frame: DataFrame, epoch: int) -> int | None:
-        """Append a batch's changes and return the version the table then has (None: there is no table yet)."""
+        """Append a batch's changes and return the table's version after them (None: there is no table yet)."""
         for action in actions:
             definition, parts = action.definition, action.parts
             self._prepare(definition)
             if any(part.images for part in parts):
                 columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
-                marker = Marker(f"headgate/{self.pipeline}/{self._owned}", epoch)
+                marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
                 append_once(self.delta, images_of(frame, parts), change_rows(definition), columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
@@ -69,7 +69,7 @@ class ChangelogTable:
         if not self.delta.exists():
             more = f"_before struct<{fields}>, {ABSENT} {_ABSENT_TYPE}"
             schema = spark_schema(f"{META_DDL}, {definition.ddl}, {more}")
-            self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._owned})
+            self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._table_property})
             return
         types = self.types() or {}
         added = [] if ABSENT in self.delta.schema().fieldNames() else [NewColumn(ABSENT, _ABSENT_TYPE)]

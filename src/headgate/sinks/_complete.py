@@ -1,8 +1,8 @@
-"""From what a batch of partial images says of each key to whole rows: what they leave out comes from the table itself.
+"""Complete folded partial images to whole rows: values that they leave out come from the table.
 
-The values are those that the row had at its origin *before the batch*. So they are read at the Delta version that the
-last ledger row names, not from the newest one: a batch that was half written by an earlier try then gives the same
-rows, although in the table itself a key may hold another row by now (of two that swapped their keys, say).
+These are the values that the row had at its origin *before the batch*. So they are read at the Delta version in the
+last ledger row, not at the newest one. A batch that an earlier try wrote in part then gives the same rows, although a
+key may hold another row by now.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ __all__ = ["complete"]
 def complete(
     folded: DataFrame, base: DataFrame | None, definition: Definition, fills: Mapping[str, str], *, small: bool
 ) -> DataFrame:
-    """Whole images, one a key: the canonical columns, the table's own, and ``_absent``, now a struct of two flags.
+    """Return whole images, one per key: canonical columns, the table's own, and ``_absent``, now a struct of two flags.
 
-    ``ignored``: the row that was to be updated is not there, so the updates say nothing (``_op`` is then ``d`` if the
-    batch cleared the key, else null: the key stays as it is). ``moved``: the row had another key.
+    ``ignored``: the row to update does not exist, so its updates have no effect (``_op`` is then ``d`` if the batch
+    cleared the key, else null: the key does not change). ``moved``: the row had another key.
 
     :param folded: the columns of ``_partial.fold_partial``.
     :param base: the table before the batch; None: it was empty.
-    :param fills: values of columns that ``base`` does not have yet; others that it lacks are null.
-    :param small: ``folded`` may be sent to every executor.
+    :param fills: values of columns that ``base`` does not have yet; other missing columns are null.
+    :param small: ``folded`` may be broadcast to every executor.
     """
     from pyspark.sql import functions
 
     key = definition.key
     absent = functions.col(f"f.{ABSENT}")
-    found = folded.alias("f")
-    has: set[str] = set()
+    joined = folded.alias("f")
+    base_columns: set[str] = set()
     missing = functions.lit(True)
     if base is not None:
-        has = set(base.columns)
-        found = found.join(_there(folded, base, key, small).alias("b"), _at("f", "b", key), "left")
+        base_columns = set(base.columns)
+        joined = joined.join(
+            _origin_rows(folded, base, key, small).alias("b"), _origin_condition("f", "b", key), "left"
+        )
         missing = functions.col("b.row").isNull()
     ignored = absent.isNotNull() & missing
     same = functions.lit(True)
@@ -52,28 +54,28 @@ def complete(
             same = same & (value == absent.getField("old").getField(f"k{key.index(column.name)}"))
         else:
             left_out = functions.array_contains(absent.getField("columns"), column.name)
-            value = functions.when(left_out, _old(column, has, fills)).otherwise(value)
+            value = functions.when(left_out, _old(column, base_columns, fills)).otherwise(value)
         columns.append(value.alias(column.name))
-    instead = functions.when(absent.getField("vanishes"), functions.lit("d"))
-    return found.select(
-        functions.when(ignored, instead).otherwise(functions.col("f._op")).alias("_op"),
+    op_if_ignored = functions.when(absent.getField("vanishes"), functions.lit("d"))
+    return joined.select(
+        functions.when(ignored, op_if_ignored).otherwise(functions.col("f._op")).alias("_op"),
         *[functions.col(f"f.{name}") for name in META[1:]],
         *columns,
         functions.struct(ignored.alias("ignored"), (absent.isNotNull() & ~same).alias("moved")).alias(ABSENT),
     )
 
 
-def _old(column: CarriedColumn, has: set[str], fills: Mapping[str, str]) -> Column:
-    """The value that the row had."""
+def _old(column: CarriedColumn, base_columns: set[str], fills: Mapping[str, str]) -> Column:
+    """Return the value that the row had."""
     from pyspark.sql import functions
 
-    if column.name in has:
+    if column.name in base_columns:
         return functions.col("b.row").getField(column.name)
     return functions.lit(fills.get(column.name)).cast(column.spark)
 
 
-def _at(left: str, right: str, key: tuple[str, ...]) -> Column:
-    """The condition that the origin of a line of ``left`` is the key of a row of ``right``."""
+def _origin_condition(left: str, right: str, key: tuple[str, ...]) -> Column:
+    """Return the condition that the origin of a line of ``left`` is the key of a row of ``right``."""
     from pyspark.sql import functions
 
     condition = functions.lit(True)
@@ -82,17 +84,17 @@ def _at(left: str, right: str, key: tuple[str, ...]) -> Column:
     return condition
 
 
-def _there(folded: DataFrame, base: DataFrame, key: tuple[str, ...], small: bool) -> DataFrame:
-    """The rows of ``base`` that are some line's origin: the key as struct ``at``, the row as struct ``row``."""
+def _origin_rows(folded: DataFrame, base: DataFrame, key: tuple[str, ...], small: bool) -> DataFrame:
+    """Return the rows of ``base`` that are a line's origin: the key as struct ``at``, the row as struct ``row``."""
     from pyspark.sql import functions
 
-    at = functions.struct(*[functions.col(quote_name(name)).alias(f"k{i}") for i, name in enumerate(key)])
-    row = functions.struct(*[functions.col(quote_name(name)) for name in base.columns])
+    key_struct = functions.struct(*[functions.col(quote_name(name)).alias(f"k{i}") for i, name in enumerate(key)])
+    row_struct = functions.struct(*[functions.col(quote_name(name)) for name in base.columns])
     origins = folded.select(ABSENT).where(functions.col(ABSENT).isNotNull())
     if small:
         origins = functions.broadcast(origins)
     return (
-        base.select(at.alias("at"), row.alias("row"))
+        base.select(key_struct.alias("at"), row_struct.alias("row"))
         .alias("t")
-        .join(origins.alias("o"), _at("o", "t", key), "left_semi")
+        .join(origins.alias("o"), _origin_condition("o", "t", key), "left_semi")
     )

@@ -1,4 +1,4 @@
-"""A table's course through one batch: the state it is in so far, and what people will be told of it."""
+"""A table's course through one batch: its state so far, and the warnings for users."""
 
 from __future__ import annotations
 
@@ -6,88 +6,90 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from headgate.carrier import DdlRow
-from headgate.sinks._states import HELD, Event, State, follow
+from headgate.sinks._states import SUSPENDED, Event, State, follow
 
-__all__ = ["Course", "Outcome", "remedy"]
+__all__ = ["Outcome", "TableCourse", "remedy"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one statement for one table."""
+    """The result of one statement for one table."""
 
     ddl: DdlRow
-    done: str  # applied, re-read, held (the table was held already), stopped, ignored (not a table of ours)
+    done: str  # applied, re-read, held (already suspended), stopped, ignored (not a table of ours)
     reason: str | None = None
 
 
 @dataclass
-class Course:
-    """The one place where a table is held or freed."""
+class TableCourse:
+    """A table's state during a batch; the only place that begins or ends a suspension."""
 
     table: str
-    strict: bool  # stop the table where it would be read again
+    strict: bool  # stop the table instead of reading it again
     state: State
-    reason: str | None = None  # why it is held, if it is
-    reread: str | None = None  # why the planner is asked to read it again, if it is
+    reason: str | None = None  # why it is suspended, if it is
+    reread: str | None = None  # why a re-read is requested, if it is
     outcomes: list[Outcome] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def held(self) -> bool:
-        return self.state in HELD
+    def is_suspended(self) -> bool:
+        return self.state in SUSPENDED
 
-    def meet(self, event: Event) -> None:
-        """Go on to the state after ``event``."""
+    def apply_event(self, event: Event) -> None:
+        """Change to the state after ``event``."""
         self.state = follow(self.state, event)
-        if not self.held:
+        if not self.is_suspended:
             self.reason = self.reread = None
 
     def stop(self, reason: str) -> None:
-        """Hold the table until a user has it read again."""
-        self.meet(Event.STOPS)
+        """Suspend the table until a user requests a re-read."""
+        self.apply_event(Event.STOPS)
         self.reason, self.reread = reason, None
 
     def read_again(self, reason: str) -> None:
-        """Hold the table and ask for it to be read again. Under ``strict``: stop it."""
+        """Suspend the table and request a re-read. Under ``strict``: stop it."""
         if self.strict:
             self.stop(f"{reason}; {remedy(self.table)}")
         else:
-            self.meet(Event.CHANGES)
+            self.apply_event(Event.CHANGES)
             self.reason, self.reread = f"{reason}; waits to be read again", reason
 
-    def settle(self) -> None:
-        """Let a reading that begins settle all that the batch's log has done."""
-        self.meet(Event.BEGINS)
-        self.outcomes = [Outcome(found.ddl, "applied", "the table is read in this batch") for found in self.outcomes]
+    def begin_snapshot(self) -> None:
+        """Let a snapshot that begins settle all effects of the batch's log."""
+        self.apply_event(Event.BEGINS)
+        self.outcomes = [
+            Outcome(outcome.ddl, "applied", "the table is read in this batch") for outcome in self.outcomes
+        ]
 
     def note(self, ddl: DdlRow, done: str) -> None:
-        """Write down what came of a statement."""
+        """Record the outcome of a statement."""
         self.outcomes.append(Outcome(ddl, done))
 
-    def note_hold(self, ddl: DdlRow) -> None:
-        """Write down that a statement has held the table, and why."""
-        self.outcomes.append(self._held_by(ddl))
+    def note_suspension(self, ddl: DdlRow) -> None:
+        """Record that a statement suspended the table, and why."""
+        self.outcomes.append(self._suspension_outcome(ddl))
 
-    def tell(self, before: str | None, adds: Container[DdlRow] = ()) -> None:
-        """Warn of a hold.
+    def add_warnings(self, before: str | None, adds: Container[DdlRow] = ()) -> None:
+        """Warn of a suspension.
 
-        :param before: why the table was stopped before the batch, if it was and was not freed.
-        :param adds: the statements that added columns; these come to nothing if the table is held.
+        :param before: why the table was stopped before the batch, if that still holds.
+        :param adds: the statements that added columns; if the table is suspended, they are not applied.
         """
-        if self.held:
+        if self.is_suspended:
             self.outcomes = [
-                self._held_by(found.ddl) if found.done == "applied" and found.ddl in adds else found
-                for found in self.outcomes
+                self._suspension_outcome(outcome.ddl) if outcome.done == "applied" and outcome.ddl in adds else outcome
+                for outcome in self.outcomes
             ]
         if self.state is State.STOPPED and self.reason != before:
             self.warnings.append(f"{self.table} is stopped: {self.reason}")
         if self.reread is not None:
             self.warnings.append(f"{self.table} is read again: {self.reread}")
 
-    def _held_by(self, ddl: DdlRow) -> Outcome:
+    def _suspension_outcome(self, ddl: DdlRow) -> Outcome:
         return Outcome(ddl, "re-read" if self.state is State.STALE else self.state.value, self.reason)
 
 
 def remedy(table: str) -> str:
-    """How a user has a table read again."""
+    """Return how a user requests a re-read."""
     return f"read the table again with: headgate run --resnapshot '{table}'"

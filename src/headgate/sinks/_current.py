@@ -1,7 +1,6 @@
 """``current``: one Delta table per source table, one row per key, equal to the source as of the batch's E.
 
-What is done to it in a batch, and why a replay of that is safe, is in ``_actions``. Tables without a key have an
-argument of their own: ``_keyless``.
+``_actions`` lists what a batch does to it, and why a replay is safe; for keyless tables: ``_keyless``.
 """
 
 from __future__ import annotations
@@ -12,16 +11,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from headgate.carrier import ABSENT, OWN_DDL, Part, Seq
+from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
 from headgate.delta import NewColumn
-from headgate.lake import KEY, NO_KEY, PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, Marker, Way, schema_of, spark_schema
+from headgate.lake import (
+    KEY,
+    NO_KEY,
+    PARTIAL_IMAGES,
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Marker,
+    WriteMethod,
+    schema_of,
+    spark_schema,
+)
 from headgate.names import quote_name
 from headgate.sinks import _actions as do
-from headgate.sinks._actions import Action, Holds
+from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._complete import complete
 from headgate.sinks._expand import (
+    HEADGATE_COLUMNS,
     ONE_TASK_IMAGES,
-    OWN,
     append_once,
     changed_rows,
     folded_images,
@@ -32,7 +42,7 @@ from headgate.sinks._expand import (
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._merge import delete_rows, fill_columns, in_range, merge_images, seq_literal
 from headgate.sinks._shape import Target
-from headgate.sinks._span import KeySpan, apart
+from headgate.sinks._span import KeySpan, are_disjoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,24 +57,25 @@ log = logging.getLogger("headgate")
 SINCE = "headgate.since"
 
 _FIRST = (0, 0, 0)
-"""File, position and ordinal: nothing of an epoch is below."""
-# Where Spark writes it, a checkpoint of a table's log (Delta's default: each 10 commits) takes seconds.
+"""File, position and ordinal: the lowest of an epoch."""
+# Where Spark writes it, a checkpoint of a table's log (Delta's default: every 10 commits) takes seconds.
 _CHECKPOINT_INTERVAL = "50"
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What came of a batch's actions."""
+    """Result of a batch's actions."""
 
-    version: int | None  # the one that the table then has; None: there is no table
-    lost: str | None = None  # why the table does not hold all it should, if so, and must be read again
-    ways: Mapping[Way, str] = field(default_factory=dict)  # how rows came into the table; of a MERGE also why
+    version: int | None  # the table's version after them; None: there is no table
+    reread_reason: str | None = None  # why the table lacks rows and must be read again, if it does
+    # How rows were written; for a MERGE also why.
+    write_methods: Mapping[WriteMethod, str] = field(default_factory=dict)
 
 
 class CurrentTable:
     """The current table of one source table.
 
-    :param upserts: writes without MERGE where that can be; None: everything is a MERGE.
+    :param upserts: writes without MERGE where possible; None: everything is a MERGE.
     """
 
     def __init__(
@@ -75,25 +86,27 @@ class CurrentTable:
         self.table = table
         self.span = span or KeySpan()
         self._upserts = upserts
-        self._lost: str | None = None
-        self._ways: dict[Way, str] = {}
+        self._reread_reason: str | None = None
+        self._write_methods: dict[WriteMethod, str] = {}
 
     def describe(self) -> Target | None:
-        """The table's columns and key; None when there is none yet. ``TargetError`` when it is not ours."""
-        found = self.delta.check_ours(self.pipeline, self.table)
-        if found is None:
+        """Return the table's columns and key; None if there is none yet. ``TargetError`` if it is not ours."""
+        snapshot = self.delta.check_ours(self.pipeline, self.table)
+        if snapshot is None:
             return None
-        key = _key_of(found)
-        own = OWN if key else (*OWN, *ROW)
-        types = {f.name: f.dataType.simpleString() for f in schema_of(found).fields if f.name not in own}
-        since = found.properties.get(SINCE)
+        key = _key_of(snapshot)
+        headgate_columns = HEADGATE_COLUMNS if key else (*HEADGATE_COLUMNS, *ROW)
+        types = {
+            f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
+        }
+        since = snapshot.properties.get(SINCE)
         return Target(types, key, int(since) if since else None)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int) -> Applied:
-        """Carry out a batch's actions, one after another.
+        """Carry out a batch's actions in order.
 
         :param frame: the batch's carrier frame.
-        :raises TargetError: rows of a table without a key go that an exact table does not hold.
+        :raises TargetError: the batch removes rows of a keyless, exact table that the table does not have.
         """
         version = self.delta.version()
         for action in actions:
@@ -102,12 +115,12 @@ class CurrentTable:
             if isinstance(action, do.Create):
                 self.span.begin(version, epoch)
             else:
-                parts = action.parts if isinstance(action, do.Rows) else ()
+                parts = action.parts if isinstance(action, do.RowAction) else ()
                 self.span.grow(before, version if version - before <= commits else -1, parts)
-        return Applied(version if version >= 0 else None, self._lost, self._ways)
+        return Applied(version if version >= 0 else None, self._reread_reason, self._write_methods)
 
     def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
-        """Carry out one action. If it commits more often than this returns, the span is forgotten."""
+        """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
         match action:
             case do.Create():
                 return self._create(action)
@@ -140,8 +153,8 @@ class CurrentTable:
         }
         if action.since is not None:
             properties[SINCE] = str(action.since)
-        own = OWN_DDL if definition.key else f"{OWN_DDL}, {ROW_DDL}"
-        self.delta.create(spark_schema(f"{definition.ddl}, {own}"), properties, replace=action.replace)
+        headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
+        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}"), properties, replace=action.replace)
         return 1
 
     def _add_columns(self, action: do.AddColumns) -> int:
@@ -157,9 +170,9 @@ class CurrentTable:
             from headgate.lake import Fill
 
             ddl = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
-            done = self._upserts.fill(self.delta, Fill(action.values, ddl, epoch), action.definition.key)
-            if done is not None:
-                return done
+            commits = self._upserts.fill(self.delta, Fill(action.values, ddl, epoch), action.definition.key)
+            if commits is not None:
+                return commits
         return fill_columns(self.delta, action.values, types, epoch)
 
     def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep) -> int:
@@ -174,21 +187,21 @@ class CurrentTable:
                 return self._clear((epoch, *_FIRST), f"_seq.epoch < {epoch}")
 
     def _clear(self, bound: Seq, condition: str) -> int:
-        """Delete the rows whose ``_seq`` is below; in SQL that is the condition."""
-        done = None
+        """Delete the rows whose ``_seq`` is below ``bound``; ``condition`` is that in SQL."""
+        commits = None
         if self._upserts is not None:
-            done = self._upserts.clear(self.delta, bound, _key_of(self.delta.snapshot()))
-        return delete_rows(self.delta, condition) if done is None else done
+            commits = self._upserts.clear(self.delta, bound, _key_of(self.delta.snapshot()))
+        return delete_rows(self.delta, condition) if commits is None else commits
 
     # --- rows
 
-    def _append(self, action: do.Rows, frame: DataFrame, epoch: int) -> int:
+    def _append(self, action: do.RowAction, frame: DataFrame, epoch: int) -> int:
         definition, parts = action.definition, action.parts
         if not any(part.images for part in parts):
             return 0
-        columns = [*definition.types, *OWN]
+        columns = [*definition.types, *HEADGATE_COLUMNS]
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
-        self._ways[Way.APPEND] = ""
+        self._write_methods[WriteMethod.APPEND] = ""
         append_once(self.delta, images_of(frame, parts), image_rows(definition), columns, marker)
         return 1
 
@@ -200,15 +213,15 @@ class CurrentTable:
         return self._append(chunks, frame, epoch) + self._write_over(rest, frame)
 
     def _can_append(self, chunks: do.Append) -> bool:
-        """Whether the table has no row in the range of these chunks' keys.
+        """Return whether the table has no row in the key range of these chunks.
 
-        The table is asked only if a MERGE would follow: an upsert costs less than the question, a query of Spark.
+        The table is queried only if a MERGE would follow: an upsert costs less than the query.
         """
-        if not apart(chunks.parts):
+        if not are_disjoint(chunks.parts):
             return False
         if self.span.excludes(self.delta.version(), chunks.parts):
             return True
-        if self._upserts is not None and self._upserts.takes(self.delta):
+        if self._upserts is not None and self._upserts.supports(self.delta):
             return False
         return in_range(self.delta.read(), chunks).isEmpty()
 
@@ -219,23 +232,23 @@ class CurrentTable:
             return 0
         data = images_of(frame, parts)
         if self._upserts is not None:
-            columns = [*definition.types, *OWN]
+            columns = [*definition.types, *HEADGATE_COLUMNS]
             changes = changed_rows(data, definition, columns, parts, action.bound, action.fills)
-            done = self._upserts.apply(self.delta, changes)
-            if done is not None:
-                self._ways[Way.UPSERT] = ""
-                return done
-        self._ways[Way.MERGE] = self._refusal()
+            commits = self._upserts.apply(self.delta, changes)
+            if commits is not None:
+                self._write_methods[WriteMethod.UPSERT] = ""
+                return commits
+        self._write_methods[WriteMethod.MERGE] = self._merge_reason()
         rows = last_images(data, definition, count, action.bound, action.fills)
         return merge_images(self.delta, rows, action)
 
-    def _refusal(self) -> str:
-        """Why upserts are not for this table."""
+    def _merge_reason(self) -> str:
+        """Return why upserts cannot write this table."""
         return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
 
     def _merge_partial(self, action: do.MergePartial, frame: DataFrame) -> int:
         definition, parts = action.definition, action.parts
-        self._ways[Way.MERGE] = PARTIAL_IMAGES
+        self._write_methods[WriteMethod.MERGE] = PARTIAL_IMAGES
         base = None if action.base is None else in_range(self.delta.read(action.base), action)
         folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills)
         rows = complete(folded, base, definition, action.fills, small=_is_small(parts)).persist()
@@ -243,41 +256,41 @@ class CurrentTable:
             ignored, moved = rows.selectExpr(
                 "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
             ).collect()[0]
-            self._note_missing(action.holds, ignored, moved)
+            self._note_missing(action.content, ignored, moved)
             return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action)
         finally:
             rows.unpersist()
 
-    def _note_missing(self, holds: Holds, ignored: int, moved: int) -> None:
-        """What it means that images update rows, some of them to another key, which the table does not have."""
+    def _note_missing(self, content: TableContent, ignored: int, moved: int) -> None:
+        """Log ignored updates of missing rows. If one of them changed its key, the table must be read again."""
         if ignored:
-            level = logging.WARNING if holds is Holds.ALL else logging.INFO
-            log.log(level, "%s: updates of %d rows that the table does not hold were ignored", self.table, ignored)
-        if moved and holds is not Holds.UNKNOWN:
-            self._lost = "a key was changed by a partial row image, and the table has no row at its old key"
+            level = logging.WARNING if content is TableContent.ALL else logging.INFO
+            log.log(level, "%s: ignored updates of %d rows that the table does not have", self.table, ignored)
+        if moved and content is not TableContent.UNKNOWN:
+            self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
 
     def _count(self, action: do.Overwrite | do.Count, frame: DataFrame) -> None:
         definition, columns = action.definition, list(action.definition.types)
         rows = image_rows(definition).frame(images_of(frame, action.parts))
         if isinstance(action, do.Overwrite):
-            self._ways[Way.OVERWRITE] = ""
+            self._write_methods[WriteMethod.OVERWRITE] = ""
             overwrite(self.delta, rows, columns)
             return
-        self._ways[Way.MERGE] = NO_KEY
+        self._write_methods[WriteMethod.MERGE] = NO_KEY
         rows = rows.where("_op <> 't'")
         if action.bound is not None:
             rows = rows.where(f"_seq > {seq_literal(action.bound)}")
         if _is_small(action.parts):
             rows = rows.coalesce(1)
-        exact = action.holds is Holds.ALL
+        exact = action.content is TableContent.ALL
         apply_changes(self.delta, rows, columns, before=action.base, exact=exact, table=self.table)
 
 
 def _key_of(table: Snapshot) -> tuple[str, ...]:
-    """The key's columns, as the table's properties have them."""
+    """Return the key's columns from the table's properties."""
     return tuple(json.loads(table.properties.get(KEY) or "[]"))
 
 
 def _is_small(parts: Sequence[Part]) -> bool:
-    """Whether one task can take the images."""
+    """Return whether one task can process the images."""
     return sum(part.images for part in parts) <= ONE_TASK_IMAGES

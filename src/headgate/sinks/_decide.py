@@ -1,33 +1,33 @@
-"""What a batch means for one table: a pure decision, made before anything is written.
+"""Decide what a batch means for one table: a pure decision, made before anything is written.
 
-A table's state and what a batch brings for it give its next state (``_states``) and a list of actions (``_actions``).
-``stale`` and ``stopped`` tables are *held*: their images are left out until a re-read that began after the hold brings
-the whole table again (that re-read's first rows replace the table if its columns changed). So leaving images out loses
-nothing that would have stayed: everything in the held table is read again as of a later point. Tables in every other
-state take images.
+A table's state and the batch's content for it give its next state (``_states``) and a list of actions (``_actions``).
+``stale`` and ``stopped`` tables are *suspended* (``held``): their images are left out until a re-read that began later
+brings the whole table. (Its first rows replace the table if the columns changed.) No lasting change is lost: everything
+in the suspended table is read again as of a later position. Tables in every other state take images.
 
-Statements of the log hold a table as ``_statements`` says; so does what follows:
+Statements of the log suspend a table as ``_statements`` describes. So do these:
 
 | met in the batch | under ``evolve`` | under ``strict`` |
 |---|---|---|
 | images that the reader left out: their columns, or their key, are unknown | ``stopped`` | the same |
-| a chunk left out, because a row's key is unknown; its reading frees nothing | ``stopped`` | the same |
-| a foreign key that changes rows unseen, at a statement or when a reading begins | ``stopped`` | the same |
-| the same, which is gone again | held as ``stale``, read again | ``stopped`` |
-| images that do not fit the target, for whatever reason | held as ``stale``, read again | ``stopped`` |
-| a column with a name of ours, or a type that the changelog cannot hold | ``stopped`` | the same |
+| a chunk left out, because a row's key is unknown; its snapshot ends no suspension | ``stopped`` | the same |
+| a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
+| such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
+| images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
+| a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
 
-**A batch in which a re-read begins** needs nothing of the table's log: its chunks are exact at the batch's end, and
-every range is read then or later. So statements are settled by the reading, and log images are left out of ``current``,
-but for a table of which all rows were read and whose images fit it: it stays as new as it was. (A range read in an
-earlier batch of the same re-read counts on the images since.)
+**A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
+range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:
+a table whose rows were all read and whose images fit it stays up to date. (A range read in an earlier batch of the same
+re-read needs the images since.)
 
-**A partial reading** (a signal with a condition) brings some rows as they are at the batch's end: they are upserted
-like images. It begins and ends nothing: no rows are swept, a held table stays held, one that was never read whole is
-not ``live`` after it.
+**A partial snapshot** (a signal with a condition) brings some rows as of the batch's end. They are upserted like
+images. It begins and ends nothing: no rows are swept, a suspended table stays suspended, and a table that was never
+read whole is not ``live`` after it.
 
-The decision depends on the batch, the ledger and the targets' columns alone, and every outcome is one that a replay of
-the batch repeats. What came of each statement goes to the schema history.
+The decision depends only on the batch, the ledger, the targets' columns, requested re-reads, the configuration and
+``Unseen``. A replay of the batch repeats it, except that ``Unseen`` may differ (``pipeline/_foreign_keys.py``). The
+outcome of each statement goes to the schema history.
 """
 
 from __future__ import annotations
@@ -39,74 +39,76 @@ from headgate.carrier import Part
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._actions import Action, AppendChanges
-from headgate.sinks._case import Arrival, Case, Known, Policy
-from headgate.sinks._course import Course, Outcome, remedy
+from headgate.sinks._case import Arrival, Case, Policy, TableBefore
+from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
 from headgate.sinks._shape import Misfit, Shape, conflict, fit, fits, reserved, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
-__all__ = ["Decision", "decide", "hold"]
+__all__ = ["Decision", "decide", "suspend"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do with one table in one batch."""
+    """Result of the decision for one table in one batch."""
 
     table: str
-    state: TableState  # after the batch, but for the versions
-    actions: tuple[Action, ...] = ()  # on the current table; none if it is held
+    state: TableState  # after the batch, without the versions
+    actions: tuple[Action, ...] = ()  # on the current table; none if it is suspended
     log_actions: tuple[AppendChanges, ...] = ()  # on the changelog
-    reread: str | None = None  # why the planner is asked to read the table again, if it is
-    passing: bool = False  # the table came and went within the batch: nothing is kept of it
+    reread: str | None = None  # why a re-read is requested, if it is
+    unrecorded: bool = False  # created and dropped within the batch: not recorded
     warnings: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 
     @property
     def writes(self) -> bool:
-        """Whether there is something to do to its Delta tables."""
+        """Whether its Delta tables are written."""
         return bool(self.actions or self.log_actions)
 
 
-def decide(arrival: Arrival, known: Known, policy: Policy) -> Decision:
+def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     """Decide for one table.
 
     :raises DecodeError: the batch contradicts itself, or has images that no target can take.
     """
     _check(arrival)
-    case = Case(arrival, known, policy)
-    course = Course(arrival.table, policy.strict, known.state, known.row.reason if known.held and known.row else None)
-    if case.reading.frees:
-        course.meet(Event.FREES)
+    case = Case(arrival, before, policy)
+    course = TableCourse(
+        arrival.table, policy.strict, before.state, before.row.reason if before.is_suspended and before.row else None
+    )
+    if case.snapshot.ends_suspension:
+        course.apply_event(Event.ENDS_SUSPENSION)
     statements = _follow_log(course, case)
-    _meet_gaps(course, case)
+    _suspend_for_gaps(course, case)
     restarts = _needs_no_log(course, case)
     parts = arrival.chunks if restarts else arrival.parts
     shape = _fit(course, case, parts, statements)
     log_actions = _log_actions(course, case, restarts=restarts)
-    if case.reading.waits:
-        course.reread = None  # its reading is yet to begin
-    course.tell(case.reason_before, statements.adds)
+    if case.snapshot.waits:
+        course.reread = None  # the planner already has the request
+    course.add_warnings(case.reason_before, statements.adds)
     state = _state_after(course, case)
     plan = CurrentPlan(case, statements, shape, parts)
     return Decision(
         table=arrival.table,
         state=state,
-        actions=plan.actions() if policy.current and not course.held else (),
+        actions=plan.actions() if policy.current and not course.is_suspended else (),
         log_actions=log_actions,
         reread=course.reread,
-        passing=known.row is None and arrival.about is None and statements.gone and not log_actions,
+        unrecorded=before.row is None and arrival.header_entry is None and statements.removed and not log_actions,
         warnings=tuple(course.warnings),
         outcomes=tuple(course.outcomes),
     )
 
 
-def hold(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Decision:
-    """Hold the table after all: while it was written, it turned out to lack rows."""
-    course = Course(decision.table, strict, State(decision.state.state))
+def suspend(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Decision:
+    """Suspend the table after all: the write found that it lacks rows."""
+    course = TableCourse(decision.table, strict, State(decision.state.state))
     course.read_again(reason)
-    course.tell(None)
+    course.add_warnings(None)
     state = replace(decision.state, state=course.state.value, since_epoch=None, held_epoch=epoch, reason=course.reason)
     return replace(decision, state=state, reread=course.reread, warnings=(*decision.warnings, *course.warnings))
 
@@ -117,11 +119,11 @@ def _check(arrival: Arrival) -> None:
         raise DecodeError("a truncate image without its statement in the batch", table=arrival.table)
 
 
-def _follow_log(course: Course, case: Case) -> Statements:
-    """What the batch's log does to the table, unless the reading that begins makes up for it."""
-    arrival, reading = case.arrival, case.reading
+def _follow_log(course: TableCourse, case: Case) -> Statements:
+    """Process the batch's log, unless a snapshot that begins makes up for it."""
+    arrival, snapshot = case.arrival, case.snapshot
     unreadable = arrival.batch.stops.get(arrival.table)
-    is_made_up_for = reading.waits or course.held or (reading.begins and arrival.chunks)
+    is_made_up_for = snapshot.waits or course.is_suspended or (snapshot.begins and arrival.chunks)
     if unreadable is not None and not is_made_up_for:
         course.stop(unreadable)
     if not case.policy.current:
@@ -129,14 +131,14 @@ def _follow_log(course: Course, case: Case) -> Statements:
             course.note(ddl, "applied")
         return Statements()
     statements = read_statements(course, case)
-    if reading.begins and (arrival.chunks or not statements.gone):
-        course.settle()
+    if snapshot.begins and (arrival.chunks or not statements.removed):
+        course.begin_snapshot()
         statements.adds = []
     return statements
 
 
-def _meet_gaps(course: Course, case: Case) -> None:
-    """Hold the table if the batch does not bring all rows that changed."""
+def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
+    """Suspend the table if the batch does not bring all rows that changed."""
     unread, unseen = case.arrival.batch.unread.get(course.table), case.arrival.unseen
     if unread is not None:
         course.stop(unread)
@@ -144,45 +146,45 @@ def _meet_gaps(course: Course, case: Case) -> None:
         return
     if not unseen.over:
         course.stop(f"{unseen.reason}; then {remedy(course.table)}")
-    elif case.policy.current and not case.reading.begins and not course.held:
+    elif case.policy.current and not case.snapshot.begins and not course.is_suspended:
         course.read_again(unseen.reason)
 
 
-def _needs_no_log(course: Course, case: Case) -> bool:
-    """Whether a reading begins, and log images beside its chunks are of no use to the current table."""
-    is_complete = case.known.state in (State.SETTLING, State.LIVE, State.INEXACT)
-    goes_on = is_complete and not course.outcomes and fits(case.arrival.parts, case.known.target)
-    return case.reading.begins and not goes_on
+def _needs_no_log(course: TableCourse, case: Case) -> bool:
+    """Return whether a snapshot begins and the current table does not need the log images next to its chunks."""
+    is_complete = case.before.state in (State.SETTLING, State.LIVE, State.INEXACT)
+    stays_complete = is_complete and not course.outcomes and fits(case.arrival.parts, case.before.target)
+    return case.snapshot.begins and not stays_complete
 
 
-def _fit(course: Course, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
-    """How the current table comes to have the batch's columns. Images that do not fit hold the table."""
+def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
+    """Return how the current table gets the batch's columns. Images that do not fit suspend the table."""
     definition = widest(parts)
-    taken = reserved(definition) if definition is not None else None
-    if taken is not None and not course.held:
-        course.stop(taken)
-    if course.held or not case.policy.current:
+    reserved_name = reserved(definition) if definition is not None else None
+    if reserved_name is not None and not course.is_suspended:
+        course.stop(reserved_name)
+    if course.is_suspended or not case.policy.current:
         return Shape()
     try:
-        return fit(parts, case.known.target, statements.adds, restarts=case.reading.restarts)
+        return fit(parts, case.before.target, statements.adds, restarts=case.snapshot.restarts)
     except Misfit as misfit:
         course.read_again(str(misfit))
-        if case.known.reread_asked:
+        if case.before.reread_requested:
             course.reread = None
         return Shape()
 
 
-def _log_actions(course: Course, case: Case, *, restarts: bool) -> tuple[AppendChanges, ...]:
-    """What goes to the changelog, also of a ``stale`` table. Columns that it cannot hold stop the table.
+def _log_actions(course: TableCourse, case: Case, *, restarts: bool) -> tuple[AppendChanges, ...]:
+    """Return the actions on the changelog, also for a ``stale`` table. Columns that it cannot hold stop the table.
 
-    :param restarts: rows of a reading that begins may go alone, if older images do not fit them.
+    :param restarts: if older images do not fit the rows of a snapshot that begins, append only those rows.
     """
-    known, parts, chunks = case.known, case.arrival.parts, case.arrival.chunks
-    if not case.policy.changelog or (course.state is State.STOPPED and known.state is State.STOPPED):
+    before, parts, chunks = case.before, case.arrival.parts, case.arrival.chunks
+    if not case.policy.changelog or (course.state is State.STOPPED and before.state is State.STOPPED):
         return ()
-    misfit = conflict(parts, known.logged)
+    misfit = conflict(parts, before.logged)
     if misfit is not None and restarts and chunks:
-        parts, misfit = chunks, conflict(chunks, known.logged)
+        parts, misfit = chunks, conflict(chunks, before.logged)
     definition = union(parts)
     if definition is None:
         return ()
@@ -195,48 +197,48 @@ def _log_actions(course: Course, case: Case, *, restarts: bool) -> tuple[AppendC
     return (AppendChanges(definition, parts),)
 
 
-def _state_after(course: Course, case: Case) -> TableState:
-    """The ledger's word on the table, and with it the last events of its course."""
-    arrival, reading, row = case.arrival, case.reading, case.known.row
-    course.meet(reading.event)
-    if reading.ends:
-        course.meet(Event.ENDS_FILTERED if reading.about.filtered else Event.ENDS)
+def _state_after(course: TableCourse, case: Case) -> TableState:
+    """Return the table's state for the ledger, after the last events of its course."""
+    arrival, snapshot, row = case.arrival, case.snapshot, case.before.row
+    course.apply_event(snapshot.event)
+    if snapshot.ends:
+        course.apply_event(Event.ENDS_FILTERED if snapshot.header_entry.filtered else Event.ENDS)
     state = TableState(
         table=arrival.table,
         state=course.state.value,
         version=row.version if row is not None else None,
         changelog_version=row.changelog_version if row is not None else None,
-        since_epoch=None if course.held or reading.ends else reading.since,
-        held_epoch=_held_epoch(course, case) if course.held else None,
-        rows_estimate=reading.about.rows_estimate,
-        chunks_done=reading.about.chunks_done,
-        chunks_estimate=reading.about.chunks_estimate,
+        since_epoch=None if course.is_suspended or snapshot.ends else snapshot.since,
+        held_epoch=_suspension_epoch(course, case) if course.is_suspended else None,
+        rows_estimate=snapshot.header_entry.rows_estimate,
+        chunks_done=snapshot.header_entry.chunks_done,
+        chunks_estimate=snapshot.header_entry.chunks_estimate,
         images=sum(part.images for part in arrival.parts),
         reason=course.reason,
     )
-    return state if course.held else _promise(course, case, state)
+    return state if course.is_suspended else _promise(course, case, state)
 
 
-def _promise(course: Course, case: Case, state: TableState) -> TableState:
-    """What the ledger may promise of a table that is not held."""
-    arrival, reading, row = case.arrival, case.reading, case.known.row
-    # What was wrong with rows that are all read again no longer counts.
-    counts = None if reading.restarts else row
-    state = promised(state, arrival.batch, counts, arrival.unseen, begins=reading.begins)
-    if state.state == State.INEXACT and case.known.state is not State.INEXACT:
+def _promise(course: TableCourse, case: Case, state: TableState) -> TableState:
+    """Return the state of a table that is not suspended, limited to what the ledger may promise."""
+    arrival, snapshot, row = case.arrival, case.snapshot, case.before.row
+    # If all rows are read again, earlier problems do not count.
+    earlier = None if snapshot.restarts else row
+    state = promised(state, arrival.batch, earlier, arrival.unseen, begins=snapshot.begins)
+    if state.state == State.INEXACT and case.before.state is not State.INEXACT:
         course.warnings.append(f"{arrival.table} is inexact: {state.reason}")
     if case.policy.current:
         state = replace(state, definition=definition_after(arrival.table, arrival.batch, row, arrival.parts))
     return state
 
 
-def _held_epoch(course: Course, case: Case) -> int | None:
-    """The epoch of the hold: only a reading that began later frees the table.
+def _suspension_epoch(course: TableCourse, case: Case) -> int | None:
+    """Return the epoch of the suspension: only a snapshot that began later ends it.
 
-    What holds a table again while it is read makes that reading useless.
+    A new suspension during a snapshot makes that snapshot useless.
     """
-    row, is_unread = case.known.row, course.table in case.arrival.batch.unread
-    if row is None or not row.held or case.reading.frees or is_unread:
+    row, is_unread = case.before.row, course.table in case.arrival.batch.unread
+    if row is None or not row.is_suspended or case.snapshot.ends_suspension or is_unread:
         return case.arrival.epoch
     is_same = row.reason == course.reason and course.reread is None
     return row.held_epoch if is_same else case.arrival.epoch

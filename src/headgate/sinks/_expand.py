@@ -1,4 +1,4 @@
-"""From a persisted carrier frame to a typed frame of one table's images: the Spark side of ``_images``."""
+"""Convert a persisted carrier frame to a typed frame of one table's images: the Spark side of ``_images``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.lake import Changes
 
 __all__ = [
-    "OWN",
+    "HEADGATE_COLUMNS",
     "append_once",
     "change_rows",
     "changed_rows",
@@ -31,57 +31,57 @@ __all__ = [
     "last_images",
 ]
 
-OWN = ("_seq", "_gtid", "_ts")
-"""The columns of an image, beside ``_op``, that every table of ours has."""
+HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
+"""The columns of an image, except ``_op``, that every table of headgate has."""
 
 ONE_TASK_IMAGES = 100_000
-"""Up to so many images of a table are folded by one task, without a shuffle: it takes some 50 ms, a shuffle more."""
+"""Most images of a table that one task folds, without a shuffle: it takes some 50 ms, a shuffle more."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What becomes of the carrier's data in a task: record batches with these columns, as Spark DDL."""
+class RowConversion:
+    """Conversion of the carrier's data, in a task, to record batches with these columns (Spark DDL)."""
 
     ddl: str
     expand: Expand
 
     def frame(self, data: DataFrame) -> DataFrame:
-        """The rows of ``data`` (one binary column)."""
+        """Return the rows of ``data`` (one binary column)."""
         return data.mapInArrow(self.expand, self.ddl)
 
 
-def image_rows(definition: Definition) -> Rows:
-    """All images, as they are."""
+def image_rows(definition: Definition) -> RowConversion:
+    """Convert to all images, unchanged."""
     ddl = f"{META_DDL}, {definition.ddl}"
     schema = _arrow_schema(ddl)
-    return Rows(ddl, lambda batches: _aligned(batches, schema))
+    return RowConversion(ddl, lambda batches: _aligned(batches, schema))
 
 
-def change_rows(definition: Definition) -> Rows:
-    """Every change as one row: updates carry ``_before``, partial images ``_absent``, the rest null."""
+def change_rows(definition: Definition) -> RowConversion:
+    """Convert to one row per change: updates carry ``_before``, partial images ``_absent``; otherwise both are null."""
     ddl = f"{META_DDL}, {definition.ddl}"
     fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
-    return Rows(full_ddl, lambda batches: (pair_updates(part, full) for part in _aligned(batches, plain)))
+    return RowConversion(full_ddl, lambda batches: (pair_updates(part, full) for part in _aligned(batches, plain)))
 
 
 def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
-    """The images of ``parts`` (of one table) in the carrier frame, as one binary column."""
+    """Return the images of ``parts`` (of one table) in the carrier frame, as one binary column."""
     from pyspark.sql import functions
 
     kinds = sorted({part.kind for part in parts})
-    mine = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
-    return frame.where(mine).select(DATA_COLUMN)
+    of_table = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
+    return frame.where(of_table).select(DATA_COLUMN)
 
 
-def append_once(delta: DeltaPath, data: DataFrame, rows: Rows, columns: Sequence[str], marker: Marker) -> None:
+def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns: Sequence[str], marker: Marker) -> None:
     """Append the rows of ``data`` to a table, once under the marker.
 
-    :param columns: of the rows, those that the table gets.
+    :param columns: the rows' columns that the table gets.
     """
     if not append(delta, data, rows.expand, rows.ddl, columns, marker):
         append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
@@ -90,9 +90,9 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: Rows, columns: Sequence
 def last_images(
     data: DataFrame, definition: Definition, count: int, truncated: Seq | None, fills: Mapping[str, str]
 ) -> DataFrame:
-    """The last image of each key, once.
+    """Return the last image of each key, once.
 
-    :param fills: values of columns in images from before they were added.
+    :param fills: values of added columns in older images.
     """
     ddl = f"{META_DDL}, {definition.ddl}"
     if count <= ONE_TASK_IMAGES:
@@ -104,9 +104,9 @@ def last_images(
 def folded_images(
     data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str]
 ) -> DataFrame:
-    """What a batch with partial images makes of each key; the columns are those of ``_partial.fold_partial``.
+    """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
 
-    One task does it: an update of a key links images that no division by key or place would keep together.
+    One task does it: an update of a key links images that no partitioning by key or position would keep together.
     """
     types = definition.types
     old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
@@ -116,7 +116,7 @@ def folded_images(
     key = definition.key
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headgate.sinks._partial import fold_partial  # numba loads only where there is something to fold
+        from headgate.sinks._partial import fold_partial  # loads numba, only if needed
 
         images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
         lines = fold_partial(images, key, truncated)
@@ -134,7 +134,7 @@ def changed_rows(
     truncated: Seq | None,
     fills: Mapping[str, str],
 ) -> Changes:
-    """The last image of each key, for an upsert without Spark's writers.
+    """Return the last image of each key, for an upsert without Spark's writers.
 
     :param data: the images of ``parts``, as one binary column.
     :param columns: those that the table gets.
@@ -143,9 +143,9 @@ def changed_rows(
 
     ddl, key = f"{META_DDL}, {definition.ddl}", definition.key
     schema = _arrow_schema(ddl)
-    sent = [images for part in parts if (images := part.here()) is not None]
+    sent = [images for part in parts if (images := part.local_images()) is not None]
 
-    def here() -> pa.Table:
+    def fold_locally() -> pa.Table:
         images = [align(image, schema, fills) for image in chain.from_iterable(sent)]
         return fold(pa.Table.from_batches(images, schema), key, truncated)
 
@@ -154,7 +154,7 @@ def changed_rows(
         columns,
         key,
         lambda images: fold(images, key),
-        here if len(sent) == len(parts) else None,
+        fold_locally if len(sent) == len(parts) else None,
         data,
         _fold_each(schema, key, truncated, fills),
     )
@@ -163,7 +163,7 @@ def changed_rows(
 def _aligned(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, fills: Mapping[str, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The images in the carrier's batches, each with exactly these columns."""
+    """Yield the images in the carrier's batches, each with exactly these columns."""
     for batch in batches:
         for part in open_images(batch.column(0)):
             yield align(part, schema, fills)

@@ -1,4 +1,4 @@
-"""The schema history: a Delta table with one row for each statement and table, what it was and what came of it."""
+"""The schema history: a Delta table with one row per statement and table: the statement and its outcome."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ _DDL = (
     "epoch bigint, db string, table string, action string, statement string, "
     f"_seq {SEQ_DDL}, _gtid string, _ts timestamp, outcome string, reason string"
 )
-_OWNED = "_headgate.schema_history"
+_TABLE_PROPERTY = "_headgate.schema_history"
 _SEQ = ("epoch", "file", "pos", "ordinal")
 
 
 class SchemaHistory:
     """The schema history of one pipeline.
 
-    :raises TargetError: its place holds something else.
+    :raises TargetError: its path holds something else.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
         self._delta = DeltaPath(spark, lake.schema_history, ours=True)
         self._pipeline = pipeline
-        self._exists = self._delta.check_ours(pipeline, _OWNED) is not None
+        self._exists = self._delta.check_ours(pipeline, _TABLE_PROPERTY) is not None
 
     def write(self, batch: Batch, decisions: Sequence[Decision]) -> None:
-        """Append the rows of a batch, once; statements of tables that are not ours are ``ignored``."""
-        found = [(decision.table, outcome) for decision in decisions for outcome in decision.outcomes]
-        noted = {id(outcome.ddl) for _, outcome in found}
+        """Append the rows of a batch, once; statements on tables that are not ours are ``ignored``."""
+        outcomes = [(decision.table, outcome) for decision in decisions for outcome in decision.outcomes]
+        noted = {id(outcome.ddl) for _, outcome in outcomes}
         unknown = [ddl for ddl in batch.ddl if id(ddl) not in noted]
-        found += [(ddl.table, Outcome(ddl, "ignored", "no such table here")) for ddl in unknown]
-        if not found:
+        outcomes += [(ddl.table, Outcome(ddl, "ignored", "no such table here")) for ddl in unknown]
+        if not outcomes:
             return
         if not self._exists:
-            self._delta.create(spark_schema(_DDL), {PIPELINE: self._pipeline, TABLE: _OWNED})
+            self._delta.create(spark_schema(_DDL), {PIPELINE: self._pipeline, TABLE: _TABLE_PROPERTY})
             self._exists = True
         epoch = batch.header.epoch
         rows = []
-        for table, outcome in sorted(found, key=lambda one: one[1].ddl.seq):
+        for table, outcome in sorted(outcomes, key=lambda one: one[1].ddl.seq):
             rows.append(_row(epoch, table, outcome))
             log.info("%s: %s: %s", table, outcome.done, " ".join(outcome.ddl.statement.split()))
-        append_rows(self._delta, rows, _DDL, Marker(f"headgate/{self._pipeline}/{_OWNED}", epoch))
+        append_rows(self._delta, rows, _DDL, Marker(f"headgate/{self._pipeline}/{_TABLE_PROPERTY}", epoch))
 
 
 def _row(epoch: int, table: str, outcome: Outcome) -> tuple[Any, ...]:

@@ -1,13 +1,13 @@
-"""Row images in Arrow: aligning, folding, pairing. No Spark in here; Spark's workers call it.
+"""Align, fold and pair row images in Arrow. Spark's workers call this module; it does not use Spark.
 
 Images come in log order, an update's ``b`` row directly before its ``u`` row. Everything here works on whole columns.
 
-**Folding.** The state of a key after a batch is its last image (order ``_seq``, ``b`` before ``u``):
-``c``, ``u``, ``r`` set it, ``b``, ``d`` clear it. "Last" is associative, so folding each part first and their results
-afterwards gives what folding all at once gives; parts may therefore be folded wherever they are.
+**Folding.** The state of a key after a batch is its last image (order ``_seq``, ``b`` before ``u``): ``c``, ``u``,
+``r`` set it, ``b``, ``d`` clear it. "Last" is associative: folding each part and then the results equals folding all at
+once. So parts may be folded where they are.
 
 **Truncation.** A TRUNCATE clears every key at once. The caller knows it from the log's DDL and passes its ``_seq``;
-images before it are ignored. A ``t`` image that the caller did not announce is an error, never a row.
+images before it are ignored. A ``t`` image without such a ``_seq`` is an error, never a row.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["absent_lists", "align", "drop_before", "fold", "pair_updates", "rank
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:
-    """``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null.
+    """Return ``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null.
 
-    :param schema: a VARIANT in it is JSON text in the batch.
+    :param schema: for a VARIANT in it the batch has JSON text.
     :param fills: values of missing columns, as text.
     """
     arrays = []
@@ -45,7 +45,7 @@ def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | N
             continue
         column = batch.column(index)
         if field.type.equals(VARIANT):
-            from headgate.delta import to_variant  # numba loads only where there is a document
+            from headgate.delta import to_variant  # loads numba, only if needed
 
             column = to_variant(column, field.name)
         arrays.append(typed(column, field.type))
@@ -53,12 +53,12 @@ def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | N
 
 
 def typed(column: Any, kind: pa.DataType) -> Any:
-    """A column as one of this type. A cast, even to the same type, refuses a VARIANT that is NULL."""
+    """Return a column with this type. A cast, even to the same type, refuses a VARIANT that is NULL."""
     return column if column.type.equals(kind) else column.cast(kind)
 
 
 def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
-    """The images after ``truncated`` (the ``_seq`` of the batch's last TRUNCATE), without its ``t`` images."""
+    """Return the images after ``truncated`` (the ``_seq`` of the batch's last TRUNCATE), without ``t`` images."""
     is_truncate = pc.equal(table["_op"], "t")
     if truncated is None:
         if pc.any(is_truncate).as_py():
@@ -69,7 +69,7 @@ def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
 
 
 def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:
-    """The last image of each key.
+    """Return the last image of each key.
 
     :param table: images in canonical columns, in any order, all of one epoch.
     :param key: the key's columns.
@@ -88,20 +88,20 @@ def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> p
         if pa.types.is_floating(column.type):
             numbered = numbered.set_column(i, f"k{i}", pc.add(column, pa.scalar(0.0, column.type)))
     last = numbered.group_by(numbered.column_names[:-1], use_threads=False).aggregate([("rank", "max")])["rank_max"]
-    place = np.empty(table.num_rows, np.int64)
-    place[rank.to_numpy()] = np.arange(table.num_rows)
-    return table.take(pa.array(np.sort(place[last.to_numpy()])))
+    row_by_rank = np.empty(table.num_rows, np.int64)
+    row_by_rank[rank.to_numpy()] = np.arange(table.num_rows)
+    return table.take(pa.array(np.sort(row_by_rank[last.to_numpy()])))
 
 
 def absent_lists(absent: pa.Array) -> pa.Array:
-    """``_absent`` as lists of names: list<string>, null for whole images."""
+    """Return ``_absent`` as lists of names: list<string>, null for whole images."""
     encoded = absent if pa.types.is_dictionary(absent.type) else absent.dictionary_encode()
     lists = [None if text is None else json.loads(text) for text in encoded.dictionary.to_pylist()]
     return pa.array(lists, pa.list_(pa.string())).take(encoded.indices)
 
 
 def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Each ``b``/``u`` pair as one ``u`` row whose ``_before`` struct holds the before-image; other rows as they are.
+    """Merge each ``b``/``u`` pair into one ``u`` row whose ``_before`` struct holds the before-image; keep other rows.
 
     :param batch: images in log order, aligned to ``schema`` without ``_before``; ``_absent`` is text.
     :param schema: the result's: the canonical columns, the table's, then ``_before`` and ``_absent`` (of the image that
@@ -125,7 +125,7 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _flat(seq: pa.ChunkedArray) -> list[np.ndarray[Any, Any]]:
     whole = seq.combine_chunks() if isinstance(seq, pa.ChunkedArray) else seq
-    if isinstance(whole, pa.ChunkedArray):  # no rows at all
+    if isinstance(whole, pa.ChunkedArray):  # no rows
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], seq.type)
     return [np.asarray(part) for part in whole.flatten()]
 
@@ -141,7 +141,7 @@ def _after(seq: pa.ChunkedArray, bound: Seq) -> pa.Array:
 
 
 def rank_images(table: pa.Table) -> pa.Array:
-    """Each row's place in the order (``_seq``, ``b`` before the rest): int64[rows], a permutation."""
+    """Return each row's rank in the order (``_seq``, ``b`` before the rest): int64[rows], a permutation."""
     epoch, file, pos, ordinal = _flat(table["_seq"])
     second = np.asarray(pc.not_equal(table["_op"], "b").combine_chunks()).astype(np.int8)
     order = np.lexsort((second, ordinal, pos, file, epoch))

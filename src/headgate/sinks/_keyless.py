@@ -1,28 +1,26 @@
-"""Tables without a key in ``current``: equal rows are counted, so the copy is the same multiset as the source.
+"""Keyless tables in ``current``: equal rows are counted, so the target is the same multiset as the source.
 
-Images of such a table say what a row held, not which of several equal rows they mean; nothing tells these apart at the
-source either. So a row is known by its content: ``_row_hash`` is a hash of all its columns, ``_row_copy`` numbers the
-equal rows from 0 without gaps. Both are columns of the current table and together its key.
+An image of such a table gives a row's content, not which of several equal rows it means; the source cannot distinguish
+these either. So content identifies a row: ``_row_hash`` is a hash of all its columns, ``_row_copy`` numbers the equal
+rows from 0 without gaps. Both are columns of the current table and together its key.
 
-**A batch of changes.** ``c`` and ``u`` images add one row of their content, ``b`` and ``d`` images take one away (an
-update always brings its ``b`` here). The sum over the batch, ``net``, is all that matters: from ``before`` equal rows
-``before + net`` remain, whatever the order. More: copies ``before … after - 1`` are inserted; fewer: copies
-``after … before - 1`` are deleted; as both sides of every other row stay, nothing else is written.
+**A batch of changes.** ``c`` and ``u`` images add one row of their content, ``b`` and ``d`` images remove one (an
+update always has its ``b`` here). Only the sum over the batch, ``net``, matters, in any order: ``before`` equal rows
+become ``after = before + net``. If there are more, copies ``before … after - 1`` are inserted. If there are fewer,
+copies ``after … before - 1`` are deleted. Nothing else is written.
 
-**Why a replay is safe.** ``before`` is counted at the Delta version that the last ledger row names: the table as it was
-before the batch, however much of the batch had been written when its first try ended. The same ``before`` and the same
-images give the same copies to insert and to delete; inserting sets a copy that is there already to the same content,
-and deleting one that is gone does nothing.
+**Why a replay is safe.** ``before`` is counted at the Delta version in the last ledger row: the table before the batch,
+however much of the batch its first try wrote. The same ``before`` and the same images give the same copies to insert
+and to delete. Inserting an existing copy sets it to the same content; deleting a missing one does nothing.
 
-**A chunk** of such a table is the whole table as of the batch's end, so all changes of its batch are in it: the table
+**A chunk** of such a table is the whole table as of the batch's end, so it includes all changes of its batch. The table
 is overwritten with it.
 
-**When a count would fall below zero** the copy had lost a row before. That is an error while the table counts as equal
-to the source. While it is read again (rows may have changed unseen) the count stops at zero: the chunk that follows
-brings the whole table.
+**A count below zero** means that the target had lost a row. That is an error while the table counts as equal to the
+source. During a re-read (rows may have changed unseen) the count stops at zero: the next chunk brings the whole table.
 
-**The hash** covers the columns that are not NULL: SHA-256, cut to 128 bits, of each one's name and value, each with its
-length before it, in order of the names. So neither a column's place nor a new column that is NULL in all old rows
+**The hash** covers the columns that are not NULL: SHA-256, cut to 128 bits, of each one's name and value, each preceded
+by its length, in order of the names. So neither a column's position nor a new column that is NULL in all old rows
 changes it.
 """
 
@@ -33,7 +31,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import TargetError
 from headgate.lake import DeltaPath, commit_errors
 from headgate.names import quote_name
-from headgate.sinks._expand import OWN
+from headgate.sinks._expand import HEADGATE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,25 +40,25 @@ if TYPE_CHECKING:
 __all__ = ["ROW", "ROW_DDL", "apply_changes", "overwrite", "plan_copies"]
 
 ROW = ("_row_hash", "_row_copy")
-"""The key of the current table of a table without a key."""
+"""The key of a keyless table's current table."""
 ROW_DDL = "_row_hash string, _row_copy int"
 
 _HASH_DIGITS = 32
-"""128 bits: two different rows of 10⁹ meet with a chance below 10⁻²⁰, and nobody can make two that do."""
+"""128 bits: among 10⁹ different rows the chance of a collision is below 10⁻²⁰; constructing one takes 2⁶⁴ hashes."""
 
 
 def overwrite(delta: DeltaPath, rows: DataFrame, columns: list[str]) -> None:
-    """Make the table exactly ``rows``.
+    """Replace the table's content with ``rows``.
 
-    :param rows: ``r`` images of the whole table; perhaps none.
+    :param rows: ``r`` images of the whole table; may be empty.
     :param columns: the table's own columns.
     """
     from pyspark.sql import Window, functions
 
     hashed = rows.withColumn("_row_hash", _row_hash(rows, columns))
-    place = functions.row_number().over(Window.partitionBy("_row_hash").orderBy("_seq"))
-    numbered = hashed.withColumn("_row_copy", place - 1)
-    frame = numbered.select(*[quote_name(name) for name in (*columns, *OWN, *ROW)])
+    row_number = functions.row_number().over(Window.partitionBy("_row_hash").orderBy("_seq"))
+    numbered = hashed.withColumn("_row_copy", row_number - 1)
+    frame = numbered.select(*[quote_name(name) for name in (*columns, *HEADGATE_COLUMNS, *ROW)])
     with commit_errors(delta.path):
         frame.write.format("delta").mode("overwrite").save(delta.path)
 
@@ -70,17 +68,17 @@ def apply_changes(
 ) -> None:
     """Apply a batch's log images.
 
-    :param rows: all of them that count: none from before a TRUNCATE.
+    :param rows: all images to apply: none from before a TRUNCATE.
     :param columns: the table's own columns.
-    :param before: the Delta version that holds the table before the batch; None: it was empty.
+    :param before: the Delta version of the table before the batch; None: it was empty.
     :param exact: whether the table was equal to the source before the batch.
-    :raises TargetError: more rows of one content go than there were, although ``exact``.
+    :raises TargetError: ``exact``, but more equal rows are removed than the table had.
     """
     net = _net(rows, columns)
-    held = None
+    existing = None
     if before is not None:
-        held = delta.read(before).select("_row_hash").join(net.select("_row_hash"), "_row_hash", "left_semi")
-    copies = plan_copies(net, held).persist()
+        existing = delta.read(before).select("_row_hash").join(net.select("_row_hash"), "_row_hash", "left_semi")
+    copies = plan_copies(net, existing).persist()
     try:
         if exact:
             _check(copies, columns, table)
@@ -90,11 +88,11 @@ def apply_changes(
 
 
 def _net(rows: DataFrame, columns: list[str]) -> DataFrame:
-    """``_row_hash``, ``_net`` and the image ``_row`` to write, if one is: the last that set the row."""
+    """Return ``_row_hash``, ``_net`` and, to write, the last image that set the row, ``_row``."""
     from pyspark.sql import functions
 
     sets = functions.col("_op").isin("c", "u", "r")
-    row = functions.struct(*[functions.col(quote_name(name)) for name in (*columns, *OWN)])
+    row = functions.struct(*[functions.col(quote_name(name)) for name in (*columns, *HEADGATE_COLUMNS)])
     hashed = rows.withColumn("_row_hash", _row_hash(rows, columns))
     return hashed.groupBy("_row_hash").agg(
         functions.sum(functions.when(sets, 1).otherwise(-1)).cast("int").alias("_net"),
@@ -102,19 +100,19 @@ def _net(rows: DataFrame, columns: list[str]) -> DataFrame:
     )
 
 
-def plan_copies(net: DataFrame, held: DataFrame | None) -> DataFrame:
-    """What becomes of the rows of each content: ``_row_hash``, ``_row``, ``_before`` and ``_after`` (copies, from 0 on;
-    ``_after`` below 0 is for the caller to judge).
+def plan_copies(net: DataFrame, existing: DataFrame | None) -> DataFrame:
+    """Return the copies of each content: ``_row_hash``, ``_row``, ``_before`` and ``_after`` (counts; the caller
+    handles ``_after`` below 0).
 
-    :param net: ``_row_hash, _net, _row``, one line a content.
-    :param held: ``_row_hash`` of the rows that the table holds, one line a row; at least those of ``net``. None: none.
+    :param net: ``_row_hash, _net, _row``, one line per content.
+    :param existing: ``_row_hash`` of the table's rows, one line per row; at least those of ``net``. None: no rows.
     """
     from pyspark.sql import functions
 
-    if held is None:
+    if existing is None:
         known = net.withColumn("_before", functions.lit(0))
     else:
-        counts = held.groupBy("_row_hash").agg(functions.count(functions.lit(1)).cast("int").alias("_held"))
+        counts = existing.groupBy("_row_hash").agg(functions.count(functions.lit(1)).cast("int").alias("_held"))
         known = net.join(counts, "_row_hash", "left").withColumn(
             "_before", functions.coalesce("_held", functions.lit(0))
         )
@@ -130,8 +128,8 @@ def _check(copies: DataFrame, columns: list[str], table: str) -> None:
     row = ", ".join(f"{name}={line['_row'][name]!r}" for name in columns)
     row = row if len(row) <= 300 else f"{row[:297]}..."
     raise TargetError(
-        f"the log takes away {line['_before'] - line['_after']} rows ({row}) and the copy holds {line['_before']} of "
-        f"them, so it is not exact; read the table again with: headgate run --resnapshot '{table}'",
+        f"the log deletes {line['_before'] - line['_after']} rows ({row}), but the target has {line['_before']}, "
+        f"so it is not exact; read the table again with: headgate run --resnapshot '{table}'",
         table=table,
     )
 
@@ -148,7 +146,9 @@ def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
         functions.when(after > functions.col("_before"), "c").otherwise("d").alias("_op"),
         "_row.*",
     )
-    values: dict[str, str | Column] = {quote_name(name): f"s.{quote_name(name)}" for name in (*columns, *OWN, *ROW)}
+    values: dict[str, str | Column] = {
+        quote_name(name): f"s.{quote_name(name)}" for name in (*columns, *HEADGATE_COLUMNS, *ROW)
+    }
     merge = (
         DeltaTable.forPath(delta.spark, delta.path)
         .alias("t")
@@ -162,7 +162,7 @@ def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
 
 
 def _row_hash(rows: DataFrame, columns: list[str]) -> Column:
-    """The hash of each row's ``columns``; see the module's text."""
+    """Return the hash of each row's ``columns``; see the module's text."""
     from pyspark.sql import functions
 
     framed = [_framed(name, functions.col(quote_name(name)), rows.schema[name].dataType) for name in sorted(columns)]
@@ -170,7 +170,7 @@ def _row_hash(rows: DataFrame, columns: list[str]) -> Column:
 
 
 def _framed(name: str, value: Column, kind: DataType) -> Column:
-    """Name and value as bytes that no other name or value gives; no bytes for NULL."""
+    """Return name and value as bytes that no other name or value gives; no bytes for NULL."""
     from pyspark.sql import functions
 
     content = _content(value, kind)
@@ -180,7 +180,7 @@ def _framed(name: str, value: Column, kind: DataType) -> Column:
 
 
 def _content(value: Column, kind: DataType) -> Column:
-    """A value as bytes; equal for equal values and different for different ones of a type."""
+    """Return a value as bytes: equal for equal values of a type, different for different ones."""
     from pyspark.sql import functions, types
 
     if isinstance(kind, types.BinaryType):

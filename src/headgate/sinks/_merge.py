@@ -1,6 +1,6 @@
-"""What Delta's own commands do to a current table with a key: MERGE, UPDATE and DELETE, through Spark.
+"""Delta's own commands on a current table with a key: MERGE, UPDATE and DELETE, through Spark.
 
-Each function returns how many commits it may have made.
+Each function that writes returns the most commits it may have made.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from headgate.carrier import Seq, sortable
 from headgate.lake import DeltaPath, commit_errors
 from headgate.names import quote_name
-from headgate.sinks._actions import Rows
-from headgate.sinks._expand import OWN
+from headgate.sinks._actions import RowAction
+from headgate.sinks._expand import HEADGATE_COLUMNS
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["delete_rows", "fill_columns", "in_range", "merge_images", "seq_literal"]
 
 
-def merge_images(delta: DeltaPath, rows: DataFrame, images: Rows) -> int:
-    """Write rows over those that are there, if their ``_seq`` is below.
+def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction) -> int:
+    """Write rows over existing ones whose ``_seq`` is below theirs.
 
-    :param rows: whole images, at most one a key, made of ``images``.
+    :param rows: whole images, at most one per key, made of ``images``.
     """
-    names = [quote_name(name) for name in (*images.definition.types, *OWN)]
+    names = [quote_name(name) for name in (*images.definition.types, *HEADGATE_COLUMNS)]
     values: dict[str, str | Column] = {name: f"s.{name}" for name in names}
     keys = [quote_name(name) for name in images.definition.key]
     condition = " AND ".join([*(f"t.{name} = s.{name}" for name in keys), _range(images)])
@@ -60,13 +60,13 @@ def delete_rows(delta: DeltaPath, condition: str) -> int:
     return 1
 
 
-def in_range(table: DataFrame, images: Rows) -> DataFrame:
-    """The rows of a table that may have a key of these images."""
+def in_range(table: DataFrame, images: RowAction) -> DataFrame:
+    """Return the rows of a table that may have a key of these images."""
     return table.alias("t").where(_range(images))
 
 
 def seq_literal(seq: Seq) -> str:
-    """A ``_seq`` in SQL."""
+    """Return a ``_seq`` in SQL."""
     epoch, file, pos, ordinal = seq
     return f"named_struct('epoch', {epoch}L, 'file', {file}, 'pos', {pos}L, 'ordinal', {ordinal}L)"
 
@@ -77,8 +77,8 @@ def _table(delta: DeltaPath) -> DeltaTable:
     return DeltaTable.forPath(delta.spark, delta.path)
 
 
-def _range(images: Rows) -> str:
-    """A condition on the target that holds for every matching row and lets Delta skip files by their statistics."""
+def _range(images: RowAction) -> str:
+    """Return a condition that holds for every matching row of the target and lets Delta skip files by statistics."""
     definition, parts = images.definition, images.parts
     lows = [part.low for part in parts if part.low is not None]
     highs = [part.high for part in parts if part.high is not None]

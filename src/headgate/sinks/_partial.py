@@ -1,22 +1,22 @@
-"""Row images that leave columns out (``binlog_row_image`` MINIMAL or NOBLOB): what a batch of them does to each key.
+"""Fold row images that leave columns out (``binlog_row_image`` MINIMAL or NOBLOB) to their effect on each key.
 
-The canonical column ``_absent`` names the columns that an image does not have: null for a whole image, else a JSON list
-of names. An update (``u``) without a column keeps the value that the row had *at its old key*. An update of a row that
-is not there is ignored.
+The canonical column ``_absent`` lists the columns that an image lacks: null for a whole image, else a JSON list of
+names. An update (``u``) without a column keeps the value that the row had *at its old key*. An update of a missing row
+is ignored.
 
-**Chains.** Gone through in log order, every key holds one of: what the target had before the batch, nothing, or a row
-made by an image. An image that is whole makes a row of its own; a partial one makes a row that takes its absent columns
-from the row its update found at the old key. So every row is a chain of images that ends in a whole image, or in the
-target's row at some key, the *origin*, which differs from the row's own key where the key changed on the way. Each row
-is taken over by one update at most, so the chains do not branch, and all of them together are no longer than the batch.
+**Chains.** In log order, every key holds one of: what the target had before the batch, nothing, or a row made by an
+image. A whole image makes a complete row. A partial one makes a row that takes its absent columns from the row that its
+update found at the old key. So every row is a chain of images. The chain ends in a whole image, or in the target's row
+at some key, the *origin*, which differs from the row's key if the key changed on the way. At most one update continues
+a row, so chains do not branch, and together they are no longer than the batch.
 
-Folding gives one line a key: the row's value where some image of its chain has the column, and ``_absent``, which is
-null or says what depends on the target: ``columns`` are to be taken from its row at the origin, ``old``; if it has no
-row there, the updates are ignored, and ``vanishes`` says what becomes of the key (true: the batch removed what it held;
-false: it stays as it is). Unlike whole images, parts of a batch cannot be folded by themselves: a chain may go through
-all of them.
+Folding gives one line per key: the row's value if some image of its chain has the column, and ``_absent``, which is
+null or describes what depends on the target. ``columns`` are to be taken from its row at the origin, ``old``. If it has
+no row there, the updates are ignored, and ``vanishes`` gives the effect on the key (true: the batch removed its
+row; false: it does not change). Unlike whole images, parts of a batch cannot be folded separately: a chain may go
+through all of them.
 
-**Origins are as of before the batch**, so they must be looked up in the table as it was then; see ``_current``.
+**Origins are as of before the batch**, so they must be looked up in that version of the table; see ``_current``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from headgate.sinks._images import drop_before, rank_images
 
 __all__ = ["fold_partial"]
 
-_WHOLE = -1  # of a link: the row has all its columns
-_KEPT, _GONE = -1, -2  # of a key: what the target has, nothing; else the number of the image that made its row
+_WHOLE = -1  # link: the row has all its columns
+_KEPT, _GONE = -1, -2  # key: the target's row, nothing; else the number of the image that made its row
 _OP_B, _OP_U, _OP_D = 0, 1, 2
 
 
 def fold_partial(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:
-    """What the batch makes of each key that it touches.
+    """Return the batch's effect on each key that it touches.
 
     :param table: all images of the batch, canonical, with ``_absent`` (string) as the last column, in any order.
     :param key: the key's columns.
@@ -109,7 +109,7 @@ def _chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _number_keys(table: pa.Table, key: Sequence[str]) -> tuple[Any, int]:
-    """``(int64[rows]: equal for equal keys, numbered from 0, how many there are)``."""
+    """Return ``(int64[rows]: equal for equal keys, numbered from 0; the number of keys)``."""
     number = np.zeros(table.num_rows, np.int64)
     count = 1
     for name in key:
@@ -118,24 +118,24 @@ def _number_keys(table: pa.Table, key: Sequence[str]) -> tuple[Any, int]:
             column = pc.add(column, pa.scalar(0.0, column.type))
         encoded = column.dictionary_encode()
         codes = np.asarray(encoded.indices.fill_null(len(encoded.dictionary))).astype(np.int64)
-        found, number = np.unique(number * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
-        number, count = number.reshape(-1), len(found)
+        distinct, number = np.unique(number * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
+        number, count = number.reshape(-1), len(distinct)
     return number, count
 
 
 def _present(absent: list[str], names: list[str]) -> Any:
-    """bool[sets of absent columns + 1, columns]: what an image has; the last set is that of whole images."""
-    place = {name: index for index, name in enumerate(names)}
+    """Return bool[sets of absent columns + 1, columns]: what an image has; the last set is that of whole images."""
+    column_index = {name: index for index, name in enumerate(names)}
     has = np.ones((len(absent) + 1, len(names)), np.bool_)
     for row, text in enumerate(absent):
         for name in json.loads(text):
-            if name in place:
-                has[row, place[name]] = False
+            if name in column_index:
+                has[row, column_index[name]] = False
     return has
 
 
 def _pairs(table: pa.Table) -> Any:
-    """bool[rows]: whether the row before has the same ``_seq``."""
+    """Return bool[rows]: whether the row before has the same ``_seq``."""
     same = np.ones(max(table.num_rows - 1, 0), np.bool_)
     for part in _chunk(table["_seq"]).flatten():
         values = np.asarray(part)
@@ -160,7 +160,7 @@ def _walk(op: Any, key: Any, pair: Any, partial: Any, held: Any, last: Any, link
             i += 1
             if i >= n or op[i] != _OP_U or not pair[i]:
                 return False
-        elif op[i] != _OP_U:  # an insert, or a row as it was read
+        elif op[i] != _OP_U:  # an insert, or a snapshot row
             held[old_key] = i
             i += 1
             continue
@@ -180,13 +180,13 @@ def _walk(op: Any, key: Any, pair: Any, partial: Any, held: Any, last: Any, link
 
 
 def _chain(op: Any, key: Any, pair: Any, partial: Any, count: int) -> tuple[Any, Any, Any, Any]:
-    """Go through images in order.
+    """Follow images in order.
 
     :param key: number of each image's key; ``count`` of them.
-    :param pair: whether an image belongs to the one before it.
+    :param pair: whether an image has the ``_seq`` of the one before it.
     :returns: by key: what it holds in the end, and the last image that names it, -1 if none; by image: where its absent
-        columns are (an image's number; -2 - key for the target's row at a key; -1 it has none), and ``_vanishes``.
-        The first is None when a ``b`` image stands alone.
+        columns are (an image's number; -2 - key for the target's row at a key; -1 it has none), and ``vanishes``. The
+        first is None if a ``b`` image stands alone.
     """
     held = np.full(count, _KEPT, np.int64)
     last = np.full(count, -1, np.int64)
@@ -218,8 +218,8 @@ def _follow(line: Any, gone: Any, code: Any, has: Any, link: Any, source: Any, o
 
 
 def _resolve(line: Any, gone: Any, code: Any, has: Any, link: Any) -> tuple[Any, Any]:
-    """``(int64[columns, lines]: the image that has a line's value, -1 for the target's; int64[lines]: key number of
-    the origin, -1 if there is none)``.
+    """Return ``(int64[columns, lines]: the image that has a line's value, -1 for the target's; int64[lines]: key number
+    of the origin, -1 if there is none)``.
     """
     source = np.full((has.shape[1], len(line)), -1, np.int64)
     origin = np.full(len(line), -1, np.int64)

@@ -1,4 +1,4 @@
-"""The actions on a current table that takes the images of a batch."""
+"""Plan of the actions on a current table that takes a batch's images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
 from headgate.sinks import _actions as do
-from headgate.sinks._actions import Action, Holds
+from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
 from headgate.sinks._shape import Shape
 from headgate.sinks._statements import Statements
@@ -20,17 +20,17 @@ __all__ = ["CurrentPlan"]
 
 @dataclass(frozen=True)
 class CurrentPlan:
-    """What the decision has found out, for a table that is not held."""
+    """Inputs of the plan for a table that is not suspended."""
 
     case: Case
     statements: Statements
     shape: Shape
-    parts: list[Part]  # the images that count
+    parts: list[Part]  # the images to apply
 
     def actions(self) -> tuple[Action, ...]:
-        """In the order of ``_actions``.
+        """Return the actions, in the order of ``_actions``.
 
-        :raises DecodeError: a table without a key has images that leave columns out.
+        :raises DecodeError: images of a keyless table leave columns out.
         """
         definition = self.shape.definition
         columns = self._columns(definition) if definition is not None else ()
@@ -39,34 +39,34 @@ class CurrentPlan:
 
     @cached_property
     def _appends(self) -> bool:
-        """Whether chunks may be appended: no earlier reading of the table can have left rows."""
-        target, reading = self.case.known.target, self.case.reading
-        is_first = target is None or target.since_epoch == reading.since
-        return reading.about.append and is_first and not self.shape.replace
+        """Whether chunks may be appended: no earlier snapshot of the table can have left rows."""
+        target, snapshot = self.case.before.target, self.case.snapshot
+        is_first = target is None or target.since_epoch == snapshot.since
+        return snapshot.header_entry.append and is_first and not self.shape.replace
 
     @property
     def _base(self) -> int | None:
-        """The version of the table before the batch; None: it was empty, or nothing of it counts."""
-        row = self.case.known.row
+        """The table's version before the batch; None: it was empty, or the batch removes all of its rows."""
+        row = self.case.before.row
         return None if row is None or self.shape.replace or self.statements.truncated is not None else row.version
 
     @property
-    def _holds(self) -> Holds:
-        known, row = self.case.known, self.case.known.row
-        match known.state:
+    def _content(self) -> TableContent:
+        before, row = self.case.before, self.case.before.row
+        match before.state:
             case State.LIVE:
-                is_read = self.case.reading.event is Event.READS or known.reread_asked or self.case.arrival.chunks
-                return Holds.UNKNOWN if is_read else Holds.ALL
+                is_read = self.case.snapshot.event is Event.READS or before.reread_requested or self.case.arrival.chunks
+                return TableContent.UNKNOWN if is_read else TableContent.ALL
             case State.SETTLING:
-                return Holds.SOME
+                return TableContent.SOME
             case State.SNAPSHOTTING if row is not None and row.since_epoch is not None:
-                return Holds.SOME
+                return TableContent.SOME
             case _:
-                return Holds.UNKNOWN
+                return TableContent.UNKNOWN
 
     def _columns(self, definition: Definition) -> Iterator[Action]:
-        if self.case.known.target is None or self.shape.replace:
-            since = None if self.case.reading.ends else self.case.reading.since
+        if self.case.before.target is None or self.shape.replace:
+            since = None if self.case.snapshot.ends else self.case.snapshot.since
             yield do.Create(definition, 0 if since is None and self._appends else since, self.shape.replace)
             return
         if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
@@ -77,8 +77,8 @@ class CurrentPlan:
     def _removals(self) -> Iterator[Action]:
         if self.statements.truncated is not None:
             yield do.Truncate(self.statements.truncated)
-        since, epoch = self.case.reading.since, self.case.arrival.epoch
-        if self.case.reading.frees and not self.shape.replace and since is not None and since < epoch:
+        since, epoch = self.case.snapshot.since, self.case.arrival.epoch
+        if self.case.snapshot.ends_suspension and not self.shape.replace and since is not None and since < epoch:
             yield do.DropStrays(since, epoch)
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
@@ -93,7 +93,7 @@ class CurrentPlan:
             yield do.Append(definition, chunks)
             rest = changes
         if partial:
-            yield do.MergePartial(definition, rest, bound, fills, self._base, self._holds)
+            yield do.MergePartial(definition, rest, bound, fills, self._base, self._content)
         elif rest:
             yield do.Upsert(definition, rest, bound, fills)
 
@@ -105,9 +105,9 @@ class CurrentPlan:
         if chunks:
             yield do.Overwrite(definition, chunks)
         elif changes:
-            yield do.Count(definition, changes, self.statements.truncated, self._base, self._holds)
+            yield do.Count(definition, changes, self.statements.truncated, self._base, self._content)
 
     def _sweep(self) -> Iterator[Action]:
-        since = self.case.reading.since
-        if self.case.reading.ends and since is not None and not self._appends and not self.shape.replace:
+        since = self.case.snapshot.since
+        if self.case.snapshot.ends and since is not None and not self._appends and not self.shape.replace:
             yield do.Sweep(since)

@@ -1,4 +1,4 @@
-"""What Spark's Python processes need, loaded once for all of them by the fork server (``headgate.engine``)."""
+"""Modules that Spark's Python processes need, loaded once for all by the fork server (``headgate.engine``)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SPARK = (
 )
 """PySpark's modules that its processes run."""
 _OURS = ("spark._source", "spark._planner", "spark._carried", "spark._typed", "sinks._expand", "lake._written")
-"""Modules of ours that are loaded in them."""
+"""headgate's modules that these processes load."""
 
 
 def preload() -> None:
-    """Load what every process needs."""
+    """Load the modules that every process needs."""
     for name in (*(f"pyspark.{name}" for name in _SPARK), *(f"headgate.{name}" for name in _OURS)):
         importlib.import_module(name)
     _first_row()
 
 
 def _first_row() -> None:
-    """Decode one row. The first call of any kernel sets up numba's loader, and these kernels every table needs. The
-    first array makes pyarrow load pandas.
+    """Decode one row. The first call of a kernel sets up numba's loader, and every table needs these kernels. The first
+    array makes pyarrow load pandas.
     """
     import numpy as np
     import pyarrow as pa

@@ -1,18 +1,18 @@
-"""What the ledger may promise of a table after a batch: never more than is so.
+"""Limit what the ledger promises of a table after a batch to what is true.
 
-``live`` means: exactly the source's rows as of the row's GTID set E. A table whose rows were all read is that, but for
-two cases:
+``live`` means: exactly the source's rows as of the row's GTID set E. A table whose rows were all read is live, with two
+exceptions:
 
 - **Rows were kept or dropped while they were read** (``window`` ``keep``, ``drop``). A chunk's rows are then as of some
-  moment between its batch's E and its high watermark H, or missing. They are exact once every change in H has been
-  applied (``snapshot/_reader.py``). So what of all H is not in E yet is written down (``settles_at``), also while
-  other ranges are still to be read, and the table is ``settling`` until a batch's E contains it. If a failover loses
-  transactions of H, no E ever contains it: the table stays ``settling``, rightly, until it is read again.
+  moment between its batch's E and its high watermark H, or missing. They are exact after every change in H was applied
+  (``snapshot/_reader.py``). So the part of all H that is not yet in E is recorded (``settles_at``), also while other
+  ranges are still to be read. The table is ``settling`` until a batch's E contains it. If a failover loses transactions
+  of H, no E ever contains it: the table correctly stays ``settling`` until it is read again.
 - **Foreign keys change its rows without images**, and the configuration accepts that: the table is ``inexact`` until a
-  reading of all rows finds no such key.
+  full snapshot finds no such key.
 
-A reading of all rows that begins replaces every row there is, so it forgets both. On a replay the same batch may bring
-a later H, never an earlier one on the same server; the ledger's row is written once.
+A full snapshot that begins replaces every row, so it resets both. A replay of the batch may bring a later H, never an
+earlier one on the same server; the ledger's row is written once.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ __all__ = ["Unseen", "definition_after", "promised"]
 
 @dataclass(frozen=True)
 class Unseen:
-    """Rows of a table change, and the log does not hold it."""
+    """Rows of a table change without images in the log."""
 
     reason: str
     over: bool = False
-    """What did it is gone again, so that a new reading finds what it has done."""
+    """The cause is gone, so a new snapshot reads its effects."""
     accepted: bool = False
-    """The configuration has the table followed all the same, as ``inexact``."""
+    """The configuration follows the table anyway, as ``inexact``."""
 
 
 def promised(
     state: TableState, batch: Batch, before: TableState | None, unseen: Unseen | None, *, begins: bool
 ) -> TableState:
-    """``state`` of a table that is not held, with no more said of it than is so.
+    """Return ``state`` of a table that is not suspended, limited to what is true.
 
-    :param before: the table in the last ledger row; None: all rows of then are read again, so what was wrong with them
-        no longer counts.
+    :param before: the table in the last ledger row; None: its rows are all read again, so earlier problems do not
+        count.
     :param unseen: why its rows change without images, from this batch on or in it.
-    :param begins: whether a reading of all rows begins in this batch.
+    :param begins: whether a full snapshot begins in this batch.
     """
     pending = _still_to_settle(state.table, batch, before)
     unlogged = _unlogged(unseen, before, begins=begins)
@@ -59,31 +59,31 @@ def promised(
 
 
 def _unlogged(unseen: Unseen | None, before: TableState | None, *, begins: bool) -> str | None:
-    """Why rows of a followed table change without images; what is over before all rows are read is in them."""
+    """Return why rows change without images; a cause that is over when a full snapshot begins does not count."""
     if unseen is not None and unseen.accepted and not (unseen.over and begins):
         return unseen.reason
     return before.unlogged if before is not None else None
 
 
 def _still_to_settle(table: str, batch: Batch, before: TableState | None) -> GtidSet:
-    """What is still to be applied, after this batch, before all rows that were read are exact.
+    """Return what must still be applied, after this batch, before all rows that were read are exact.
 
-    :param before: the table in the last ledger row; None: rows of earlier readings no longer count.
+    :param before: the table in the last ledger row; None: rows of earlier snapshots do not count.
     """
     pending = GtidSet.parse(before.settles_at) if before is not None and before.settles_at else GtidSet()
     return (pending | batch.watermarks.get(table, GtidSet())) - GtidSet.parse(batch.header.gtid)
 
 
 def definition_after(table: str, batch: Batch, before: TableState | None, parts: Sequence[Part]) -> str | None:
-    """The fingerprint of the definition that the table has at the batch's end; None: it cannot be told.
+    """Return the fingerprint of the table's definition at the batch's end; None: it cannot be determined.
 
-    Rows of a chunk have it: DDL after the end would have spoiled them. Images of the log have the one that the table
-    had at their place, which is that of the end unless a statement of the batch changed it after them. An image shows
-    that it comes after an ALTER that adds columns by having them all; for other statements there is no telling. A
-    TRUNCATE, and a table without rows, are given with what the table looks like when the log is read, perhaps later.
+    Rows of a chunk have this definition: DDL after the end would have invalidated them. Images of the log have the one
+    at their position, which is that of the end unless a later statement of the batch changed it. An image with all
+    columns of an ALTER that adds columns comes after that ALTER; for other statements the order is unknown. A TRUNCATE,
+    and a table without rows, come with the definition at the time the log is read, which may be later.
     """
     changes = [ddl for ddl in batch.ddl if table in (ddl.table, ddl.new_name) and ddl.action != "truncate"]
-    altered = [ddl for ddl in changes if ddl.adds != ()]  # the others may choose another key, which images then show
+    altered = [ddl for ddl in changes if ddl.adds != ()]  # the others may change the key, which images show
     shown = _definitions_shown(parts, altered)
     if shown is None:
         return None
@@ -94,7 +94,7 @@ def definition_after(table: str, batch: Batch, before: TableState | None, parts:
 
 
 def _definitions_shown(parts: Sequence[Part], altered: Sequence[DdlRow]) -> list[Definition] | None:
-    """The definitions of the images that come after these statements; None: which ones do cannot be told."""
+    """Return the definitions of the images that come after these statements; None: the order is unknown."""
     with_images = [part for part in parts if part.images and not part.truncates]
     chunks = [part.definition for part in with_images if part.kind == "chunk"]
     if chunks or not altered:

@@ -1,4 +1,4 @@
-"""How far a batch is and what it did, for people to look at."""
+"""Progress and report of a batch, for display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headgate.carrier import SINK_SIGNALS, Batch, Commits
 from headgate.control import Notification
-from headgate.lake import TableState, Way
+from headgate.lake import TableState, WriteMethod
 
 __all__ = ["BatchReport", "Progress", "log_signals"]
 
@@ -16,21 +16,21 @@ log = logging.getLogger("headgate")
 
 
 class Progress:
-    """Told how far a batch is, for people to see. The methods may be called from any thread and never fail."""
+    """Receiver of a batch's progress, for display. The methods may be called from any thread and never fail."""
 
     def applies(self, batch: Batch) -> None:
-        """The batch was read and is applied from now on."""
+        """Note that the batch was read and is now applied."""
 
     def writes(self, tables: int) -> None:
-        """So many tables are written from now on."""
+        """Note that writing of this many tables begins."""
 
     def wrote(self, table: str) -> None:
-        """One of them is written."""
+        """Note that one of them is written."""
 
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What a batch did, for people to look at."""
+    """Summary of a batch, for display."""
 
     batch_id: int
     epoch: int
@@ -44,12 +44,12 @@ class BatchReport:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     replayed: bool = False
-    start: str = ""  # the batch holds what is in gtid and not in here
-    behind: int = 0  # transactions that the server had executed at planning and that are not in gtid
-    notifications: tuple[Notification, ...] = ()  # of a batch that is handed back, too
+    start: str = ""  # the batch is gtid without this set
+    behind: int = 0  # transactions not in gtid that the server had executed at planning
+    notifications: tuple[Notification, ...] = ()  # also for a batch that the ledger had
     changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
-    ways: Mapping[str, Mapping[Way, str]] = field(default_factory=dict)
-    """How the batch came into each current table that it brought rows to; for a MERGE also why."""
+    write_methods: Mapping[str, Mapping[WriteMethod, str]] = field(default_factory=dict)
+    """How the batch's rows were written to each current table; for a MERGE also why."""
 
     @classmethod
     def of(
@@ -62,7 +62,7 @@ class BatchReport:
         *,
         replayed: bool = False,
     ) -> BatchReport:
-        """The report of a batch, but for how long it took."""
+        """Return the report of a batch, without ``committed_us``, ``seconds`` and ``write_methods``."""
         header = batch.header
         report = cls(
             batch_id,
@@ -87,12 +87,12 @@ class BatchReport:
 
 
 def log_signals(batch: Batch) -> None:
-    """Log what came of users' signals."""
+    """Log the results of users' signals."""
     skipped = batch.header.skipped
     if skipped is not None:
         keys = ", ".join(skipped.keys)
-        log.info("messages of the topic with signals that are for others: %d (%s)", skipped.count, keys)
-    for action in (found for found in batch.header.actions if isinstance(found, dict)):
+        log.info("topic messages with signals for other pipelines ignored: %d (%s)", skipped.count, keys)
+    for action in (entry for entry in batch.header.actions if isinstance(entry, dict)):
         if action.get("error"):
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])
         elif action.get("message"):

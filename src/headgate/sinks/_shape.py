@@ -1,6 +1,6 @@
-"""How a batch's columns fit those of a table's targets, and what has to be done to these.
+"""Compare a batch's columns with those of a table's targets, and plan the targets' changes.
 
-Nothing here knows of states. What does not fit is raised as :class:`Misfit`, and who asked decides what it means.
+This module does not know states. Columns that do not fit raise :class:`Misfit`; the caller decides what follows.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
 
 
 class Misfit(Exception):
-    """Why images do not fit the target: part of a table's reason in the ledger."""
+    """Images do not fit the target; the text becomes part of the table's reason in the ledger."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the current table at the target looks like: column → Spark type, without headgate's own columns."""
+    """Columns and key of the current table: column → Spark type, without headgate's own columns."""
 
     types: Mapping[str, str]
     key: tuple[str, ...]
-    since_epoch: int | None = None  # the snapshot whose chunks were appended to it, from its first batch on
+    since_epoch: int | None = None  # first epoch of the snapshot whose chunks were appended to it
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the current table's columns are brought to those of the batch."""
+    """Changes that give the current table the batch's columns."""
 
-    definition: Definition | None = None  # the columns then; None: the batch has nothing to write
-    replace: bool = False  # the table is made again with these columns
-    added: tuple[str, ...] = ()  # those that the target lacks
-    fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in the rows before, as text
+    definition: Definition | None = None  # the columns after them; None: nothing to write
+    replace: bool = False  # recreate the table with these columns
+    added: tuple[str, ...] = ()  # columns that the target lacks
+    fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
 
 
 def fit(parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *, restarts: bool) -> Shape:
@@ -69,18 +69,18 @@ def fit(parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *,
 
 
 def fits(parts: Sequence[Part], target: Target | None) -> bool:
-    """Whether these images are of exactly the target's columns."""
+    """Return whether these images have exactly the target's columns and key."""
     shapes = _definitions(parts)
     return target is not None and all(shape.types == target.types and shape.key == target.key for shape in shapes)
 
 
 def widest(parts: Sequence[Part]) -> Definition | None:
-    """The definition of these parts that has the most columns."""
+    """Return the definition of these parts with the most columns."""
     return max(_definitions(parts), key=lambda definition: len(definition.columns), default=None)
 
 
 def reserved(definition: Definition) -> str | None:
-    """Why one of the columns cannot be written: headgate has its own of this name."""
+    """Return why a column cannot be written if headgate reserves its name; else None."""
     taken = RESERVED if definition.key else RESERVED | RESERVED_KEYLESS
     names = (column.name for column in definition.columns if column.name.lower() in taken)
     name = next(names, None)
@@ -92,7 +92,7 @@ def reserved(definition: Definition) -> str | None:
 
 
 def union(parts: Sequence[Part]) -> Definition | None:
-    """A definition with every column of these parts."""
+    """Return a definition with every column of these parts."""
     last = widest(parts)
     if last is None:
         return None
@@ -104,7 +104,7 @@ def union(parts: Sequence[Part]) -> Definition | None:
 
 
 def conflict(parts: Sequence[Part], logged: Mapping[str, str] | None) -> str | None:
-    """Which column has two types, among these parts and the columns of a changelog."""
+    """Return which column has two types, among these parts and a changelog's columns; None: none."""
     whole = union(parts)
     types = whole.types if whole is not None else {}
     for others in (*(definition.types for definition in _definitions(parts)), logged or {}):
@@ -115,7 +115,7 @@ def conflict(parts: Sequence[Part], logged: Mapping[str, str] | None) -> str | N
 
 
 def shortened(statement: str) -> str:
-    """A statement on one line, for people."""
+    """Return a statement on one line, of at most 200 characters."""
     text = " ".join(statement.split())
     return text if len(text) <= 200 else f"{text[:197]}..."
 
@@ -125,7 +125,7 @@ def _definitions(parts: Sequence[Part]) -> list[Definition]:
 
 
 def _joined(parts: Sequence[Part]) -> Definition | None:
-    """The definition that contains all others, which there must be."""
+    """Return the definition that contains all others; Misfit if there is none."""
     whole = widest(parts)
     if whole is None:
         return None
@@ -134,7 +134,7 @@ def _joined(parts: Sequence[Part]) -> Definition | None:
             raise Misfit(_rekeyed(other.key, whole.key))
         for name, kind in other.types.items():
             if name not in whole.types:
-                raise Misfit(f"the columns changed within one batch: {name} comes and goes")
+                raise Misfit(f"the columns changed within one batch: {name} was added or dropped")
             if whole.types[name] != kind:
                 raise Misfit(_retyped(name, kind, whole.types[name]))
     return whole
@@ -143,41 +143,41 @@ def _joined(parts: Sequence[Part]) -> Definition | None:
 def _with_added(
     definition: Definition | None, last: DdlRow, target: Target, added: Mapping[str, AddedColumn]
 ) -> Definition:
-    """The definition after statements that added columns, if no image shows it yet.
+    """Return the definition after statements that added columns, if no image shows it yet.
 
-    What the table looked like when the last of them was read may be newer than the batch. Later columns are left out;
-    anything else that is new makes it useless.
+    The definition read with the last statement may be newer than the batch. Its later columns are left out; any other
+    difference is a Misfit.
     """
     if last.schema is None:
-        raise Misfit(f"the table after its ALTER is not known: {shortened(last.statement)}")
-    seen = Definition.from_json(last.schema)
+        raise Misfit(f"the table's columns after its ALTER are unknown: {shortened(last.statement)}")
+    latest = Definition.from_json(last.schema)
     wanted = {*target.types, *added}
-    columns = tuple(column for column in seen.columns if column.name in wanted)
-    known = Definition(seen.table, seen.fingerprint, target.key, columns)
+    columns = tuple(column for column in latest.columns if column.name in wanted)
+    expected = Definition(latest.table, latest.fingerprint, target.key, columns)
     older = definition.types if definition is not None else {}
-    agrees = all(known.types.get(name) == kind for name, kind in {**target.types, **older}.items())
-    if len(columns) < len(wanted) or not agrees or seen.key != target.key:
+    agrees = all(expected.types.get(name) == kind for name, kind in {**target.types, **older}.items())
+    if len(columns) < len(wanted) or not agrees or latest.key != target.key:
         raise Misfit(f"the table has changed again since its ALTER: {shortened(last.statement)}")
-    return known
+    return expected
 
 
 def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str, str]:
-    """The values of added columns in the rows before them, which must be known."""
+    """Return the values of added columns in older rows; Misfit if one is unknown."""
     fills: dict[str, str] = {}
     for name, column in added.items():
-        if column.is_null or name not in definition.types:  # neither there nor in the target, which is not there yet
+        if column.is_null or name not in definition.types:  # in no image, and there is no target
             continue
         value = existing_value(definition.column(name).mysql, column)
         if definition.types[name] == "string" and definition.column(name).mysql.startswith("datetime"):
-            value = None  # as text it has all its digits of fraction, which the DEFAULT need not have
-        if value is None or not definition.key:  # a table without a key knows its rows by their content
-            raise Misfit(f"ALTER added column {name} with a default that only reading tells")
+            value = None  # as text it has all fractional digits, which the DEFAULT may lack
+        if value is None or not definition.key:  # keyless rows are identified by content
+            raise Misfit(f"ALTER added column {name} whose value in existing rows is unknown")
         fills[name] = value
     return fills
 
 
 def _compare(definition: Definition, target: Target) -> tuple[str, ...]:
-    """The columns that the target lacks, which must be all that differs."""
+    """Return the columns that the target lacks; Misfit for any other difference."""
     if definition.key != target.key:
         raise Misfit(_rekeyed(target.key, definition.key))
     types = definition.types

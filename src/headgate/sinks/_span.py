@@ -1,8 +1,8 @@
-"""Which rows a table may hold, as the writer itself knows it: so that appending a chunk asks nothing of the table.
+"""The key range that a table may hold, tracked by the writer, so that appending a chunk needs no query of the table.
 
-A span is true of one version of the table. It begins with a table that was just made, grows by the ranges of what each
-batch brings, and ends when the table is at a version that the writer did not leave: somebody else wrote. A run knows
-nothing of the tables it finds.
+A span is true of one version of the table. It begins with a new table and grows by each batch's key ranges. It ends
+when another program writes the table or a batch has unknown bounds. A run has no span of tables that exist when it
+starts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from itertools import pairwise
 
 from headgate.carrier import Part, sortable
 
-__all__ = ["KeySpan", "apart"]
+__all__ = ["KeySpan", "are_disjoint"]
 
 
 @dataclass
 class KeySpan:
-    """At ``version`` (−1: nothing is known) every row's first key column lies between ``low`` and ``high``, which are
-    None in an empty table, and no row is of an epoch before ``since``.
+    """Key range of a table at ``version`` (−1: nothing is known).
+
+    Every row's first key column is from ``low`` to ``high`` (None: the table is empty), its epoch at least ``since``.
     """
 
     version: int = -1
@@ -28,12 +29,12 @@ class KeySpan:
     since: int = 0
 
     def begin(self, version: int, epoch: int) -> None:
-        """The table is empty at this version, which the batch of this epoch made."""
+        """Begin with an empty table at this version, which the batch of this epoch made."""
         self.version, self.low, self.high, self.since = version, None, None, epoch
 
     def excludes(self, version: int, parts: Sequence[Part]) -> bool:
-        """Whether the table cannot hold any key of these parts, each of whose record batches has known bounds."""
-        if not self._knows(version):
+        """Return whether the table cannot hold any key of these parts, all of whose record batches have bounds."""
+        if not self._is_current(version):
             return False
         if self.low is None or self.high is None:
             return True
@@ -42,14 +43,14 @@ class KeySpan:
         return all(last < low or high < first for first, last in bounds)
 
     def all_since(self, version: int, epoch: int) -> bool:
-        """Whether the table cannot hold a row of an epoch before this one."""
-        return self._knows(version) and self.since >= epoch
+        """Return whether the table cannot hold a row of an epoch before this one."""
+        return self._is_current(version) and self.since >= epoch
 
-    def _knows(self, version: int) -> bool:
+    def _is_current(self, version: int) -> bool:
         return 0 <= version == self.version
 
     def grow(self, before: int, after: int, parts: Sequence[Part]) -> None:
-        """A batch with these parts took the table from one version to another; ``after`` −1: others wrote meanwhile."""
+        """Add a batch that took the table from one version to another; ``after`` −1: others wrote meanwhile."""
         if before != self.version or after < 0 or any(part.unbounded or part.partial for part in parts):
             self.version = -1
             return
@@ -60,8 +61,8 @@ class KeySpan:
         self.version = after
 
 
-def apart(chunks: Sequence[Part]) -> bool:
-    """Whether there are rows, and no two record batches of them can hold the same key."""
+def are_disjoint(chunks: Sequence[Part]) -> bool:
+    """Return whether there are rows, and no two record batches of them can hold the same key."""
     bounds = [(sortable(low), sortable(high)) for part in chunks for low, high in part.bounds]
     known = bool(bounds) and not any(part.unbounded for part in chunks)
     return known and all(before[1] < after[0] for before, after in pairwise(sorted(bounds)))

@@ -1,19 +1,19 @@
-"""What a batch's statements mean for a table.
+"""Effects of a batch's DDL statements on a table.
 
-What a statement does to the rows that are there is not in the log. So a table goes on taking images only if the
-statement itself tells all of it:
+The log does not show what a statement does to existing rows. So a table keeps taking images only if the statement alone
+defines its effect:
 
 | met in the log | under ``evolve`` | under ``strict`` |
 |---|---|---|
-| ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | nothing to do | the same |
-| ALTER that only adds columns, NULL or of an exact literal default | columns added and filled | the same |
-| any other ALTER | held as ``stale``, read again | ``stopped`` |
-| DROP, or a RENAME after which nothing has the name | ``stopped``; the target stays as it is | the same |
-| CREATE after that, or a RENAME that gives the name to another table | held as ``stale``, read again | ``stopped`` |
+| ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | no effect | the same |
+| ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
+| any other ALTER | suspended as ``stale``, read again | ``stopped`` |
+| DROP, or a RENAME that leaves the name unused | ``stopped``; the target stays as it is | the same |
+| CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
-Tools that change a table through a copy (gh-ost, pt-online-schema-change) end in a RENAME that gives the name away and
-to the copy in one statement: that reads the table again.
+Tools that change a table through a copy (gh-ost, pt-online-schema-change) end with one RENAME statement that moves the
+name to the copy. The table is then read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from headgate.carrier import DdlRow, Seq
 from headgate.sinks._case import Case
-from headgate.sinks._course import Course, remedy
+from headgate.sinks._course import TableCourse, remedy
 from headgate.sinks._shape import shortened
 from headgate.sinks._states import State
 
@@ -31,55 +31,57 @@ __all__ = ["Statements", "read_statements"]
 
 @dataclass
 class Statements:
-    """What remains to be done after a batch's statements."""
+    """Work that a batch's statements leave."""
 
     truncated: Seq | None = None  # the last TRUNCATE
-    gone: bool = False  # the last thing they did was to take the table away
-    adds: list[DdlRow] = field(default_factory=list)  # those that added columns, and nothing else
+    removed: bool = False  # the last of them removed the table
+    adds: list[DdlRow] = field(default_factory=list)  # those that only added columns
 
 
-def read_statements(course: Course, case: Case) -> Statements:
-    """Go through the batch's statements on this table, in log order."""
-    arrival, known = case.arrival, case.known
-    # A name that headgate never had cannot be lost.
-    is_ours = known.row is not None or arrival.about is not None or bool(arrival.parts)
-    statements = Statements(gone=known.state is State.STOPPED)
+def read_statements(course: TableCourse, case: Case) -> Statements:
+    """Process the batch's statements on this table, in log order."""
+    arrival, before = case.arrival, case.before
+    # Only a table that headgate has can be removed.
+    is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
+    statements = Statements(removed=before.state is State.STOPPED)
     for ddl in arrival.batch.ddl:
         if ddl.table == course.table:
-            held = course.state if course.held else known.state if known.held else None
-            _read(course, statements, ddl, held, is_ours=is_ours)
+            suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
+            _read(course, statements, ddl, suspended_state, is_ours=is_ours)
         if ddl.new_name == course.table and is_ours:
-            statements.gone = False
+            statements.removed = False
             course.read_again(f"the name was given to another table: {shortened(ddl.statement)}")
-            course.note_hold(ddl)
+            course.note_suspension(ddl)
     return statements
 
 
-def _read(course: Course, statements: Statements, ddl: DdlRow, held: State | None, *, is_ours: bool) -> None:
-    """One statement.
+def _read(
+    course: TableCourse, statements: Statements, ddl: DdlRow, suspended_state: State | None, *, is_ours: bool
+) -> None:
+    """Process one statement.
 
-    :param held: how the table is held before it, or was before the batch.
+    :param suspended_state: the table's suspended state before it, or before the batch; None: not suspended.
     """
     text = shortened(ddl.statement)
     match ddl.action:
         case "truncate":
             statements.truncated = ddl.seq
-            course.note(ddl, "held" if held else "applied")
+            course.note(ddl, "held" if suspended_state else "applied")
         case "alter" if ddl.adds is not None:
             statements.adds.append(ddl)
-            course.note(ddl, "held" if held else "applied")
-        case "alter" if held is State.STOPPED and course.strict:
+            course.note(ddl, "held" if suspended_state else "applied")
+        case "alter" if suspended_state is State.STOPPED and course.strict:
             course.note(ddl, "held")
         case "alter":
             course.read_again(f"ALTER may have changed rows: {text}")
-            course.note_hold(ddl)
+            course.note_suspension(ddl)
         case "drop" | "rename" if is_ours:
-            statements.gone = True
-            course.stop(f"{text}; if the name is in use again, {remedy(course.table)}")
-            course.note_hold(ddl)
-        case "create" if statements.gone:
-            statements.gone = False
+            statements.removed = True
+            course.stop(f"{text}; if a table has this name again, {remedy(course.table)}")
+            course.note_suspension(ddl)
+        case "create" if statements.removed:
+            statements.removed = False
             course.read_again(f"created again: {text}")
-            course.note_hold(ddl)
+            course.note_suspension(ddl)
         case _:
             course.note(ddl, "applied")

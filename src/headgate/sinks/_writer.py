@@ -1,17 +1,17 @@
-"""A batch of the stream into all tables, as one commit: plan, write the tables, then the ledger, then the inbox.
+"""Write one batch of the stream to all tables, as one commit: plan, tables, ledger, then inbox.
 
 The order is the guarantee:
 
-1. the batch is described by one job (which also makes it persistent, so the source is read once);
-2. a batch the ledger has is only handed back;
-3. what each table needs is decided for *all* tables before anything is written, so a batch that cannot be applied
-   (a target that is not ours, columns that do not fit) writes nothing;
-4. the tables are written, several at once; each step is repeatable;
-5. requests to the planner (read a chunk or a table again) go to the inbox: the planner takes them after this batch
-   only, and a replay writes the same files;
-6. the ledger row makes the batch count, and holds what the batch has to tell (``control/_events.py``);
-7. what rests on that (signals that are done, those that the log brought, finished tables, the position hint) is
-   handed back; also of a batch that the ledger has, because the run before may have been killed in between.
+1. One job describes the batch and persists it, so the source is read once.
+2. A batch that the ledger has is only handed back (step 7).
+3. What each table needs is decided for *all* tables before anything is written. So a batch that cannot be applied (a
+   target that is not ours, contradictory images) writes nothing.
+4. The tables are written, several at once, then the schema history. Each step is repeatable.
+5. Requests to the planner (read a chunk or a table again) go to the inbox. The planner takes them only after this
+   batch, and a replay writes the same files.
+6. The ledger row commits the batch, with its notifications (``control/_events.py``).
+7. What depends on the commit (processed signals, signals from the log, finished tables, the position hint) is handed
+   back. This is repeated for a batch that the ledger has, because the previous run may have been killed in between.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
-from headgate.control import BatchFacts, Notification, OpenSnapshots, tell
-from headgate.lake import DeltaPath, Lake, Ledger, LedgerRow, TableState, Upkeep, Way, split_table
-from headgate.sinks._answers import Answers
+from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
+from headgate.lake import DeltaPath, Lake, Ledger, LedgerRow, TableState, Upkeep, WriteMethod, split_table
+from headgate.sinks._answers import PlannerMessages
 from headgate.sinks._carrier import read_batch
-from headgate.sinks._case import Arrival, Known, Policy
+from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
-from headgate.sinks._decide import Decision, decide, hold
+from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._history import SchemaHistory
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress, log_signals
@@ -49,12 +49,12 @@ log = logging.getLogger("headgate")
 
 
 class BatchWriter:
-    """Writes batches to the sinks of one pipeline; one per run.
+    """Writer of batches to the sinks of one pipeline; one per run.
 
     :param modes: ``current``, ``changelog`` or both.
     :param threads: how many tables are written at once.
-    :param strict: tables that an ALTER which may change rows stops, instead of reading them again.
-    :param retention_hours: how far back ledger rows are to be readable, where headgate removes old files itself.
+    :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
+    :param retention_hours: how long ledger rows stay readable, where headgate removes old files.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class BatchWriter:
         self.modes = tuple(modes)
         self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
-        self._answers = Answers(self.inbox)
+        self._planner_messages = PlannerMessages(self.inbox)
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
         self._strict = frozenset(strict)
@@ -93,7 +93,7 @@ class BatchWriter:
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
-        """``TargetError`` if the path of any of these tables holds something that is not this pipeline's."""
+        """Raise ``TargetError`` if the path of one of these tables holds something that is not this pipeline's."""
         for table in tables:
             if table in self._checked:
                 continue
@@ -104,27 +104,27 @@ class BatchWriter:
             self._checked.add(table)
 
     def start_upkeep(self) -> None:
-        """Look after the tables beside the batches, until :meth:`close`."""
+        """Start maintaining the tables in the background, until :meth:`close`."""
         if self.upkeep is not None:
             self.upkeep.start()
 
     def indexes(self) -> IndexStatus | None:
-        """The key indexes on this machine; None: none is used."""
+        """Return the state of the key indexes on this machine; None: none is used."""
         return self._upserts.indexes() if self._upserts is not None else None
 
     def close(self) -> None:
-        """End what goes on beside the batches."""
+        """Stop the background work."""
         if self.upkeep is not None:
             self.upkeep.close()
 
-    def tell_stopped(self) -> None:
-        """Warn of the tables that stay as they are: the run that stopped them did, and each later one does."""
+    def warn_of_stopped(self) -> None:
+        """Warn of each stopped table, at the start of every run."""
         for table, state in sorted(self.ledger.tables().items()):
             if state.state == "stopped":
                 log.warning("%s is stopped: %s", table, state.reason)
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchReport:
-        """Apply one batch, once, and tell what it did."""
+        """Apply one batch, once, and report what it did."""
         started = time.monotonic()
         frame = frame.persist()
         try:
@@ -139,42 +139,42 @@ class BatchWriter:
         self.progress.applies(batch)
         before = self.ledger.tables()
         if self.ledger.has(batch.header.epoch):
-            self._answers.hand_back(batch, before)
+            self._planner_messages.hand_back(batch, before)
             return BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
         self.ledger.fence()
         batch.name_dropped_tables(before)
-        decisions, ways = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
+        decisions, write_methods = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
         states = {**before, **{decision.table: decision.state for decision in decisions}}
         self._history.write(batch, decisions)
-        self._answers.ask(batch, decisions, before)
+        self._planner_messages.request(batch, decisions, before)
         warnings = [text for decision in decisions for text in decision.warnings]
         for text in warnings:
             log.warning("%s", text)
         if self.after_tables is not None:
             self.after_tables(batch)
         if self.upkeep is not None:
-            states = self.upkeep.settle(states, {decision.table for decision in decisions})
+            states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
         row = self._row(batch, batch_id, states)
         self.ledger.append(row)
         committed_us = time.time_ns() // 1000
-        self._answers.hand_back(batch, states)
+        self._planner_messages.hand_back(batch, states)
         if self.upkeep is not None:
             self.upkeep.note(row, self.ledger.version)
-            self.upkeep.settle_own(self.ledger)
+            self.upkeep.commit_pending_internal(self.ledger)
         report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())
-        return replace(report, committed_us=committed_us, ways=ways)
+        return replace(report, committed_us=committed_us, write_methods=write_methods)
 
     def _row(self, batch: Batch, batch_id: int, states: dict[str, TableState]) -> LedgerRow:
         now = datetime.now(UTC)
         before = self.ledger.last.snapshots if self.ledger.last else OpenSnapshots()
-        opened, told = tell(before, self._facts(batch, states, now))
-        return LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(told))
+        opened, notifications = batch_notifications(before, self._facts(batch, states, now))
+        return LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(notifications))
 
     def _notifications(self) -> tuple[Notification, ...]:
         return self.ledger.last.notifications if self.ledger.last else ()
 
     def _facts(self, batch: Batch, states: dict[str, TableState], now: datetime) -> BatchFacts:
-        """The batch, as those see it who want to know about snapshots."""
+        """Return the batch's facts for notifications about snapshots."""
         chunks = {
             table: sum(part.images for part in parts if part.kind == "chunk") for table, parts in batch.parts.items()
         }
@@ -186,7 +186,7 @@ class BatchWriter:
             readings=batch.header.readings,
             rows=chunks,
             missed={redo.table for redo in batch.redo},
-            held={table: (state.state, state.reason) for table, state in states.items() if state.held},
+            suspended={table: (state.state, state.reason) for table, state in states.items() if state.is_suspended},
         )
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
@@ -198,25 +198,27 @@ class BatchWriter:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), ours=True), self.pipeline, table)
 
     def _decide(self, spark: SparkSession, batch: Batch) -> list[Decision]:
-        """What each table needs, for all of them."""
-        before, asked = self.ledger.tables(), self._answers.rereads_asked()
+        """Decide for all tables of the batch."""
+        before, pending_rereads = self.ledger.tables(), self._planner_messages.pending_rereads()
         unseen = self.unseen(batch) if self.unseen is not None else {}
         decisions = []
-        alone = {table for table in unseen if table in before and not before[table].held} - {*batch.tables()}
-        for table in [*batch.tables(), *sorted(alone)]:
+        only_unseen = {table for table in unseen if table in before and not before[table].is_suspended} - {
+            *batch.tables()
+        }
+        for table in [*batch.tables(), *sorted(only_unseen)]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
-                continue  # a statement on a table we do not have
+                continue  # a statement on an unknown table
             self.check_targets(spark, [table])
-            reread_asked = asked is not None and asked.matches(*split_table(table))
-            known = self._known(spark, batch, table, before.get(table), reread_asked=reread_asked)
+            reread_requested = pending_rereads is not None and pending_rereads.matches(*split_table(table))
+            table_before = self._table_before(spark, batch, table, before.get(table), reread_requested=reread_requested)
             policy = Policy("current" in self.modes, "changelog" in self.modes, table in self._strict)
-            decisions.append(decide(Arrival(table, batch, unseen.get(table)), known, policy))
+            decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, policy))
         return decisions
 
-    def _known(
-        self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_asked: bool
-    ) -> Known:
-        """What is known of a table; its targets are looked at only if the batch has rows or columns for them."""
+    def _table_before(
+        self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool
+    ) -> TableBefore:
+        """Return what is known of a table; read its targets only if the batch has rows or columns for them."""
         has_rows = table in batch.parts
         has_columns = any(ddl.table == table and ddl.adds for ddl in batch.ddl)
         target = logged = None
@@ -224,32 +226,39 @@ class BatchWriter:
             target = self._current(spark, table).describe()
         if "changelog" in self.modes and has_rows:
             logged = self._changelog(spark, table).types()
-        return Known(row, target, logged, reread_asked)
+        return TableBefore(row, target, logged, reread_requested)
 
     def _write_tables(
         self, frame: DataFrame, batch: Batch, decisions: list[Decision]
-    ) -> tuple[list[Decision], dict[str, Mapping[Way, str]]]:
+    ) -> tuple[list[Decision], dict[str, Mapping[WriteMethod, str]]]:
         """Carry out the decisions, several tables at once.
 
-        :returns: the decisions, with what came of each in its state; how rows came into current tables.
+        :returns: the decisions, with each result in its state; how rows were written to current tables.
         """
-        kept = [one for one in decisions if not one.passing]
+        kept = [one for one in decisions if not one.unrecorded]
         busy, idle = [one for one in kept if one.writes], [one for one in kept if not one.writes]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
-            done = [*pool.map(lambda one: self._write_table(frame, batch, one), busy)]
-        return idle + [one for one, _ in done], {one.table: ways for one, ways in done if ways}
+            written = [*pool.map(lambda one: self._write_table(frame, batch, one), busy)]
+        return idle + [one for one, _ in written], {
+            one.table: write_methods for one, write_methods in written if write_methods
+        }
 
-    def _write_table(self, frame: DataFrame, batch: Batch, decision: Decision) -> tuple[Decision, Mapping[Way, str]]:
+    def _write_table(
+        self, frame: DataFrame, batch: Batch, decision: Decision
+    ) -> tuple[Decision, Mapping[WriteMethod, str]]:
         spark, epoch = frame.sparkSession, batch.header.epoch
-        ways: Mapping[Way, str] = {}
-        if "current" in self.modes and not decision.state.held:
-            done = self._current(spark, decision.table).apply(decision.actions, frame, epoch)
-            decision, ways = replace(decision, state=replace(decision.state, version=done.version)), done.ways
-            if done.lost is not None:
-                decision = hold(decision, done.lost, epoch, strict=decision.table in self._strict)
+        write_methods: Mapping[WriteMethod, str] = {}
+        if "current" in self.modes and not decision.state.is_suspended:
+            applied = self._current(spark, decision.table).apply(decision.actions, frame, epoch)
+            decision, write_methods = (
+                replace(decision, state=replace(decision.state, version=applied.version)),
+                applied.write_methods,
+            )
+            if applied.reread_reason is not None:
+                decision = suspend(decision, applied.reread_reason, epoch, strict=decision.table in self._strict)
         if "changelog" in self.modes:
             logged = self._changelog(spark, decision.table).apply(decision.log_actions, frame, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)
-        return decision, ways
+        return decision, write_methods

@@ -1,8 +1,8 @@
-"""Row identity: numbers that are equal exactly where keys are.
+"""Row identity: integer codes that are equal exactly where keys are equal.
 
-Keys are compared as the Arrow values both roads make, that is, on the stored value: finer than MySQL's collation ('a'
-and 'Á' may be one key to a UNIQUE index, but are two here). That is what the rewind needs, because the log's before-
-and after-images name exactly the stored values between which a row went.
+Keys are compared as the Arrow values of both paths (log and SELECT), that is, by stored value. This is finer than
+MySQL's collation: 'a' and 'Á' may be one key to a UNIQUE index, but are two here. The rewind needs this, because the
+log's images name exactly the stored values between which a row moved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["key_codes"]
 
 
 def key_codes(parts: Sequence[pa.Table], names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """One number per row over all ``parts`` in turn, from 0; equal numbers mean equal values in all ``names``.
+    """Return one code per row over all ``parts`` in order, from 0; equal codes mean equal values in all ``names``.
 
     A null equals a null.
     """
@@ -40,7 +40,7 @@ def _dense(values: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     encoded: Any = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     if isinstance(encoded, pa.ChunkedArray):  # more bytes than one array can address
         encoded = encoded.dictionary_encode("encode").unify_dictionaries()
-        found = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
-        return np.concatenate(found).astype(np.int64)
+        chunk_indices = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+        return np.concatenate(chunk_indices).astype(np.int64)
     indices = encoded.dictionary_encode("encode").indices
     return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -1,19 +1,18 @@
-"""Which rows fulfil a chunk's filter? MySQL decides, also about rows that are no longer there.
+"""Which rows fulfil a chunk's filter: MySQL decides, also for rows as they were at E.
 
-A chunk with a filter asks for ``range AND (filter)``. What the SELECT found and the window did not touch fulfilled it
-then, as now: nothing changed those rows. A before-image that the rewind puts back is another matter: it is the row at
-E, which perhaps nobody can SELECT any more. So MySQL is asked about the image itself, with a derived table that has the
-table's name and, of its columns, those that the filter can mean: every column whose name is a word of the filter, with
-the column's type and collation. The condition is the very text that the chunk's SELECT has.
+A chunk with a filter selects ``range AND (filter)``. A row that the SELECT returned and the window did not touch
+fulfilled the filter at E too, because nothing changed it. A before-image that the rewind restores is the row at E,
+which may no longer be selectable. So MySQL evaluates the chunk's filter, word for word, on the image, in a derived
+table with the table's name and the columns that the filter can mean: those whose name is a word of the filter, or not a
+single word, with their type and collation.
 
-Where that would not decide alike, there is no answer (:class:`Undecided`), and the chunk is read again at a later E:
+If this could decide differently, the answer is :class:`Undecided`, and the chunk is retried at a later E:
 
-- a column whose value as text, number or bytes a JSON_TABLE does not give in the same way (BIT, ENUM, SET, FLOAT,
-  binary types, JSON, geometry, TIME as microseconds; dates that were read as null),
-- whatever MySQL refuses (a name with its database, a function that needs a column that was left out).
+- a column whose value JSON_TABLE may not return unchanged (BIT, ENUM, SET, FLOAT, binary types, JSON, geometry, TIME as
+  microseconds; dates that were read as null),
+- a statement that MySQL refuses (a name with its database, a function of a column that was left out).
 
-A filter that depends on the moment (``NOW()``, ``RAND()``, variables) gives what it gives; a batch that is repeated may
-then hold other rows of that chunk.
+A filter that depends on the moment (``NOW()``, ``RAND()``, variables) may select other rows in a repeated batch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.errors import DefiniteServerError
 from headgate.names import quote_name
 from headgate.snapshot._keys import TEMPORALS, TEXTS
-from headgate.snapshot._ranges import Query, documents, json_values, places
+from headgate.snapshot._ranges import Query, documents, json_values, row_indexes
 from headgate.snapshot._window import InRange, Mask
 
 __all__ = ["Undecided", "fulfils"]
@@ -40,11 +39,11 @@ _TEXT = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"", re.DOTALL)
 
 
 class Undecided(Exception):
-    """MySQL cannot be asked about these rows; says why."""
+    """MySQL cannot evaluate the filter on these rows; the message has the reason."""
 
 
 def fulfils(query: Query, table: TableDef, condition: str, policies: Policies) -> InRange:
-    """A function from rows (the table's columns, Arrow) to a mask: which fulfil ``condition``.
+    """Return a function from rows (the table's columns, Arrow) to a mask: which rows fulfil ``condition``.
 
     The function raises :class:`Undecided`.
     """
@@ -60,52 +59,52 @@ def fulfils(query: Query, table: TableDef, condition: str, policies: Policies) -
             values = [[0] * rows.num_rows]  # a condition without columns
         mask = np.zeros(rows.num_rows, np.bool_)
         for start, document in documents(values):
-            found = _ask(query, table, condition, document, specs, names)
-            mask[places(found) + start] = True
+            matches = _evaluate_in_mysql(query, table, condition, document, specs, names)
+            mask[row_indexes(matches) + start] = True
         return mask
 
     return decide
 
 
 def _plain(name: str) -> bool:
-    """Whether a name can only be written as one word."""
+    """Whether a name is a single word."""
     return re.fullmatch(r"[\w$]+", name) is not None
 
 
-def _ask(
+def _evaluate_in_mysql(
     query: Query, table: TableDef, condition: str, document: str, specs: Sequence[str], names: str
 ) -> list[tuple[Any, ...]]:
-    place = "_headgate_place"
-    listed = f"j.i AS {place}{', ' if names else ''}{names}"
+    index_name = "_headgate_place"
+    selected = f"j.i AS {index_name}{', ' if names else ''}{names}"
     columns = ", ".join(["i FOR ORDINALITY", *specs])
     try:
         return query(
-            f"SELECT {place} FROM (SELECT {listed} FROM JSON_TABLE(_utf8mb4 X'{document.encode().hex()}', '$[*]'"
+            f"SELECT {index_name} FROM (SELECT {selected} FROM JSON_TABLE(_utf8mb4 X'{document.encode().hex()}', '$[*]'"
             f" COLUMNS ({columns})) AS j) AS {quote_name(table.name)} WHERE ({condition})"
         )
     except DefiniteServerError as error:
-        raise Undecided(f"the filter cannot be asked about a row that changed: {error.message}") from None
+        raise Undecided(f"MySQL cannot evaluate the filter on a row that changed: {error.message}") from None
 
 
 def _spec(column: Column, name: str, index: int, zero_dates: str) -> str:
     kind = column.type
     if kind in INTEGERS:
-        spelled = f"BIGINT{' UNSIGNED' if column.unsigned else ''}"
+        sql_type = f"BIGINT{' UNSIGNED' if column.unsigned else ''}"
     elif kind in ("decimal", "double", "year"):
-        spelled = {"double": "DOUBLE", "year": "YEAR"}.get(kind, f"DECIMAL({column.precision},{column.scale})")
+        sql_type = {"double": "DOUBLE", "year": "YEAR"}.get(kind, f"DECIMAL({column.precision},{column.scale})")
     elif kind in TEMPORALS and zero_dates != "null":
         digits = f"({column.scale})" if kind != "date" and column.scale else ""
-        spelled = f"{'DATETIME' if kind == 'timestamp' else kind.upper()}{digits}"
+        sql_type = f"{'DATETIME' if kind == 'timestamp' else kind.upper()}{digits}"
     elif kind in TEXTS and column.charset is not None and column.collation:
-        spelled = f"LONGTEXT CHARACTER SET {column.charset} COLLATE {column.collation}"
+        sql_type = f"LONGTEXT CHARACTER SET {column.charset} COLLATE {column.collation}"
     else:
-        raise Undecided(f"the filter names column {column.name} ({column.mysql}), and a row changed in the chunk")
-    return f"{name} {spelled} PATH '$[{index}]' ERROR ON ERROR"
+        raise Undecided(f"the filter uses column {column.name} ({column.mysql}), unsupported for a row that changed")
+    return f"{name} {sql_type} PATH '$[{index}]' ERROR ON ERROR"
 
 
 def _values(column: Column, values: pa.ChunkedArray) -> list[Any]:
     if column.type == "time" and pa.types.is_integer(values.type):
         raise Undecided(
-            f"the filter names column {column.name}, a TIME in microseconds, and a row changed in the chunk"
+            f"the filter uses column {column.name}, a TIME in microseconds, unsupported for a row that changed"
         )
     return json_values(column, values)

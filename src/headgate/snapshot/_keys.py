@@ -1,7 +1,7 @@
 """Keys in SQL: how bounds are rendered, and how rows are compared with them.
 
-A bound is text that MySQL made, one literal per key column, and is only ever given back to MySQL (or compared natively
-where that cannot differ). So the order of rows is MySQL's own, collations included, and headgate never sorts a key.
+A bound is text made by MySQL, one literal per key column. It is only passed back to MySQL, or compared natively where
+the result cannot differ. So the order of rows is MySQL's, collations included; headgate never sorts a key.
 
 =================  ==========================================  ================================================
 key column         literal                                     why
@@ -36,28 +36,28 @@ BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "
 
 
 def key_columns(table: TableDef) -> tuple[Column, ...]:
-    """The key's columns, in key order."""
+    """Return the key's columns, in key order."""
     return tuple(table.columns[index] for index in table.key)
 
 
 def bound_columns(table: TableDef, surrogate: str | None) -> tuple[Column, ...]:
-    """The columns that the bounds of a chunk are of: the key's, or the one named instead of it.
+    """Return the columns of a chunk's bounds: the key's, or the surrogate column.
 
-    :raises SnapshotRefusedError: there is no such column, or it may be NULL: then no range would have those rows.
+    :raises SnapshotRefusedError: the column does not exist, or is nullable: rows with NULL would be in no range.
     """
     if surrogate is None:
         return key_columns(table)
-    found = next((column for column in table.columns if column.name == surrogate), None)
-    if found is None or found.nullable:
-        reason = "there is no column" if found is None else "NULLs have no place in the ranges of column"
+    surrogate_column = next((column for column in table.columns if column.name == surrogate), None)
+    if surrogate_column is None or surrogate_column.nullable:
+        reason = "there is no column" if surrogate_column is None else "a surrogate key must be NOT NULL, unlike column"
         raise SnapshotRefusedError(f"{reason} {surrogate}", table=table.full_name)
-    return (found,)
+    return (surrogate_column,)
 
 
 def literal_expression(column: Column, table: str) -> str:
-    """A SELECT expression that gives the column's value as text that is itself a literal of that value.
+    """Return a SELECT expression that renders the column's value as a literal of that value.
 
-    :raises SnapshotRefusedError: a type that cannot be a key.
+    :raises SnapshotRefusedError: the type cannot be a key.
     """
     name, kind = quote_name(column.name), column.type
     if kind == "year":
@@ -75,14 +75,14 @@ def literal_expression(column: Column, table: str) -> str:
         return f"CONCAT('_{column.charset} X''', HEX({name}), '''')"
     if kind in BINARIES or kind in TEXTS:
         return f"CONCAT('X''', HEX({name}), '''')"
-    raise SnapshotRefusedError(f"a key column of type {kind} has no order to read by", table=table, column=column.name)
+    raise SnapshotRefusedError(f"a key of type {kind} cannot be split into ranges", table=table, column=column.name)
 
 
 _WHOLE = r"-?\d+"
 _CLOCK = r"\d\d:\d\d(\.\d+)?"
 _DAY = r"\d{4}-\d\d-\d\d"
 _BYTES = r"X'([0-9A-F]{2})*'"
-_SPELLED = {
+_LITERAL_PATTERNS = {
     "decimal": rf"{_WHOLE}(\.\d+)?",
     "date": f"'{_DAY}'",
     "datetime": rf"'{_DAY} \d\d:{_CLOCK}'",
@@ -91,50 +91,50 @@ _SPELLED = {
     **dict.fromkeys(FLOATS, rf"{_WHOLE}(\.\d+)?e[-+]?\d+"),
     **dict.fromkeys(BINARIES, _BYTES),
 }
-"""What the literals of a type look like; of all that are not here, like whole numbers."""
+"""Literals by column type; character types are in ``_literal_pattern``, types not listed have whole numbers."""
 
 
 def fits(columns: Sequence[Column], bound: Sequence[str] | None) -> bool:
-    """Whether a bound can be one of these columns.
+    """Whether a bound fits these columns.
 
-    One that was made when the table had another key may not be: MySQL compares only some types with each other.
+    A bound made when the table had another key may not: MySQL compares only some types with each other.
     """
     if bound is None:
         return True
     return len(bound) == len(columns) and all(
-        re.fullmatch(_spelled(column), literal) for column, literal in zip(columns, bound, strict=True)
+        re.fullmatch(_literal_pattern(column), literal) for column, literal in zip(columns, bound, strict=True)
     )
 
 
-def _spelled(column: Column) -> str:
+def _literal_pattern(column: Column) -> str:
     if column.type in TEXTS:
         return _BYTES if column.charset is None else f"_{column.charset} {_BYTES}"
-    return _SPELLED.get(column.type, _WHOLE)
+    return _LITERAL_PATTERNS.get(column.type, _WHOLE)
 
 
 _PYTHON_CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "latin1": "cp1252"}
 
 
 def readable_bound(bound: Sequence[str] | None) -> str:
-    """A bound for people: its values, separated by commas; what is no text that Python knows stays a literal."""
+    """Return a bound for display: its values, separated by commas. Text that Python cannot decode stays a literal."""
     return ",".join(_readable(literal) for literal in bound or ())
 
 
 def _readable(literal: str) -> str:
-    found = re.fullmatch(r"_(\w+) X'([0-9A-F]*)'", literal)
-    if found and found[1] in _PYTHON_CODECS:
+    match = re.fullmatch(r"_(\w+) X'([0-9A-F]*)'", literal)
+    if match and match[1] in _PYTHON_CODECS:
         try:
-            return bytes.fromhex(found[2]).decode(_PYTHON_CODECS[found[1]])
+            return bytes.fromhex(match[2]).decode(_PYTHON_CODECS[match[1]])
         except UnicodeDecodeError:
             return literal
-    return literal[1:-1] if literal.startswith("'") else literal  # a temporal: nothing in it is escaped
+    return literal[1:-1] if literal.startswith("'") else literal  # a temporal contains no escapes
 
 
 def range_condition(expressions: Sequence[str], lo: Sequence[str] | None, hi: Sequence[str] | None) -> str:
-    """The condition ``lo < key <= hi``; ``TRUE`` if both ends are open.
+    """Return the condition ``lo < key <= hi``; ``TRUE`` if both ends are open.
 
-    Row comparison is spelled out, ``(k1 > a) OR (k1 = a AND k2 > b)``, because MySQL uses an index range for that and
-    not for ``(k1, k2) > (a, b)``.
+    Row comparison is written as ``(k1 > a) OR (k1 = a AND k2 > b)``, because MySQL uses an index range for that and not
+    for ``(k1, k2) > (a, b)``.
     """
     parts = []
     if lo is not None:
@@ -146,7 +146,7 @@ def range_condition(expressions: Sequence[str], lo: Sequence[str] | None, hi: Se
 
 def _compare(expressions: Sequence[str], bound: Sequence[str], sign: str, last_sign: str) -> str:
     if len(expressions) != len(bound):
-        raise SnapshotRefusedError(f"a bound of {len(bound)} values for a key of {len(expressions)} columns")
+        raise SnapshotRefusedError(f"the bound has {len(bound)} values, but the key has {len(expressions)} columns")
     terms = []
     for i in range(len(bound)):
         equal = [f"{expressions[k]} = {bound[k]}" for k in range(i)]

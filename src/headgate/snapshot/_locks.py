@@ -1,28 +1,28 @@
-"""Table locks as a watermark: one read view for all chunks of a task, and exactly where it stands in the log.
+"""Table locks as a watermark: one read view for all chunks of a task, at a known position in the log.
 
 The argument
 ============
 
-While a session holds LOCK TABLES t READ, nobody else writes t. A transaction that has written t holds a metadata lock
-on it until it is committed in the engine (a prepared XA transaction until its XA COMMIT or ROLLBACK), so the lock is
-granted only when no such transaction is under way. (MySQL Reference Manual, "LOCK TABLES and UNLOCK TABLES Statements",
-"Metadata Locking".) So a read view that is opened and a log position P that is noted under the lock stand at the same
-place as far as t is concerned: the view has exactly those changes of t that are logged before P.
+While a session holds LOCK TABLES t READ, no other session writes t. A transaction that has written t holds a metadata
+lock on t until its engine commit (a prepared XA transaction until XA COMMIT or ROLLBACK), so the lock is granted only
+when no such transaction is open. (MySQL Reference Manual, "LOCK TABLES and UNLOCK TABLES Statements", "Metadata
+Locking".) So a read view opened and a log position P noted under the lock mark the same moment for t: the view has
+exactly those changes of t that are logged before P.
 
-- Whatever E is, if it is before P in the log, all that E holds of t is in the view: neither ``gtid_executed`` nor the
-  order of commits is needed for it.
-- The window of a chunk is exactly the log from E to P. Therefore a table *without a key* can be turned back, too
-  (``snapshot/_undo.py``); without a lock it cannot, because it is unknown which of the window's changes the SELECT saw.
+- For every E before P in the log, the view has all that E holds of t. This needs neither ``gtid_executed`` nor the
+  order of commits.
+- The window of a chunk is exactly the log from E to P. So a table *without a key* can be rewound, too
+  (``snapshot/_undo.py``). Without a lock it is unknown which of the window's changes the SELECT saw.
 
-The procedure, for all tables of a task at once: lock them on a connection of its own, START TRANSACTION WITH CONSISTENT
+The procedure, for all tables of a task at once: lock them on a separate connection, START TRANSACTION WITH CONSISTENT
 SNAPSHOT on the reading connection, note P, unlock; then read the chunks in that transaction. (Materialize's MySQL
-source opens its snapshot so.) Tasks that share a table each lock it for their own moment; their views differ, and each
-chunk is turned back to E from where its own view stands. ``hold="read"`` unlocks after the last chunk's SELECT.
+source does the same.) Tasks that share a table lock it separately; each chunk is rewound to E from the position of its
+view. ``hold="read"`` unlocks after the last chunk's SELECT.
 
-LOCK TABLES waits for every open transaction on the tables, and writers that come later wait behind it; so it is bounded
-by ``lock_wait_timeout``, and what it waited for in vain is a ``ChunkRetryError``.
+LOCK TABLES waits for every open transaction on the tables, and later writers queue behind it. So ``lock_wait_timeout``
+bounds the wait; a timeout is a ``ChunkRetryError``.
 
-On restart, or after any failure, nothing is left: the connection ends, and its locks with it.
+On restart, or after any failure, nothing remains: the locks end with the connection.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from headgate.names import quote_name
 __all__ = ["TableLocks", "View", "open_view"]
 
 _TIMED_OUT = 1205
-"""ER_LOCK_WAIT_TIMEOUT: lock_wait_timeout was exceeded, too."""
+"""ER_LOCK_WAIT_TIMEOUT: also raised when lock_wait_timeout was exceeded."""
 _GONE = 1146
 """ER_NO_SUCH_TABLE"""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLocks:
-    """How tables are locked."""
+    """Settings of table locks."""
 
     hold: Literal["setup", "read"] = "setup"
-    """Until the read view is open, or until the rows have been read."""
+    """When locks are released: once the read view is open (``setup``), or once the rows have been read (``read``)."""
     wait_seconds: int = 10
-    """How long a lock may be waited for."""
+    """Longest wait for a lock."""
 
 
 class View:
-    """What chunks are read from.
+    """A read view for chunks.
 
-    :param connection: for their SELECTs.
-    :param end: where the view stands in the log; None: each SELECT has a view of its own, somewhere before the position
-        that is noted after it.
+    :param connection: for the chunks' SELECTs.
+    :param end: the view's position in the log; None: each SELECT has its own view, somewhere before the position noted
+        after it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class View:
         self._release = release
 
     def release(self) -> None:
-        """All SELECTs are done: whatever is still locked is unlocked."""
+        """Release the locks that are still held; call after the last SELECT."""
         if self._release is not None:
             self._release()
 
@@ -82,11 +82,11 @@ def open_view(
     locks: TableLocks,
     check: Callable[[Connection], None],
 ) -> Iterator[View]:
-    """One view of all tables, opened under locks.
+    """Open one view of all tables under locks.
 
     :param tables: (db, table); they exist.
     :param check: raises if a connection is not to the right server.
-    :raises ChunkRetryError: they could not be locked in time, or one of them is gone.
+    :raises ChunkRetryError: the tables could not be locked in time, or one of them was dropped.
     :raises AccessError: LOCK TABLES is not granted.
     """
     with Connection.open(settings) as reading, Connection.open(settings) as locking:
@@ -114,9 +114,9 @@ def _lock(connection: Connection, tables: Sequence[tuple[str, str]], seconds: in
         shown = ", ".join(".".join(table) for table in sorted(tables))
         if error.code == _TIMED_OUT:
             raise ChunkRetryError(
-                f"{shown} could not be locked within {seconds} s: a transaction that wrote there is still open, or"
-                " prepared (XA), or writers leave no gap; it is tried again, or set watermark to gtid"
+                f"{shown} could not be locked within {seconds} s: a transaction that wrote there is still open or"
+                " prepared (XA), or writes never pause. headgate retries; or set watermark to gtid"
             ) from error
         if error.code == _GONE:
-            raise ChunkRetryError(f"a table vanished while it was to be locked: {error.message}") from error
+            raise ChunkRetryError(f"a table was dropped before it could be locked: {error.message}") from error
         raise

@@ -1,25 +1,24 @@
-"""The chunk plan: cuts a table's key space into ranges, a few at a time, without ever holding them all.
+"""The chunk plan: cuts a table's key space into ranges, a few at a time, without holding all of them.
 
-What must hold: the ranges of one snapshot are disjoint and cover *every possible key*, not only the keys seen while
-planning. Each chunk is then exact at its own batch's end, so it does not matter when the bounds were chosen, nor that
-rows come and go between planning and reading. The cover is
+The invariant: the ranges of one snapshot are disjoint and cover *every possible key*, not only those seen while
+planning. Each chunk is exact at the end of its batch, so it does not matter when the bounds were chosen, or which rows
+appear or disappear between planning and reading. The cover is
 
     (max, ∞), (-∞, b1], (b1, b2], …, (bn, max]
 
-``max`` is frozen when the snapshot begins, so that a table which grows while it is read does not grow the snapshot:
-the first chunk settles what lies above it (almost nothing, because it was just frozen), and all that is inserted there
-later comes with the stream. A table that fits in one chunk, an empty one and a keyless one are a single chunk
-``(-∞, ∞)``.
+``max`` is frozen when the snapshot begins, so a growing table does not grow its snapshot. The first chunk covers the
+keys above ``max`` (almost none, because it was just frozen); rows inserted there later come with the stream. A table
+that fits in one chunk, an empty one and a keyless one are a single chunk ``(-∞, ∞)``.
 
 *Counting.* The upper bound of a chunk is the key so many rows further on, which the server finds by walking over them:
-a fifth of the work of reading them. Where the key is one integer and its values lie close together (AUTO_INCREMENT),
-the bound is calculated instead: from the next key that is there, as many *values* further on as a chunk shall have
-rows. A key is unique, so no chunk has more rows than that. It may have fewer, so sparse keys are counted out. Which of
-the two is decided when the snapshot begins, by the server's estimate of the rows.
+a fifth of the work of reading them. If the key is one integer with dense values (AUTO_INCREMENT), the bound is
+calculated instead: from the next existing key, as many *values* further on as a chunk shall have rows. Keys are unique,
+so no chunk has more rows than that. It may have fewer, so sparse keys are counted. The server's estimate of the rows
+decides which, when the snapshot begins.
 
-*With a filter* the same ranges are laid over the rows that fulfil it; each chunk asks for them alone. *With a surrogate
-key* the ranges are those of another column. A row may then go from one range to another between two chunks, but never
-unseen: its change comes with the stream.
+*With a filter* the same ranges are laid over the rows that fulfil it; chunks select only those. *With a surrogate key*
+the ranges are those of another column. A row may then change its range between two chunks, but is never missed: its
+change comes with the stream.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ __all__ = ["advance", "first_chunk_bounds", "next_chunk"]
 Query = Callable[[str], list[tuple[Any, ...]]]
 
 _SPARSE: Final = 2
-"""Values of the key for each row (as the server estimates them) from which on rows are counted. InnoDB's estimates are
-within a factor of two or so, therefore a calculated chunk has at least about a quarter of the rows it may have."""
+"""Key values per row (by the server's estimate) above which rows are counted. InnoDB's estimates are within a factor of
+about two, so a calculated chunk has at least about a quarter of the rows it may have."""
 
 
 def first_chunk_bounds(
@@ -52,11 +51,11 @@ def first_chunk_bounds(
     condition: str | None = None,
     surrogate: str | None = None,
 ) -> SnapshotProgress:
-    """Begins a table's snapshot: freezes the greatest key.
+    """Begin a table's snapshot: freeze the greatest key.
 
     :param epoch: of the batch that will hold the first chunk.
-    :param rows: how many rows a chunk shall have.
-    :param rows_estimate: the server's estimate of the table's rows, for showing progress only.
+    :param rows: rows of a chunk.
+    :param rows_estimate: the server's estimate of the table's rows: for progress, and whether bounds are calculated.
     :param condition: only rows that fulfil this SQL condition.
     :param surrogate: the column along which the table is divided; default: its key.
     """
@@ -91,7 +90,7 @@ def next_chunk(
     condition: str | None = None,
     surrogate: str | None = None,
 ) -> ChunkSpec | None:
-    """The next range to read, of about ``rows`` rows; None when all were planned. Follow it with ``advance``."""
+    """Return the next range to read, of about ``rows`` rows; None after the last one. Follow it with ``advance``."""
     if progress.finished:
         return None
     number, name = progress.chunks_done, table.full_name
@@ -111,13 +110,13 @@ def next_chunk(
 
 
 def _calculated(first: Sequence[str], greatest: tuple[str, ...], rows: int) -> tuple[str, ...]:
-    """The upper bound of a chunk of ``rows`` values from ``first`` on."""
+    """Return the upper bound of a chunk of ``rows`` values from ``first`` on."""
     hi = int(first[0]) + rows - 1
     return greatest if hi >= int(greatest[0]) else (str(hi),)
 
 
 def advance(progress: SnapshotProgress, chunk: ChunkSpec) -> SnapshotProgress:
-    """The progress after ``chunk`` was planned."""
+    """Return the progress after ``chunk`` was planned."""
     done = progress.chunks_done + 1
     return replace(
         progress,
@@ -135,11 +134,11 @@ def _with(between: str, condition: str | None) -> str:
 def _bound(
     query: Query, table: TableDef, columns: Sequence[Column], condition: str, direction: str, offset: int
 ) -> tuple[str, ...] | None:
-    """The key at ``offset`` of the rows that fulfil ``condition``, as literals; None: there are not so many rows."""
+    """Return the key at ``offset`` of the rows that fulfil ``condition``, as literals; None if there are fewer rows."""
     literals = ", ".join(literal_expression(column, table.full_name) for column in columns)
     order = ", ".join(f"{quote_name(column.name)} {direction}" for column in columns)
-    found = query(
+    rows = query(
         f"SELECT {literals} FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE {condition}"
         f" ORDER BY {order} LIMIT 1 OFFSET {offset}"
     )
-    return tuple(str(value) for value in found[0]) if found else None
+    return tuple(str(value) for value in rows[0]) if rows else None

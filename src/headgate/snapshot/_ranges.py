@@ -1,11 +1,10 @@
-"""Is a key inside ``(lo, hi]``? Natively where Arrow's order is MySQL's, else by asking MySQL.
+"""Decide whether a key is in ``(lo, hi]``: natively if Arrow's order is MySQL's, else in MySQL.
 
 Native: integers, YEAR, BIT, DECIMAL up to 38 digits, FLOAT, DOUBLE, ENUM and SET by number, DATE, DATETIME, TIMESTAMP,
 TIME as microseconds, binary strings. Not native: character types (their collation decides), TIME as text, longer
 decimals, bounds with a zero date.
 
-MySQL is asked with a JSON_TABLE whose columns have the key's types and collations, and with the very condition that
-the chunk's SELECT has, so that both decide alike.
+MySQL decides alike, because a JSON_TABLE has the key's types and collations, and the condition is the chunk SELECT's.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog import INTEGERS, Column, TableDef
-from headgate.columns import ZERO, read_spelled
+from headgate.columns import ZERO, read_hex_key
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.snapshot._keys import BINARIES, FLOATS, TEMPORALS, TEXTS, bound_columns, key_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
 
-__all__ = ["Query", "among", "documents", "in_range", "json_values", "places"]
+__all__ = ["Query", "documents", "in_range", "json_values", "key_conditions", "row_indexes"]
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 
-_ASK_ROWS = 2000
-_ASK_CHARACTERS = 1 << 20
-"""One question stays well below the smallest max_allowed_packet in use (4 MiB), also when written in hex."""
+_QUERY_ROWS = 2000
+_QUERY_CHARACTERS = 1 << 20
+"""Limits of one query: well below the smallest max_allowed_packet in use (4 MiB), also when written in hex."""
 
 
 def in_range(query: Query, table: TableDef, chunk: ChunkSpec) -> InRange:
-    """A function from the columns of the bounds (Arrow) to a mask: which keys lie in the chunk's range."""
+    """Return a function from the columns of the bounds (Arrow) to a mask: which keys are in the chunk's range."""
 
     def decide(keys: pa.Table) -> Mask:
         if chunk.lo is None and chunk.hi is None:
             return np.ones(keys.num_rows, np.bool_)
         mask = _native(table, chunk, keys)
-        return _ask(query, table, chunk, keys) if mask is None else mask
+        return _evaluate_in_mysql(query, table, chunk, keys) if mask is None else mask
 
     return decide
 
@@ -55,7 +54,7 @@ def in_range(query: Query, table: TableDef, chunk: ChunkSpec) -> InRange:
 
 
 def _native(table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask | None:
-    """None: some column or bound cannot be compared here."""
+    """Decide natively; None if a column or bound cannot be compared here."""
     columns = bound_columns(table, chunk.surrogate)
     values = [_ordered(column, keys.column(column.name)) for column in columns]
     mask = np.ones(keys.num_rows, np.bool_)
@@ -79,7 +78,7 @@ def _numpy(values: Any) -> Mask:
 
 
 def _ordered(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The values in a form whose Arrow order is MySQL's; None: there is none."""
+    """Return the values in a form whose Arrow order is MySQL's; None if there is no such form."""
     kind = column.type
     if kind in ("enum", "set"):
         return pa.chunked_array([_numbers(column, values)])
@@ -93,32 +92,32 @@ def _ordered(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _numbers(column: Column, values: pa.ChunkedArray) -> pa.Array:
-    """The numbers behind ENUM and SET values; 0 is the empty value of a failed insert.
+    """Return the numbers behind ENUM and SET values; 0 is the empty value of a failed insert.
 
-    :raises SnapshotRefusedError: a value that is not one of the members, or that two of them read as.
+    :raises SnapshotRefusedError: a value does not match exactly one member.
     """
     encoded = values.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
-    place = {member: index for index, member in enumerate(column.members)}
+    positions = {member: index for index, member in enumerate(column.members)}
     texts = encoded.dictionary.to_pylist()
     parts = texts if column.type == "enum" else [part for text in texts for part in text.split(",")]
     for member in {*parts} - {"", ZERO}:
         if column.members.count(member) != 1:  # characters above U+FFFF are "?" in information_schema
             raise SnapshotRefusedError(
-                f"the key's value {member!r} is not one of the members that information_schema shows, or two of them: "
-                "rename the member, or leave the table out",
+                f"key value {member!r} does not match exactly one member in information_schema: rename the member, or "
+                "leave the table out",
                 column=column.name,
             )
     if column.type == "enum":
-        numbers = [place.get(text, -1) + 1 for text in texts]
+        numbers = [positions.get(text, -1) + 1 for text in texts]
     else:
-        numbers = [sum(1 << place[m] for m in text.split(",") if m in place) for text in texts]
+        numbers = [sum(1 << positions[m] for m in text.split(",") if m in positions) for text in texts]
     return pa.array(np.array(numbers, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)])
 
 
 def _scalar(column: Column, literal: str, kind: pa.DataType) -> pa.Scalar | None:
-    """The value of a bound's literal; None: Arrow has no such value, or the column no longer holds it."""
+    """Return the value of a bound's literal; None if Arrow has no such value, or the column no longer has its type."""
     try:
         if column.type in BINARIES:
             return pa.scalar(bytes.fromhex(literal[2:-1]), kind)
@@ -149,27 +148,27 @@ def _moment(column: Column, text: str, kind: pa.DataType) -> pa.Scalar:
 # --- by MySQL
 
 
-def _ask(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask:
+def _evaluate_in_mysql(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa.Table) -> Mask:
     mask = np.zeros(keys.num_rows, np.bool_)
-    for start, expressions, given in _given(bound_columns(table, chunk.surrogate), keys):
-        found = query(f"SELECT t.i FROM {given} WHERE {range_condition(expressions, chunk.lo, chunk.hi)}")
-        mask[places(found) + start] = True
+    for start, expressions, key_table in _key_tables(bound_columns(table, chunk.surrogate), keys):
+        matches = query(f"SELECT t.i FROM {key_table} WHERE {range_condition(expressions, chunk.lo, chunk.hi)}")
+        mask[row_indexes(matches) + start] = True
     return mask
 
 
-def among(table: TableDef, keys: pa.Table) -> Iterator[str]:
-    """Conditions that together are true for the rows with these keys; also for keys that the collation calls equal.
+def key_conditions(table: TableDef, keys: pa.Table) -> Iterator[str]:
+    """Yield conditions that together select the rows with these keys, and rows with keys equal to them by collation.
 
-    :param keys: the table's key columns, as its codecs make them.
+    :param keys: the table's key columns, as its codecs produce them.
     """
     columns = key_columns(table)
     names = ", ".join(quote_name(column.name) for column in columns)
-    for _, expressions, given in _given(columns, keys):
-        yield f"({names}) IN (SELECT {', '.join(expressions)} FROM {given})"
+    for _, expressions, key_table in _key_tables(columns, keys):
+        yield f"({names}) IN (SELECT {', '.join(expressions)} FROM {key_table})"
 
 
-def _given(columns: Sequence[Column], keys: pa.Table) -> Iterator[tuple[int, list[str], str]]:
-    """Some keys at a time as a table ``t`` in SQL: the place of the first, what has the key's values, the table."""
+def _key_tables(columns: Sequence[Column], keys: pa.Table) -> Iterator[tuple[int, list[str], str]]:
+    """Yield some keys at a time: the index of the first, the expressions of the key's values, an SQL table ``t``."""
     specs, expressions = [], []
     values = [json_values(column, keys.column(column.name)) for column in columns]
     for index, column in enumerate(columns):
@@ -187,27 +186,27 @@ def _given(columns: Sequence[Column], keys: pa.Table) -> Iterator[tuple[int, lis
 
 
 def _stored(values: list[Any]) -> list[str | None] | None:
-    """The stored bytes, in hex, of the values that are spelled by them, which become NULL; None: there are none."""
-    stored = [found and found.stored.hex() for found in map(read_spelled, values)]
-    if not any(found is not None for found in stored):
+    """Replace values that are spelled by their bytes by None and return those bytes in hex; None if there are none."""
+    stored = [key and key.stored.hex() for key in map(read_hex_key, values)]
+    if not any(text is not None for text in stored):
         return None
-    values[:] = [value if found is None else None for value, found in zip(values, stored, strict=True)]
+    values[:] = [value if text is None else None for value, text in zip(values, stored, strict=True)]
     return stored
 
 
 def _of_bytes(column: Column, expression: str) -> str:
-    """A text of the column's character set out of its bytes."""
+    """Return an expression that decodes bytes in the column's character set."""
     collate = f" COLLATE {column.collation}" if column.collation else ""
     return f"CONVERT({expression} USING {column.charset}){collate}"
 
 
-def places(found: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
-    """Indexes from the first column of an answer, which counts from 1."""
-    return np.array([int(row[0]) - 1 for row in found], np.int64)
+def row_indexes(rows: Sequence[tuple[Any, ...]]) -> npt.NDArray[np.int64]:
+    """Return indexes from the first column of a result, which counts from 1."""
+    return np.array([int(row[0]) - 1 for row in rows], np.int64)
 
 
 def _json_column(column: Column, name: str) -> tuple[str, str]:
-    """The column's type in the JSON_TABLE, and the expression that has the key column's value and order."""
+    """Return the column's type in the JSON_TABLE, and the expression with the key column's value and order."""
     kind = column.type
     if kind in INTEGERS:
         return f"BIGINT{' UNSIGNED' if column.unsigned else ''}", name
@@ -230,20 +229,20 @@ def _json_column(column: Column, name: str) -> tuple[str, str]:
 
 
 def json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
-    """The values in the form that a JSON_TABLE reads them from; NULL is None."""
+    """Return the values in the form that a JSON_TABLE reads; NULL is None."""
     kind = column.type
     if kind in ("enum", "set"):
         return list(_numbers(column, values).to_pylist())
-    found: list[Any] = values.to_pylist()
+    plain_values: list[Any] = values.to_pylist()
     if kind in BINARIES:
-        return [None if value is None else value.hex() for value in found]
+        return [None if value is None else value.hex() for value in plain_values]
     if kind == "bit" and pa.types.is_binary(values.type):
-        return [None if value is None else int.from_bytes(value, "big") for value in found]
+        return [None if value is None else int.from_bytes(value, "big") for value in plain_values]
     if kind == "time" and pa.types.is_integer(values.type):
-        return [None if value is None else _time_text(value) for value in found]
+        return [None if value is None else _time_text(value) for value in plain_values]
     if kind == "decimal" or kind in TEMPORALS:
-        return [None if value is None else _text(value) for value in found]
-    return [int(value) if isinstance(value, Decimal) else value for value in found]
+        return [None if value is None else _text(value) for value in plain_values]
+    return [int(value) if isinstance(value, Decimal) else value for value in plain_values]
 
 
 def _text(value: Any) -> str:
@@ -256,32 +255,32 @@ _TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 
 
 def _time_micros(text: str) -> int:
-    """Microseconds of MySQL's text of a TIME."""
-    found = _TIME.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no time")
-    sign, hour, minute, second, fraction = found.groups(default="")
+    """Return the microseconds of a TIME in MySQL's text form."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a TIME value")
+    sign, hour, minute, second, fraction = match.groups(default="")
     seconds = (int(hour) * 60 + int(minute)) * 60 + int(second)
     micros = seconds * 1_000_000 + int(fraction.ljust(6, "0"))
     return -micros if sign else micros
 
 
 def _time_text(micros: int) -> str:
-    """The other way round, with six digits of fraction."""
+    """Return MySQL's text form of a TIME, with six digits of fraction."""
     seconds, part = divmod(abs(micros), 1_000_000)
     minutes, second = divmod(seconds, 60)
     return f"{'-' if micros < 0 else ''}{minutes // 60:02}:{minutes % 60:02}:{second:02}.{part:06}"
 
 
 def documents(values: list[list[Any]]) -> Iterator[tuple[int, str]]:
-    """JSON arrays of keys, each with the place of its first key."""
+    """Yield JSON arrays of keys, each with the index of its first key."""
     start, size = 0, 0
     parts: list[str] = []
-    for place, key in enumerate(zip(*values, strict=True)):
+    for index, key in enumerate(zip(*values, strict=True)):
         text = json.dumps(key, ensure_ascii=False)
-        if parts and (len(parts) >= _ASK_ROWS or size + len(text) > _ASK_CHARACTERS):
+        if parts and (len(parts) >= _QUERY_ROWS or size + len(text) > _QUERY_CHARACTERS):
             yield start, "[" + ",".join(parts) + "]"
-            start, parts, size = place, [], 0
+            start, parts, size = index, [], 0
         parts.append(text)
         size += len(text)
     if parts:

@@ -1,76 +1,75 @@
-"""Reading chunks exactly as of a GTID set E, without locks, writes or coordination: one task, any number of chunks.
+"""Read chunks exactly as of a GTID set E, without locks, writes or coordination: one task, any number of chunks.
 
 The argument
 ============
 
-Four facts about the server carry it:
+It rests on four facts about the server:
 
-1. A transaction enters ``gtid_executed`` after its engine commit. So a SELECT begun after E was read from
-   ``gtid_executed`` has a read view R ⊇ E. (The planner read E; the task checks again, on the very connection it will
-   SELECT with, that this server is the planned one and has executed E.)
-2. A transaction reaches the log before its engine commit. So everything visible in R lies before the log position
-   noted after the SELECT.
+1. A transaction enters ``gtid_executed`` after its engine commit. So a SELECT begun after E was read from there has a
+   read view R ⊇ E. (The planner read E. On the connection of its SELECT, the task checks again that this server is the
+   planned one and has executed E.)
+2. A transaction reaches the log before its engine commit. So everything visible in R is before the log position noted
+   after the SELECT.
 3. One SELECT of InnoDB is one read view.
-4. A dump that starts from E gives everything after E, in order, whole; ``headgate.replication`` proves that it reached
-   the noted position or fails.
+4. A dump from E returns everything after E, in order, whole; ``headgate.replication`` proves that it reached the noted
+   position or fails.
 
-So W, the log from E to at least the noted position, holds every transaction that R has and E has not, and perhaps
-later ones. ``headgate.snapshot._window`` proves that W and the rows found give the rows as of E.
+So W, the log from E to at least the noted position, holds every transaction that R has and E has not, and perhaps later
+ones. ``headgate.snapshot._window`` proves that W and the SELECT's rows give the rows as of E.
 
-The window grows with the chunks of a task: W of a later chunk contains W of an earlier one, and by the proof it does
-no harm that W reaches beyond R.
+W of a later chunk of the task contains W of an earlier one. By the proof, W may reach beyond R.
 
 On restart
 ==========
 
-Nothing is kept. The same chunks and the same E give the same rows, as long as W is not purged and holds no DDL of the
-table: then the chunk gives a ``Redo`` in place of rows, and a later batch, with a later E, reads the range again.
+No state is stored. The same chunks and the same E give the same rows, as long as W is not purged and holds no DDL of
+the table. With DDL, the chunk gives a ``Redo``, and a later batch with a later E reads the range again.
 
-What gives a ``Redo``
-=====================
+When a chunk gives a ``Redo``
+=============================
 
-- DDL of the chunk's table in W, or a definition that changed while it was read, or a table that is gone: the rows
-  before and after cannot be told apart by their images.
-- A TRUNCATE of the table in W: the rows that it took, and W had not touched before, are in no image. Only a typed
-  stream, which a ``Redo`` would end, takes what is left (``truncate="keep"``): its ``t`` image follows.
-- A partial update of the key in W, where rows are kept.
-- A filter that MySQL cannot be asked about a row as it was at E (``snapshot/_filters.py``), where such a row is needed.
+- DDL of the chunk's table in W, a definition that changed during the read, or a missing table: the images cannot
+  distinguish the rows before and after.
+- A TRUNCATE of the table in W: the rows that it removed and W had not touched before are in no image. Only a typed
+  stream, which a ``Redo`` would end, accepts the remaining rows (``truncate="keep"``): its ``t`` image follows.
+- A partial update of the key in W, if rows are kept.
+- A filter that MySQL cannot evaluate on a row as it was at E (``snapshot/_filters.py``), if such a row is needed.
 - A filter that the server refuses while rows are read: then with ``whole_table``, because it would refuse it again.
-- A table without a key, if W touches it and no lock says which of its changes the SELECT has seen: images do not say
-  which of several equal rows they mean. Neither a second try nor a restart can help at the same E, because W would
-  still begin with the same changes.
-- An image in W whose key cannot be told from another: what it is a touch of is not known.
+- A table without a key, if W touches it and no lock determines which of its changes the SELECT has seen: images do not
+  identify which of several equal rows they mean. A retry or restart at the same E cannot help, because W would begin
+  with the same changes.
+- An image in W whose key cannot be distinguished from another: which key it touches is unknown.
 
-A row that the SELECT finds with such a key gives a ``Stop`` instead: it would be there at a later E, too.
+A row with such a key in the SELECT's result gives a ``Stop`` instead: it would exist at a later E, too.
 
 Rows that are kept
 ==================
 
-Where before-images leave columns out (``binlog_row_image`` MINIMAL or NOBLOB) a row cannot be turned back. With
-``Policies.window = "keep"`` none is: the chunk holds the rows as its SELECT found them, which is the range as of some
-R ⊇ E, between E and the end of W. What follows in the log after E is applied to them again. An insert or a whole image
-sets the row again; a partial update sets the columns that it changed, and every column that some change between E and R
-set is set again by that same change, so after the last of them the row is what it was at R. An update or delete of a
-key that is not there has been overtaken by a later delete, and does nothing. So the table is exact again as soon as the
-changes up to R are applied. R itself is not known, but W contains it: if W touches the table, a ``HighWatermark``
-follows the chunk's rows, with everything up to W's end. If W does not touch the table, the rows are exact at E.
+If before-images leave columns out (``binlog_row_image`` MINIMAL or NOBLOB), a row cannot be rewound. With
+``Policies.window = "keep"`` none is: the chunk holds the rows as its SELECT returned them, the range as of some R ⊇ E,
+between E and the end of W. The changes after E are then applied to these rows again. An insert or a whole image sets
+the row again. A partial update sets the columns that it changed; every column that a change between E and R set is set
+again by that same change, so after the last of them the row is what it was at R. If an update or delete finds no row
+for its key, a later delete came first, and it does nothing. So the table is exact again as soon as the changes up to R
+are applied. R itself is unknown, but W contains it: if W touches the table, a ``HighWatermark`` with everything up to
+W's end follows the chunk's rows. If W does not touch the table, the rows are exact at E.
 
-The exception is a partial update that changes the key: what it leaves out is that of the row at its old key, and after
-R another row may be there. If W contains one, the chunk is retried (``Redo``). Where the old key belongs to a range
-that was not read yet, the update reaches the sink and finds no row there: the sink has to ask for the table again.
+The exception is a partial update that changes the key: the columns it leaves out are those of the row at its old key,
+and after R another row may have that key. If W contains one, the chunk is retried (``Redo``). If the old key is in a
+range that was not read yet, the sink finds no row for the update and has to request the table again.
 
 Rows that are dropped
 =====================
 
-With ``Policies.window = "drop"`` the rows that W touches are left out, DBLog's way: their changes come with the
-stream. The range is exact when the changes up to W's end have been applied, as with rows that are kept, but until then
-a row may be missing rather than too new. A ``HighWatermark`` says so in the same way.
+With ``Policies.window = "drop"`` the rows that W touches are left out, as in DBLog: their changes come with the stream.
+As with kept rows, the range is exact when the changes up to W's end have been applied, and a ``HighWatermark`` reports
+this. Until then a row may be missing instead of too new.
 
 Under locks
 ===========
 
-With ``locks`` all chunks are read from one view, opened while their tables are locked (``snapshot/_locks.py``). Then W
-is exactly what the view has and E has not.
+With ``locks`` all chunks are read from one view, opened while their tables are locked (``snapshot/_locks.py``). Then W,
+up to the view's position, is exactly what the view has and E has not.
 """
 
 from __future__ import annotations
@@ -84,6 +83,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import DEFAULT, Policies
+from headgate.binlog_positions import end_of
 from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import TableCodec
@@ -104,7 +104,6 @@ from headgate.kernels import RowBlock
 from headgate.mysql import Connection, ConnectionSettings, log_position, log_status, select_blocks
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
-from headgate.places import end_of
 from headgate.replication import (
     ABSENT_FIELD,
     GTID_TYPE,
@@ -121,7 +120,7 @@ from headgate.replication import (
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
 from headgate.snapshot._locks import TableLocks, View, open_view
-from headgate.snapshot._ranges import among, in_range
+from headgate.snapshot._ranges import in_range, key_conditions
 from headgate.snapshot._task_log import TaskLog
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
@@ -129,17 +128,17 @@ from headgate.snapshot._window import Window
 __all__ = ["check_server", "read_chunks"]
 
 _BATCH_ROWS = 1 << 14
-"""Rows of an emitted batch, at most: what stays in a core's cache on its way to the next process."""
+"""Most rows of an emitted batch: fits a core's cache on its way to the next process."""
 _SELECT_SECONDS = 600
-"""How long a chunk's SELECT may run: DDL, and behind it everything else, waits for it."""
+"""Longest run of a chunk's SELECT: DDL waits for it, and later statements wait for the DDL."""
 _NO_SUCH_TABLE = frozenset({1049, 1054, 1146, 1412})
-"""Unknown database, unknown column, no such table, definition changed: the definition moved under the SELECT."""
+"""Unknown database, unknown column, no such table, definition changed: the table changed during the SELECT."""
 _TIMED_OUT = 3024
 """ER_QUERY_TIMEOUT: max_execution_time was exceeded."""
 
 
-class _Again(Exception):
-    """Leaves the reading of one chunk; becomes its ``Redo``."""
+class _RetryChunk(Exception):
+    """Ends the read of one chunk; becomes its ``Redo``."""
 
     def __init__(self, reason: str, *, whole_table: bool = False) -> None:
         super().__init__(reason)
@@ -164,30 +163,30 @@ def read_chunks(
     ambiguous: Literal["raise", "stop"] = "raise",
     on_rows: Callable[[str, int], object] = lambda _table, _rows: None,
 ) -> Iterator[ImageBatch | Redo | Stop | HighWatermark]:
-    """Each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` in their place.
+    """Yield each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` or ``Stop`` in their place.
 
-    A chunk gives batches only after all that could spoil it was checked, so never both. An empty chunk gives one batch
-    without rows: that it was read, and of which definition, counts too.
-    With ``Policies.window`` ``keep`` or ``drop`` a ``HighWatermark`` follows the rows of a chunk whose table was
-    written meanwhile: only then is a row not as of ``executed``.
+    A chunk yields batches only after all checks have passed, so never both. An empty chunk yields one batch without
+    rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` a
+    ``HighWatermark`` follows the rows of a chunk whose table was written meanwhile: only then is a row not as of
+    ``executed``.
 
     :param executed: E. Read from the server's ``gtid_executed`` before this call.
     :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
-    :param hint: where a reader stood when its set was E, or less.
+    :param hint: binlog position of a reader whose set was E or a part of it.
     :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
-    :param truncate: whether a chunk whose table was truncated in its window gives a ``Redo``, or what is left of it.
-    :param locks: lock the tables while the view is opened from which all chunks are read; None: no locks.
-    :param partial: rows of which an image tells only a part: an error, or given with ``_absent``, the columns that
-        nobody knows. Where rows are turned back; not for chunks with a filter or a surrogate key.
-    :param only: key columns, as the table's codecs make them: SELECT only the rows with these keys. What the window
-        puts back may be more. For chunks of one table, with a key and without a filter.
-    :param ambiguous: rows whose key cannot be told from another: an error, or ``stop``: a ``Stop``.
-    :param on_rows: told ``(db.table, rows)`` while rows come.
+    :param truncate: if the chunk's table was truncated in its window: yield a ``Redo``, or the rows that remain.
+    :param locks: lock the tables while the view of all chunks is opened; None: no locks.
+    :param partial: rows of which an image holds only a part: an error, or yielded with ``_absent``, their unknown
+        columns. For rows that are rewound; not for chunks with a filter or a surrogate key.
+    :param only: key columns, as the table's codecs produce them: SELECT only the rows with these keys. The window may
+        restore more. For chunks of one table, with a key and without a filter.
+    :param ambiguous: rows whose key cannot be distinguished from another: an error, or a ``Stop``.
+    :param on_rows: called with ``(db.table, rows)`` while rows arrive.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
-    :raises UnsupportedError: a row cannot be turned back, because its image leaves columns out.
-    :raises AmbiguousKeyError: a row's key cannot be told from another, with ``ambiguous="raise"``.
-    :raises ChunkRetryError: a SELECT took too long, its table became another one, or tables could not be locked.
+    :raises UnsupportedError: a row cannot be rewound, because its image leaves columns out.
+    :raises AmbiguousKeyError: a row's key cannot be distinguished from another, with ``ambiguous="raise"``.
+    :raises ChunkRetryError: a SELECT took too long, its table changed, or tables could not be locked.
     """
     if not chunks:
         return
@@ -202,14 +201,24 @@ def read_chunks(
         if locks is not None and tables:
             view = stack.enter_context(open_view(settings, tables, locks, check))
         log = TaskLog(settings, chunks, executed, server_uuid, hint, policies)
-        tell = partial == "tell"
-        task = _Task(connection, view, log, policies, truncate, chunks[-1], tell=tell, only=only, on_rows=on_rows)
-        stamp = _Stamp(epoch, planned_us, first_ordinal, tell=tell)
+        report_absent = partial == "tell"
+        task = _Task(
+            connection,
+            view,
+            log,
+            policies,
+            truncate,
+            chunks[-1],
+            report_absent=report_absent,
+            only=only,
+            on_rows=on_rows,
+        )
+        stamp = _Stamp(epoch, planned_us, first_ordinal, report_absent=report_absent)
         for chunk in chunks:
             try:
                 table, rows = task.read(chunk)
-            except _Again as again:
-                yield Redo(chunk, str(again), again.whole_table)
+            except _RetryChunk as retry:
+                yield Redo(chunk, str(retry), retry.whole_table)
             except AmbiguousKeyError as error:
                 if ambiguous == "raise":
                     raise
@@ -222,22 +231,22 @@ def read_chunks(
 
 
 def _existing(connection: Connection, chunks: Sequence[ChunkSpec]) -> list[tuple[str, str]]:
-    """The chunks' tables that are there, as (db, table)."""
+    """Return the chunks' tables that exist, as (db, table)."""
     names = sorted({chunk.table for chunk in chunks})
-    there = load_stats(connection.query, exact_patterns(names))
-    found = [name.partition(".") for name in names if name in there]
-    return [(db, table) for db, _, table in found]
+    stats = load_stats(connection.query, exact_patterns(names))
+    parts = [name.partition(".") for name in names if name in stats]
+    return [(db, table) for db, _, table in parts]
 
 
 def check_server(connection: Connection, executed: GtidSet, server_uuid: str) -> None:
-    """The server behind this connection is the planned one and has executed ``executed``.
+    """Check that the server behind this connection is the planned one and has executed ``executed``.
 
-    :raises ServerBehindError: otherwise; a proxy may send any connection anywhere, so a retry may cure it.
+    :raises ServerBehindError: otherwise; a proxy may direct a connection to any server, so a retry may help.
     """
     if end_of(executed) is not None:
         missing_places = executed - log_position(connection)
         if missing_places:
-            raise ServerBehindError("another server than the chunk was planned on, or its log was reset")
+            raise ServerBehindError("connected to a server that the chunk was not planned on, or its log was reset")
         return
     text = str(executed)
     uuid, contained, missing = connection.query(
@@ -249,7 +258,7 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
         raise ServerBehindError(f"connected to server {uuid}, but the chunk was planned on {server_uuid}")
     if not int(contained):
         raise ServerBehindError(
-            "the server lacks transactions that the snapshot counts on: wait for it, or connect to another one",
+            "the server lacks transactions that the snapshot needs: wait for it, or connect to another server",
             missing=str(missing).replace("\n", ""),
         )
 
@@ -257,7 +266,7 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
 class _Task:
     """Reads chunks one after another from one view.
 
-    :param connection: for everything but the chunks' SELECTs.
+    :param connection: for everything except the chunks' SELECTs.
     :param last: the last chunk.
     """
 
@@ -270,12 +279,12 @@ class _Task:
         truncate: Literal["keep", "redo"],
         last: ChunkSpec,
         *,
-        tell: bool,
+        report_absent: bool,
         only: pa.Table | None,
         on_rows: Callable[[str, int], object],
     ) -> None:
         self._on_rows = on_rows
-        self._tell = tell
+        self._report_absent = report_absent
         self._only = only
         self._connection = connection
         self._view = view
@@ -288,9 +297,9 @@ class _Task:
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
     def read(self, chunk: ChunkSpec) -> tuple[TableDef, pa.Table]:
-        """The chunk's rows as of E.
+        """Return the chunk's rows as of E.
 
-        :raises _Again: it must be read at another E.
+        :raises _RetryChunk: it must be read at another E.
         """
         table = self._define(chunk)
         codec = TableCodec(table, self._policies)
@@ -298,20 +307,20 @@ class _Task:
         if chunk == self._last:
             self._view.release()
         if self._load(chunk.table) != table:
-            raise _Again("the table's definition changed while it was read")
+            raise _RetryChunk("the table's definition changed while it was read")
         self._tables[chunk.table] = table
         self._log.extend(*(self._view.end or log_status(self._connection)))
         self._check_log(chunk)
         return table, self._rewind(chunk, table, rows)
 
     def _define(self, chunk: ChunkSpec) -> TableDef:
-        known = self._tables.get(chunk.table)  # still its definition at the end of the chunk before, or this one fails
+        known = self._tables.get(chunk.table)  # as after the previous chunk; if it changed since, read() retries
         table = known or self._load(chunk.table)
         if table is None:
-            raise _Again("the table does not exist", whole_table=True)
+            raise _RetryChunk("the table does not exist", whole_table=True)
         columns = self._bound_columns(table, chunk)
         if not (fits(columns, chunk.lo) and fits(columns, chunk.hi)):
-            raise _Again("the table has another key than when the chunk was planned", whole_table=True)
+            raise _RetryChunk("the table has another key than when the chunk was planned", whole_table=True)
         if known is not None:
             return known
         stats = load_stats(self._connection.query, exact_patterns([chunk.table])).get(chunk.table)
@@ -326,17 +335,17 @@ class _Task:
         try:
             return bound_columns(table, chunk.surrogate)
         except SnapshotRefusedError as error:
-            raise _Again(error.message, whole_table=True) from None
+            raise _RetryChunk(error.message, whole_table=True) from None
 
     def _load(self, name: str, connection: Connection | None = None) -> TableDef | None:
         db, _, table = name.partition(".")
-        found = load_table((connection or self._connection).query, db, table)
-        return found.table if found is not None else None
+        named = load_table((connection or self._connection).query, db, table)
+        return named.table if named is not None else None
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
-        """The rows of the range, decoded while they arrive, so that the SELECT is over as soon as can be.
+        """Select the rows of the range, decoding them while they arrive, so that the SELECT ends as soon as possible.
 
-        :raises AmbiguousKeyError: after all of them were received, so that the view can be read on from.
+        :raises AmbiguousKeyError: after all of them were received, so that the view stays usable.
         """
         names = [quote_name(column.name) for column in self._bound_columns(table, chunk)]
         where = range_condition(names, chunk.lo, chunk.hi)
@@ -348,16 +357,16 @@ class _Task:
         )
         schema = pa.schema(codec.fields)
         batches: list[pa.RecordBatch] = []
-        odd: AmbiguousKeyError | None = None
+        ambiguous_key: AmbiguousKeyError | None = None
         try:
-            for condition in [where] if self._only is None else among(table, self._only):
+            for condition in [where] if self._only is None else key_conditions(table, self._only):
                 for block in self._blocks(chunk, f"{select} {condition}"):
                     try:
                         batches.append(pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema))
                     except AmbiguousKeyError as error:
-                        odd = odd or error
-            if odd is not None:
-                raise odd
+                        ambiguous_key = ambiguous_key or error
+            if ambiguous_key is not None:
+                raise ambiguous_key
         except HeadgateError as error:
             self._explain(chunk, table, error)
             raise
@@ -369,36 +378,36 @@ class _Task:
             self._on_rows(chunk.table, block.rows)
 
     def _explain(self, chunk: ChunkSpec, table: TableDef, error: HeadgateError) -> None:
-        """Raises what an error of the chunk's SELECT means, where it means something else."""
+        """Raise the cause of a failed SELECT of a chunk, if the error has a more specific one."""
         code = error.code if isinstance(error, ServerError) else None
         definite = isinstance(error, Definite)
         if code is not None and definite and chunk.filter is not None and code not in _NO_SUCH_TABLE - {1054}:
-            raise _Again(f"the server refuses the filter: {error.message}", whole_table=True) from None
+            raise _RetryChunk(f"the server refuses the filter: {error.message}", whole_table=True) from None
         if code in _NO_SUCH_TABLE:
-            raise _Again(f"the table changed while it was read: {error.message}") from None
+            raise _RetryChunk(f"the table changed while it was read: {error.message}") from None
         if code == _TIMED_OUT:
             raise ChunkRetryError(
                 f"a chunk took longer than {_SELECT_SECONDS} s to read: use smaller chunks", table=chunk.table
             ) from error
         if isinstance(error, DecodeError):
-            with Connection.open(self._connection.settings) as another:  # the one that was read from is closed by now
+            with Connection.open(self._connection.settings) as another:  # the connection of the SELECT is closed by now
                 if self._load(chunk.table, another) != table:
                     raise ChunkRetryError("the table changed while it was read", table=chunk.table) from error
         elif code is not None and definite and self._load(chunk.table) != table:
-            raise _Again("the table's definition changed while it was read") from None
+            raise _RetryChunk("the table's definition changed while it was read") from None
 
     def _check_log(self, chunk: ChunkSpec) -> None:
-        reason = self._log.spoilt.get(chunk.table)
+        reason = self._log.incomplete.get(chunk.table)
         if reason is not None:
-            raise _Again(reason)
+            raise _RetryChunk(reason)
         if self._truncate == "redo" and chunk.table in self._log.truncated:
-            raise _Again("the table was truncated while the chunk was read")
+            raise _RetryChunk("the table was truncated while the chunk was read")
 
     def _rewind(self, chunk: ChunkSpec, table: TableDef, rows: pa.Table) -> pa.Table:
         if not table.key:
             rows = self._without_key(chunk, rows)
             whole = pa.nulls(rows.num_rows, pa.string())
-            return rows.append_column(ABSENT_FIELD.name, whole) if self._tell else rows
+            return rows.append_column(ABSENT_FIELD.name, whole) if self._report_absent else rows
         rule = self._policies.of(chunk.table).window
         if rule == "keep":
             self._check_kept(chunk, table)
@@ -410,8 +419,8 @@ class _Task:
             for batch in self._log.take(chunk.table):
                 window.add(batch)
         except SchemaChangedError as error:
-            self._log.spoilt.setdefault(chunk.table, error.message)  # the window has a gap from here on
-            raise _Again(error.message) from None
+            self._log.incomplete.setdefault(chunk.table, error.message)  # the window has a gap from here on
+            raise _RetryChunk(error.message) from None
         query = self._connection.query
         try:
             if rule == "drop":
@@ -419,12 +428,12 @@ class _Task:
             return window.rewind(
                 rows,
                 in_range(query, self._log.define(table), chunk),
-                along=chunk.surrogate,
+                range_column=chunk.surrogate,
                 fulfils=None if chunk.filter is None else fulfils(query, table, chunk.filter, self._policies),
-                tell=self._tell,
+                report_absent=self._report_absent,
             )
         except Undecided as undecided:
-            raise _Again(str(undecided)) from None
+            raise _RetryChunk(str(undecided)) from None
         except UnsupportedError as error:
             error.fields["file"] = self._log.files.get(error.file, error.file)
             raise
@@ -433,21 +442,21 @@ class _Task:
         if chunk.table not in self._log.touched:
             return rows
         if self._view.end is None:
-            raise _Again("a table without a key was written while it was read")
+            raise _RetryChunk("a table without a key was written while it was read")
         if chunk.table in self._log.truncated:
-            raise _Again("a table without a key was truncated before it was read")
+            raise _RetryChunk("a table without a key was truncated before it was read")
         try:
             return undo(rows, self._log.take_before(chunk.table, *self._view.end), chunk.table)
         except SchemaChangedError as error:
-            raise _Again(error.message) from None
+            raise _RetryChunk(error.message) from None
 
     def _check_kept(self, chunk: ChunkSpec, table: TableDef) -> None:
-        """Nothing in the window may make rows that are kept as they were read differ for good."""
+        """Retry the chunk if a change in the window would leave kept rows wrong for good."""
         for batch in self._log.take(chunk.table):
             if _moves_partly(batch, table.key_names):
                 self._log.moved.add(chunk.table)
         if chunk.table in self._log.moved:
-            raise _Again("a row got another key while the chunk was read, and its row image leaves columns out")
+            raise _RetryChunk("an update gave a row another key while the chunk was read, in a partial row image")
 
 
 def _moves_partly(batch: pa.RecordBatch, key: Sequence[str]) -> bool:
@@ -463,22 +472,22 @@ def _moves_partly(batch: pa.RecordBatch, key: Sequence[str]) -> bool:
 
 
 class _Stamp:
-    """Turns rows into canonical ``r`` batches, numbering them through."""
+    """Turns rows into canonical ``r`` batches with consecutive ordinals."""
 
-    def __init__(self, epoch: int, planned_us: int, first_ordinal: int, *, tell: bool) -> None:
-        self._tell = tell  # the rows' last column is _absent
+    def __init__(self, epoch: int, planned_us: int, first_ordinal: int, *, report_absent: bool) -> None:
+        self._report_absent = report_absent  # the rows' last column is _absent
         self._epoch = epoch
         self._planned_us = planned_us
         self._ordinal = first_ordinal
 
     def batches(self, table: TableDef, rows: pa.Table) -> Iterator[ImageBatch]:
-        """The rows of one chunk; one batch without rows if there are none."""
+        """Yield the rows of one chunk; one batch without rows if the chunk is empty."""
         fields = list(rows.schema)
-        if self._tell:
+        if self._report_absent:
             fields.insert(0, fields.pop().with_type(ABSENT_FIELD.type))
             rows = rows.select([len(fields) - 1, *range(len(fields) - 1)]).cast(pa.schema(fields))
         schema = canonical_schema(table, fields)
-        if rows.num_rows <= _BATCH_ROWS:  # larger ones come in pieces of that size, which joining would only copy
+        if rows.num_rows <= _BATCH_ROWS:  # larger ones arrive in pieces of that size, so joining would only copy
             rows = rows.combine_chunks()
         pieces = [batch for batch in rows.to_batches(max_chunksize=_BATCH_ROWS) if batch.num_rows]
         for batch in pieces or [pa.RecordBatch.from_pylist([], pa.schema(fields))]:

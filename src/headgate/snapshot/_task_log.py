@@ -1,4 +1,4 @@
-"""The log since E as a task sees it that reads chunks: one window for all of them, sorted by table."""
+"""The log since E for a task that reads chunks: one window for all of them, by table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["TaskLog"]
 
 
 class TaskLog:
-    """The task's one window: the log since E, sorted by table."""
+    """A task's window: the log since E, by table."""
 
     def __init__(
         self,
@@ -42,84 +42,84 @@ class TaskLog:
             policies=policies,
         )
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}
-        self.spoilt: dict[str, str] = {}
-        """Tables of which the window does not tell all, and why: DDL, or images that cannot be read."""
+        self.incomplete: dict[str, str] = {}
+        """Tables whose window is incomplete, and why: DDL, or images that cannot be read."""
         self.files: dict[int, str] = {}
         """Names of the log files, by number."""
         self.touched: set[str] = set()
         self.truncated: set[str] = set()
         self.moved: set[str] = set()
-        """Tables of which a row got another key, with an image that leaves columns out; only where rows are kept."""
+        """Tables with an update that changes the key in an image that leaves columns out; only if rows are kept."""
         self._logged: dict[str, TableDef] = {}
 
     def extend(self, file: str, pos: int) -> None:
-        """Reads on to at least this position."""
+        """Read on to at least this position."""
         for item in self._reader.read_to(file, pos):
             if isinstance(item, LogBlock):
                 self.files[file_number(item.file)] = item.file
-                for name, found in _by_table(item).items():
-                    self._images(name, found)
+                for name, batches in _by_table(item).items():
+                    self._add_images(name, batches)
                 self._logged.update(
                     (image.table.full_name, image.table) for image in item.images if image.table.columns
                 )
             elif isinstance(item, Ddl):
                 for touched in (f"{item.db}.{item.table}", item.new_name):
                     if touched is not None and touched in self._names:
-                        self.spoilt.setdefault(touched, f"DDL while the chunk was read: {item.statement[:200]}")
+                        self.incomplete.setdefault(touched, f"DDL while the chunk was read: {item.statement[:200]}")
             elif item.table in self._names:
-                self.spoilt.setdefault(item.table, f"images since then cannot be read: {item.reason}")
+                self.incomplete.setdefault(item.table, f"row images of the window cannot be read: {item.reason}")
 
-    def _images(self, name: str, found: list[pa.RecordBatch]) -> None:
+    def _add_images(self, name: str, batches: list[pa.RecordBatch]) -> None:
         if name not in self._names:
             return
         self.touched.add(name)
-        rows = [batch for batch in found if batch.num_columns > len(META_FIELDS)]
-        if len(rows) < len(found):
+        rows = [batch for batch in batches if batch.num_columns > len(META_FIELDS)]
+        if len(rows) < len(batches):
             self.truncated.add(name)
         self._waiting[name].extend(_in_order(rows))
 
     def watermark(self, name: str) -> HighWatermark | None:
-        """What must be applied before the rows of this table are exact; None: they are exact at E."""
+        """Return what must be applied before the rows of this table are exact; None: they are exact at E."""
         if self._policies.of(name).window == "rewind" or name not in self.touched:
             return None
         return HighWatermark(name, self._reader.gtid)
 
     def define(self, table: TableDef) -> TableDef:
-        """The table, with ENUM and SET members as the log has them: information_schema may show ``?`` for some."""
+        """Return the table with the ENUM and SET members of the log: information_schema may show ``?`` for some."""
         logged = self._logged.get(table.full_name)
         return table if logged is None else table.with_members_of(logged)
 
     def take_before(self, name: str, file: str, pos: int) -> list[pa.RecordBatch]:
-        """The same, without images that are logged at ``(file, pos)`` or after it."""
+        """Return the same as :meth:`take`, without images that are logged at ``(file, pos)`` or later."""
         number = file_number(file)
-        found = []
+        earlier = []
         for batch in self.take(name):
             seq = batch.column("_seq")
-            files, places = (np.asarray(pc.struct_field(seq, part)) for part in ("file", "pos"))
-            found.append(batch.filter(pa.array((files < number) | ((files == number) & (places < pos)))))
-        return found
+            files, positions = (np.asarray(pc.struct_field(seq, part)) for part in ("file", "pos"))
+            earlier.append(batch.filter(pa.array((files < number) | ((files == number) & (positions < pos)))))
+        return earlier
 
     def take(self, name: str) -> list[pa.RecordBatch]:
-        """The images of a table that were read since it was last asked for, in log order."""
-        found, self._waiting[name] = self._waiting[name], []
-        return found
+        """Return the images of a table that were read since the last call, in log order."""
+        batches, self._waiting[name] = self._waiting[name], []
+        return batches
 
 
 def _by_table(block: LogBlock) -> dict[str, list[pa.RecordBatch]]:
-    found: dict[str, list[pa.RecordBatch]] = {}
+    batches: dict[str, list[pa.RecordBatch]] = {}
     for image in block.images:
-        found.setdefault(image.table.full_name, []).append(image.batch)
-    return found
+        batches.setdefault(image.table.full_name, []).append(image.batch)
+    return batches
 
 
-def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches of one table and block by ``_seq``: one table can have several definitions open in the log at once."""
-    if len(found) < 2:
-        return found
-    found = [_without_dictionaries(batch) for batch in found]
-    if any(batch.schema != found[0].schema for batch in found):
-        return found
-    whole = pa.Table.from_batches(found)
+def _in_order(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Sort batches of one table and block by ``_seq``: the log may have several definitions of a table open at once."""
+    if len(batches) < 2:
+        return batches
+    batches = [_without_dictionaries(batch) for batch in batches]
+    if any(batch.schema != batches[0].schema for batch in batches):
+        return batches
+    whole = pa.Table.from_batches(batches)
     seq = whole.column("_seq")
     keys = pa.table({name: pc.struct_field(seq, name) for name in ("file", "pos", "ordinal")})
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
@@ -127,7 +127,7 @@ def _in_order(found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without ``_gtid``, and with ``_absent`` as plain text; all batches of a definition are alike then."""
+    """Return the batch without ``_gtid``, and ``_absent`` as plain text: one schema for all of a definition."""
     name, text = ABSENT_FIELD.name, pa.string()
     index = batch.schema.get_field_index(name)
     if index < 0:

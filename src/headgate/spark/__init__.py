@@ -1,4 +1,4 @@
-"""Spark's side: the ``mysql-cdc`` data source. PySpark is loaded when a name that needs it is asked for."""
+"""The ``mysql-cdc`` data source of Spark. PySpark is loaded on the first access to a name that needs it."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""A task as messages of the carrier, for any tables. Runs in Spark's Python workers."""
+"""A task as carrier messages, for any tables. Runs in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def carrier_rows(
     locks: TableLocks | None = None,
     progress: TaskProgress | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """A task's carrier rows.
+    """Yield a task's carrier rows.
 
-    :param progress: told what has been read.
+    :param progress: receives what has been read.
     """
     if task.header is not None:
         yield encode(task.header)
@@ -97,8 +97,8 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
 
 
 def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
-    """What a table looks like now, for sinks that add columns before a row with them comes; None: it is gone, or has
-    a column that cannot be read.
+    """Return a table's present definition as JSON, for sinks that add columns before a row with them arrives; None if
+    the table is gone, or has a column that cannot be read.
     """
     table = table_now(settings, name)
     try:
@@ -109,7 +109,7 @@ def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> 
 
 
 def _truncate(image: ImageBatch) -> DdlRow:
-    """The statement behind a ``t`` image."""
+    """Return the statement behind a ``t`` image."""
     table, cells = image.table, image.batch.slice(0, 1).to_pylist()[0]
     seq = cells["_seq"]
     return DdlRow(
@@ -123,7 +123,7 @@ def _truncate(image: ImageBatch) -> DdlRow:
 
 
 def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Policies) -> ImageBatch:
-    """A ``t`` image with the columns that its table has now, all null; as it is if the table is gone."""
+    """Return a ``t`` image with its table's present columns, all null; unchanged if the table is gone."""
     table = table_now(settings, image.table.full_name)
     if table is None:
         return image
@@ -143,10 +143,10 @@ def _definition(image: ImageBatch, policies: Policies) -> Definition:
 
 
 def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT) -> Definition:
-    """The definition of a table whose images have this schema."""
+    """Return the definition of a table whose images have this schema."""
     variant = policies.of(table.full_name).json == "variant"
-    which = table.fingerprint, variant, *schema.types
-    known = _DEFINITIONS.get(which)
+    cache_key = table.fingerprint, variant, *schema.types
+    known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
     columns = tuple(
@@ -160,12 +160,14 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
     )
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()
-    found = _DEFINITIONS[which] = Definition(table.full_name, table.common_fingerprint, table.key_names, columns)
-    return found
+    definition = _DEFINITIONS[cache_key] = Definition(
+        table.full_name, table.common_fingerprint, table.key_names, columns
+    )
+    return definition
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Spark's short name of an Arrow type, such as ``decimal(20,0)``."""
+    """Return Spark's short name of an Arrow type, such as ``decimal(20,0)``."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString()

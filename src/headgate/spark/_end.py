@@ -1,4 +1,4 @@
-"""How far a batch goes in the log, and where its part of the log is divided between tasks. No Spark in here."""
+"""Choose the end of a batch in the log, and divide its part of the log between tasks. No Spark here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headgate.spark._server import Server, ServerState
 __all__ = ["BatchEnd", "EndChooser"]
 
 _BYTES_A_ROW = 10
-"""No change takes fewer bytes in the log (a row event's least row, with its share of headers)."""
+"""Least bytes of a change in the log (the smallest row of a row event, with its share of headers)."""
 
 
 @dataclass(frozen=True)
 class BatchEnd:
-    """What a batch has when it is done, and the file starts that divide the log before it."""
+    """A batch's end: its GTID set, and the file starts that divide the log before it."""
 
     gtid: GtidSet
     cuts: tuple[Cut, ...] = ()
@@ -34,7 +34,7 @@ class EndChooser:
         self._server = server
         self._slots = slots
         self._current: tuple[str, str] | None = None
-        """The server and the binlog file in which the end chosen last lies: a cache."""
+        """Server and binlog file of the last chosen end: a cache."""
 
     def choose(
         self,
@@ -47,15 +47,15 @@ class EndChooser:
     ) -> BatchEnd:
         """Choose the end of the batch that begins at ``had``.
 
-        :param begin: where a reader stood when it had ``had``, if that is known.
-        :param target: where the stream ends; None: it goes on for good.
+        :param begin: binlog position of a reader whose set was ``had``, if known.
+        :param target: where the stream ends; None: it does not end.
         :param max_rows: about how many changes the batch may hold.
         :raises ServerBehindError: the server lacks a part of the target.
         """
         end = state.executed if target is None else had | target
         if not end <= state.executed:
             raise ServerBehindError(
-                "the server lacks transactions that the stream was to end with", missing=str(end - state.executed)
+                "the server lacks transactions of the stream's end position", missing=str(end - state.executed)
             )
         end = self._server.reach(had, end)
         if end == had:
@@ -70,14 +70,14 @@ class EndChooser:
         return BatchEnd(end, cuts)
 
     def _backlog(self, had: GtidSet, uuid: str, current: str, begin: Hint | None) -> list[tuple[str, int]]:
-        """The files that hold what comes after ``had``, with sizes (-1: not asked, it is the current file alone)."""
+        """Return the files with changes after ``had``, and their bytes (-1: not queried, only the current file)."""
         if self._current == (uuid, current) or (begin is not None and begin.file == current):
             return [(current, -1)]
         files = self._server.log_files()
         names = [name for name, _ in files]
         if begin is not None and begin.file in names:
             return files[names.index(begin.file) :]
-        # The newest file before which there is nothing new. GTID sets at file starts only grow, so halving finds it.
+        # Bisect for the newest file before which nothing is new: GTID sets at file starts only grow.
         low, high = 0, len(files) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -88,7 +88,7 @@ class EndChooser:
         return files[low:]
 
     def _limit(self, had: GtidSet, end: GtidSet, max_rows: int, begin: Hint | None) -> GtidSet:
-        """The next transactions in log order; more than ``max_rows`` if the first one alone is larger."""
+        """Cut ``end`` after about ``max_rows`` changes in log order; more if the first transaction alone has more."""
         while True:
             limited = self._server.cut(had, end, max_rows, begin) & end
             if limited != had:
@@ -96,7 +96,7 @@ class EndChooser:
             max_rows *= 4
 
     def _may_exceed(self, files: list[tuple[str, int]], begin: Hint | None, max_rows: int) -> bool:
-        """Whether the backlog has room for more than ``max_rows`` changes."""
+        """Whether the backlog may have more than ``max_rows`` changes."""
         if any(size < 0 for _, size in files):
             sizes = dict(self._server.log_files())
             files = [(name, sizes.get(name, 0)) for name, _ in files]
@@ -106,7 +106,7 @@ class EndChooser:
         return size > max_rows * _BYTES_A_ROW
 
     def _divide(self, files: list[tuple[str, int]], had: GtidSet, end: GtidSet) -> tuple[Cut, ...]:
-        """At most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
+        """Return at most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
         total = sum(size for _, size in files)
         cuts: list[Cut] = []
         before, previous = 0, had

@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 __all__ = ["expand"]
 
 _MOST_DIGITS = 38
-"""Of a decimal in Spark."""
+"""Most digits of a decimal in Spark."""
 
 
 def expand(frame: DataFrame, table: str, schema: StructType | str | None = None) -> DataFrame:
     """Return the rows of one table out of the many-table stream, with typed columns.
 
-    The rows and columns are those that the source gives with the options ``table`` and ``images=all``: ``_op``,
-    ``_seq``, ``_gtid``, ``_ts``, ``_table``, then the table's own, and each update as a ``b`` row (before) and a ``u``
-    row (after) with the same ``_seq``. Columns meet by name, so rows from before and after an ALTER TABLE come
-    together. A column that a row's table did not have then is null.
+    Rows and columns are those of the source with the options ``table`` and ``images=all``: ``_op``, ``_seq``,
+    ``_gtid``, ``_ts``, ``_table``, then the table's columns. Each update is a ``b`` row (before) and a ``u`` row
+    (after) with the same ``_seq``. Columns are matched by name, so rows from before and after an ALTER TABLE share
+    their columns. A column that a row's table did not have at that time is null.
 
-    :param frame: a DataFrame of the source ``mysql-cdc`` with option ``tables``: a batch that ``foreachBatch`` gives,
-        or a stream.
+    :param frame: a DataFrame of the source ``mysql-cdc`` with option ``tables``: a batch of ``foreachBatch``, or a
+        stream.
     :param table: ``db.table``
-    :param schema: the table's columns, as a schema or as DDL. Columns of headgate's own in it count for nothing, but
-        for ``_absent``. Default: all columns in the frame's images, those of the newest definition first, each of a
-        type that holds all its values; without images of the table there are headgate's own alone. That takes a Spark
-        job, so persist the frame or give the schema. A stream needs the schema.
+    :param schema: the table's columns, as a schema or as DDL. headgate's columns in it are ignored, except ``_absent``.
+        Default: all columns in the frame's images, those of the newest definition first, each with a type that holds
+        all its values; without images of the table, only headgate's columns. The default takes a Spark job, so persist
+        the frame or give the schema. A stream needs the schema.
     :return: with partial row images (``binlog_row_image`` MINIMAL, NOBLOB) also a column ``_absent``, as with
-        ``partial_rows=tell``: the names of what is not known of a row, as a JSON list. A schema has to name it.
-    :raises ConfigError: not a frame of the many-table stream, or a stream without a schema.
-    :raises SchemaChangedError: a column has had two types of which neither holds the other's values. While the rows
-        are computed: an image has a column that the schema lacks, or another type.
-    :raises ChunkRetryError: while the rows are computed: a chunk of the table could not be read and is asked for again.
+        ``partial_rows=tell``: the names of a row's unknown columns, as a JSON list. A given schema has to name it.
+    :raises ConfigError: not a frame of the many-table stream, not ``db.table``, or a stream without a schema.
+    :raises SchemaChangedError: a column has had two types of which neither holds the other's values. While the rows are
+        computed: an image has a column that the schema lacks, or another type.
+    :raises ChunkRetryError: while the rows are computed: a chunk of the table could not be read and is requested again.
     :raises UnsupportedError: while the rows are computed: the stream left out rows of the table that cannot be read.
 
     >>> options = {"url": "mysql://headgate@db:3306", "tables": "shop.*"}
@@ -62,7 +62,7 @@ def expand(frame: DataFrame, table: str, schema: StructType | str | None = None)
     >>> orders.where("_op = 'c'").count()
     3
 
-    In a stream, several tables of one reading of the log:
+    In a stream, several tables from one read of the log:
 
     >>> def apply(frame, batch_id):
     ...     frame.persist()
@@ -87,10 +87,18 @@ def expand(frame: DataFrame, table: str, schema: StructType | str | None = None)
         )
     if "." not in table:
         raise ConfigError(f"{table!r} is not a table name of the form db.table")
-    mine = frame.where(functions.col(TABLE_COLUMN) == table)
-    own = _found(mine, table) if schema is None else _struct(schema) if isinstance(schema, str) else schema
-    typed = _canonical(own)
-    return mine.mapInArrow(partial(typed_images, table=table, schema=to_arrow_schema(typed, timezone="UTC")), typed)
+    table_rows = frame.where(functions.col(TABLE_COLUMN) == table)
+    table_schema = (
+        _inferred_schema(table_rows, table)
+        if schema is None
+        else _struct(schema)
+        if isinstance(schema, str)
+        else schema
+    )
+    typed = _canonical(table_schema)
+    return table_rows.mapInArrow(
+        partial(typed_images, table=table, schema=to_arrow_schema(typed, timezone="UTC")), typed
+    )
 
 
 def _struct(ddl: str) -> StructType:
@@ -99,18 +107,18 @@ def _struct(ddl: str) -> StructType:
     return cast("StructType", StructType.fromDDL(ddl))
 
 
-def _canonical(own: StructType) -> StructType:
-    """headgate's columns, then the table's own, ``_absent`` last; any of them may be null."""
+def _canonical(schema: StructType) -> StructType:
+    """Return headgate's columns, then the table's, ``_absent`` last; all nullable."""
     from pyspark.sql.types import StructField, StructType
 
     meta = _struct(f"{META_DDL}, {TABLE_COLUMN} string")
-    columns = [field for field in own.fields if field.name not in {*META, TABLE_COLUMN}]
+    columns = [field for field in schema.fields if field.name not in {*META, TABLE_COLUMN}]
     columns.sort(key=lambda field: field.name == ABSENT)
     return StructType([*meta.fields, *(StructField(field.name, field.dataType) for field in columns)])
 
 
-def _found(frame: DataFrame, table: str) -> StructType:
-    """The columns of the images in a frame.
+def _inferred_schema(frame: DataFrame, table: str) -> StructType:
+    """Return the columns of the images in a frame.
 
     :raises ConfigError: the frame is a stream.
     """
@@ -129,14 +137,14 @@ def _found(frame: DataFrame, table: str) -> StructType:
         check_names(table, definition.types)
     if not definitions:
         return StructType()
-    found = _joined(table, [_struct(definition.text_ddl) for definition in definitions])
-    return found.add(ABSENT, "string") if any(image.summary.partial for image in images) else found
+    schema = _joined(table, [_struct(definition.text_ddl) for definition in definitions])
+    return schema.add(ABSENT, "string") if any(image.summary.partial for image in images) else schema
 
 
 def _joined(table: str, definitions: Iterable[StructType]) -> StructType:
-    """Every column of these definitions, those of the first one first.
+    """Return every column of these definitions, those of the first one first.
 
-    :raises SchemaChangedError: a column has two types that have none in common.
+    :raises SchemaChangedError: no type holds the values of both types of a column.
     """
     from pyspark.sql.types import StructType
 
@@ -160,7 +168,7 @@ def _joined(table: str, definitions: Iterable[StructType]) -> StructType:
 
 
 def _wider(one: DataType, other: DataType) -> DataType | None:
-    """The type that holds the values of both, unchanged; None: there is none."""
+    """Return the type that holds the values of both, unchanged; None if there is none."""
     from pyspark.sql.types import DecimalType, DoubleType, FloatType, IntegralType
 
     if one == other:
@@ -178,7 +186,7 @@ def _wider(one: DataType, other: DataType) -> DataType | None:
 
 
 def _digits(kind: DataType) -> tuple[int, int] | None:
-    """Decimal digits before and after the point; None: not an exact number."""
+    """Return the decimal digits before and after the point; None if the type is not an exact number."""
     from pyspark.sql.types import ByteType, DecimalType, IntegerType, LongType, ShortType
 
     if isinstance(kind, DecimalType):

@@ -1,8 +1,8 @@
-"""Recognises a server's history by a transaction that was read lately. No Spark in here.
+"""Detect a rewritten server history by a recently read transaction. No Spark here.
 
-After RESET BINARY LOGS AND GTIDS, or on a server that was restored from an image, equal GTIDs can name other
-transactions. An offset therefore carries a GTID with its commit time, and a server whose transaction of that GTID has
-another commit time is refused. It is asked once after each new connection.
+After RESET BINARY LOGS AND GTIDS, or on a server restored from an image, equal GTIDs can name other transactions. So an
+offset carries a GTID with its commit time. A server whose transaction of that GTID has another commit time is refused.
+The check runs once after each new connection.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from headgate.spark._server import Server, ServerState
 __all__ = ["HistoryCheck"]
 
 _LAST_SECONDS = 10.0
-"""How old ``last`` may get while the stream moves: asking for it costs a dump of one transaction."""
+"""Longest age of ``last`` while the stream moves: refreshing it costs a dump of one transaction."""
 _LAST_SECONDS_BLIND = 60.0
-"""The same without a hint, when the server has to look for the transaction in a whole file."""
+"""The same without a hint, if the server has to search a whole file for the transaction."""
 
 
 class HistoryCheck:
-    """The check of one stream.
+    """The history check of one stream.
 
     :param clock: seconds.
     """
@@ -35,7 +35,7 @@ class HistoryCheck:
         self._last_taken: float | None = None
 
     def check(self, start: SourceOffset, state: ServerState) -> None:
-        """Compare the offset's transaction with the server's, if the connection is a new one.
+        """Compare the offset's transaction with the server's, if the connection is new.
 
         :raises HistoryRewrittenError: they differ.
         """
@@ -53,7 +53,7 @@ class HistoryCheck:
         self._checked_connection = self._server.connects
 
     def last(self, start: SourceOffset, new: GtidSet, begin: Hint | None) -> Last | None:
-        """The transaction for the next offset: the first of the new ones, which a reader finds at once."""
+        """Return the transaction for the next offset: the first of the new ones, which a reader finds at once."""
         now = self._clock()
         patience = _LAST_SECONDS if begin is not None else _LAST_SECONDS_BLIND
         if not new or (start.last and self._last_taken is not None and now - self._last_taken < patience):

@@ -1,4 +1,4 @@
-"""The planner's own notes in an offset (its ``signals`` field): what the next planning and ``partitions`` must know."""
+"""The planner's notes in an offset (its ``signals`` field), for the next planning and for ``partitions``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
 
-__all__ = ["Cut", "Notes", "Reading"]
+__all__ = ["Cut", "Notes", "SnapshotRequest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,114 +29,116 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What is special about the reading of one table."""
+class SnapshotRequest:
+    """Special settings of one table's snapshot."""
 
     signals: tuple[str, ...] = ()
-    """The signals that asked for it."""
+    """Signals that requested it."""
     filter: str | None = None
     """Only rows that fulfil this SQL condition."""
     partial: bool = False
-    """They are a part of what the pipeline wants of the table: the reading begins and ends nothing."""
+    """It reads only a part of the wanted rows: the table's snapshot state neither begins nor ends with it."""
     surrogate: str | None = None
     """The column along which the table is divided, instead of its key."""
     blocking: bool = False
-    """Live changes wait until it is done."""
+    """Whether live changes wait until it is done."""
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Reading:
-        """From plain JSON values."""
+    def from_dict(cls, value: Mapping[str, Any]) -> SnapshotRequest:
+        """Read from plain JSON values."""
         return cls(
-            signals=tuple(str(name) for name in given["signals"]),
-            filter=None if given["filter"] is None else str(given["filter"]),
-            partial=bool(given.get("partial", given["filter"] is not None)),
-            surrogate=None if given["surrogate"] is None else str(given["surrogate"]),
-            blocking=bool(given["blocking"]),
+            signals=tuple(str(name) for name in value["signals"]),
+            filter=None if value["filter"] is None else str(value["filter"]),
+            partial=bool(value.get("partial", value["filter"] is not None)),
+            surrogate=None if value["surrogate"] is None else str(value["surrogate"]),
+            blocking=bool(value["blocking"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """See the fields. Everything is about the batch that ends at the offset, or about what is still to do then."""
+    """The planner's notes about the batch that ends at the offset, or about work still to do then."""
 
     server_uuid: str = ""
-    """The server the batch was planned on."""
+    """UUID of the server on which the batch was planned."""
     begin: Hint | None = None
-    """Where a reader stood when it had everything up to the batch's start."""
+    """Binlog position of a reader that had everything up to the batch's start."""
     cuts: tuple[Cut, ...] = ()
-    """Where the batch's range of the log is divided between tasks, in log order."""
+    """Positions that divide the batch's range of the log between tasks, in log order."""
     taken: tuple[str, ...] = ()
-    """Signals taken into a plan whose files may still be there."""
+    """Signals taken into a plan whose files may still exist."""
     actions: tuple[Mapping[str, Any], ...] = ()
-    """The signals that this batch took."""
+    """Signals that this batch took."""
     redo: tuple[ChunkSpec, ...] = ()
-    """Chunks to read again, not planned yet."""
+    """Chunks to retry, not planned yet."""
     append: tuple[str, ...] = ()
-    """Tables whose unread ranges give no changes, so that their chunks may be appended."""
+    """Tables whose unread ranges yield no changes, so that their chunks may be appended."""
     reread: tuple[str, ...] = ()
     """Queued tables that were read before."""
     paused: bool = False
-    """No chunks are planned until a signal says so."""
-    readings: Mapping[str, Reading] = field(default_factory=dict)
-    """By ``db.table``: readings that signals asked for, waiting or under way."""
+    """Whether chunks are planned only after a signal resumes them."""
+    readings: Mapping[str, SnapshotRequest] = field(default_factory=dict)
+    """By ``db.table``: snapshots that signals requested, queued or under way."""
     stopped: tuple[str, ...] = ()
-    """Tables that are not new, and not read until a signal names them: their reading was stopped, or is yet to come."""
+    """Tables that are not new, but read only when a signal names them: their snapshot was stopped, or has not begun."""
     found: tuple[str, ...] = ()
-    """Tables that are followed from this batch on without having been read."""
+    """Tables that are followed from this batch on without a snapshot."""
     initial: str | None = None
-    """Where the snapshot that a stream begins with stands in the log, a GTID set, until all of it was handed out."""
+    """GTID set of the stream's first snapshot, until all its chunks were handed out."""
     settles: str = ""
-    """A GTID set that is to be read before the stream ends: rows that were kept or dropped are exact only then."""
+    """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
     signal_table: str | None = None
     """``db.table`` whose inserts in this batch are signals."""
     topic: TopicPosition | None = None
     """The next message of the Kafka topic with signals."""
     skipped: Skipped | None = None
-    """Messages of the topic that were for others."""
+    """Messages of the topic for other pipelines."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
     reads: Mapping[str, int] = field(default_factory=dict)
-    """By ``db.table``: about how many rows the batch's chunks have."""
+    """By ``db.table``: approximate rows of the batch's chunks."""
     fresh: bool = False
-    """The stream begins here: no batch ends at this offset."""
+    """Whether the stream begins here: no batch ends at this offset."""
     anew: bool = False
-    """It begins by reading everything, whatever the sinks hold."""
+    """Whether it begins by reading all tables, regardless of the sinks' state."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        found: dict[str, Any] = _plain(self)
-        return found
+        """Return plain JSON values."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Notes:
-        """From :meth:`to_dict`; fields that are not there have their defaults.
+    def from_dict(cls, values: Mapping[str, Any]) -> Notes:
+        """Read from :meth:`to_dict`; missing fields have their defaults.
 
-        :raises OffsetFormatError: anything else.
+        :raises OffsetFormatError: invalid values.
         """
         try:
-            begin, topic, skipped = given.get("begin"), given.get("topic"), given.get("skipped")
+            begin, topic, skipped = values.get("begin"), values.get("topic"), values.get("skipped")
             return cls(
-                server_uuid=str(given.get("server_uuid", "")),
+                server_uuid=str(values.get("server_uuid", "")),
                 begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
-                cuts=tuple(Cut(str(cut["file"]), str(cut["gtid"])) for cut in given.get("cuts", ())),
-                taken=tuple(str(name) for name in given.get("taken", ())),
-                actions=tuple(dict(action) for action in given.get("actions", ())),
-                redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in given.get("redo", ())),
-                append=tuple(str(table) for table in given.get("append", ())),
-                reread=tuple(str(table) for table in given.get("reread", ())),
-                paused=bool(given.get("paused", False)),
-                readings={str(t): Reading.from_dict(reading) for t, reading in given.get("readings", {}).items()},
-                stopped=tuple(str(table) for table in given.get("stopped", ())),
-                found=tuple(str(table) for table in given.get("found", ())),
-                initial=None if given.get("initial") is None else str(given["initial"]),
-                settles=str(GtidSet.parse(str(given.get("settles", "")))),
-                signal_table=None if given.get("signal_table") is None else str(given["signal_table"]),
+                cuts=tuple(Cut(str(cut["file"]), str(cut["gtid"])) for cut in values.get("cuts", ())),
+                taken=tuple(str(name) for name in values.get("taken", ())),
+                actions=tuple(dict(action) for action in values.get("actions", ())),
+                redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in values.get("redo", ())),
+                append=tuple(str(table) for table in values.get("append", ())),
+                reread=tuple(str(table) for table in values.get("reread", ())),
+                paused=bool(values.get("paused", False)),
+                readings={
+                    str(t): SnapshotRequest.from_dict(request) for t, request in values.get("readings", {}).items()
+                },
+                stopped=tuple(str(table) for table in values.get("stopped", ())),
+                found=tuple(str(table) for table in values.get("found", ())),
+                initial=None if values.get("initial") is None else str(values["initial"]),
+                settles=str(GtidSet.parse(str(values.get("settles", "")))),
+                signal_table=None if values.get("signal_table") is None else str(values["signal_table"]),
                 topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
                 skipped=Skipped(int(skipped["count"]), tuple(skipped["keys"])) if skipped else None,
-                behind=int(given.get("behind", 0)),
-                reads={str(table): int(rows) for table, rows in given.get("reads", {}).items()},
-                fresh=bool(given.get("fresh", False)),
-                anew=bool(given.get("anew", False)),
+                behind=int(values.get("behind", 0)),
+                reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
+                fresh=bool(values.get("fresh", False)),
+                anew=bool(values.get("anew", False)),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

@@ -1,7 +1,7 @@
 """Options of the ``mysql-cdc`` source: strings from the user, checked, as one frozen value.
 
-Spark shows options in its UI, in plans and in event logs, so no secret is ever one: options name an environment
-variable or a file, and whoever opens a connection looks there.
+Spark shows options in its UI, in plans and in event logs, so no option is a secret. Options name an environment
+variable or a file, which is read when a connection is opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["OPTION_NAMES", "Options"]
 log = logging.getLogger("headgate")
 
 _HELP = {
-    "append": 'carrier: leave out changes of key ranges that the first snapshot has yet to read ("true")',
+    "append": 'carrier: leave out changes of key ranges that the first snapshot has not read yet ("true")',
     "as_of": "batch reads: the GTID set to read the tables at; default: everything executed now",
     "bit": '"integer" (default) or "binary": BIT; by table as zero_dates',
     "chunk_rows": "rows of a snapshot chunk (250000)",
@@ -43,40 +43,39 @@ _HELP = {
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
     "lock_hold": 'with table locks: until the view of a chunk is open ("setup", default), or its rows read ("read")',
-    "lock_wait_seconds": "how long a table lock is waited for (10)",
+    "lock_wait_seconds": "longest wait for a table lock (10)",
     "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
     "new_tables": '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
     "partial_rows": 'batch reads of one table: rows that change meanwhile with partial row images: "error" (default) '
     'or "tell": a column _absent lists the unknown columns of a row (JSON)',
-    "poll_ms": "how often an idle stream asks the server, at most (500)",
-    "relay": "http://host:port of a relay that keeps the log; it is read from there instead of the server",
+    "poll_ms": "shortest time between two queries of an idle stream (500)",
+    "relay": "http://host:port of a relay; the log is read from there instead of the server",
     "relay_ca_file": "PEM file with the certificates to trust, for a relay with https; else the system's",
-    "relay_fallback": 'log that the relay does not keep any more: "false" (default): an error; "true": it is read from '
-    "the server",
+    "relay_fallback": 'log that the relay no longer has: "false" (default): an error; "true": it is read from the '
+    "server",
     "relay_source": "the relay's physical source, by name, if it has several",
-    "relay_token_file": "file that holds the token that the relay asks for",
-    "retry_seconds": "how long the planner tries again when the server cannot be reached or is behind (600)",
+    "relay_token_file": "file that holds the token that the relay requires",
+    "retry_seconds": "how long the planner retries when the server cannot be reached or is behind (600)",
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
     "secret_file": "file that holds the password",
-    "signal_table": "db.table with columns id, type, data; what is inserted there is handed on as signals, and "
-    "watermark writes there",
-    "signal_topic": 'signals out of a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the '
-    "file, if there is one, holds settings of librdkafka, name=value in each line",
+    "signal_table": "db.table with columns id, type, data; rows inserted there are signals, and watermark writes there",
+    "signal_topic": 'signals from a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the file '
+    "is optional and holds settings of librdkafka, name=value in each line",
     "slots": "tasks of a batch (the driver's number of processors)",
     "snapshot_cut": 'the snapshot that a stream begins with: each batch exact at its own end ("batch", default), or '
     'all of it at the stream\'s beginning ("start"), while live changes wait',
     "snapshot_locking_mode": 'the snapshot that a stream begins with, in Debezium\'s words: "minimal" (lock tables '
-    'while a view is opened), "extended" (until rows are read), "none" (no locks); default: as watermark says',
+    'while a view is opened), "extended" (until rows are read), "none" (no locks); default: by watermark',
     "snapshot_mode": '"initial" (default), "initial_only" (changes only as long as tables are being read) or "no_data" '
-    "(follow, and read when a signal asks): streams that start with a snapshot",
-    "snapshot_share": "the part of a batch's time that reading chunks may take, beside live changes (1: no limit)",
-    "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already had',
+    "(follow changes, read on a signal): streams that start with a snapshot",
+    "snapshot_share": "the part of a batch's time that reading chunks may take, next to live changes (1: no limit)",
+    "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already read',
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
     "url": "mysql://user@host:3306/?tls=required, without a password",
     "time": '"text" (default) or "microseconds" (bigint): TIME; by table as zero_dates',
-    "watermark": 'what makes a chunk exact: GTIDs alone ("gtid", default), table locks beside them ("lock"), or a row '
+    "watermark": 'what makes a chunk exact: GTIDs alone ("gtid", default), table locks in addition ("lock"), or a row '
     'written to signal_table ("signal-table"), for which gtid_mode may be OFF',
     "wide_decimals": '"text" (default) or "error": DECIMAL of more than 38 digits; by table as zero_dates',
     "window": 'rows that change while a chunk is read: "rewind" (default), "keep" or "drop"; by table as zero_dates',
@@ -84,7 +83,7 @@ _HELP = {
     'by table as a JSON object: {"*": …, "db.t": …}',
 }
 OPTION_NAMES = tuple(sorted(_HELP))
-"""Every option, in lower case as Spark hands them over."""
+"""Every option, in lower case as Spark passes them."""
 
 _PASSWORD_NAMES = frozenset({"password", "passwd", "pwd", "secret", "pass"})
 _LOCKING_MODES: Mapping[str, Literal["setup", "read"] | None] = {"minimal": "setup", "extended": "read", "none": None}
@@ -93,13 +92,13 @@ _LOCKING_MODES: Mapping[str, Literal["setup", "read"] | None] = {"minimal": "set
 
 @dataclass(frozen=True)
 class Options:
-    """The options, parsed. :meth:`parse` explains what is wrong with them in one line."""
+    """The parsed options. :meth:`parse` reports what is wrong with them in one line."""
 
     url: str
     secret_env: str | None = None
     secret_file: str | None = None
     patterns: tuple[str, ...] = ()
-    """Of ``db.table``; with ``table``, just that one."""
+    """Patterns on ``db.table``; with ``table``, only that one."""
     table: str | None = None
     control_path: str | None = None
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -136,12 +135,12 @@ class Options:
     relay_fallback: bool = False
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
-        """From Spark's options.
+    def parse(cls, options: Mapping[str, str]) -> Options:
+        """Parse Spark's options.
 
-        :raises ConfigError: an unknown option, a value that does not fit, a password.
+        :raises ConfigError: an unknown option, an invalid value, a password.
         """
-        values = {name.lower(): value for name, value in given.items()}
+        values = {name.lower(): value for name, value in options.items()}
         for name in values:
             _check_name(name)
         table = values.get("table")
@@ -149,15 +148,15 @@ class Options:
         if table is not None and "tables" in values:
             raise ConfigError("both options table and tables are given; table is for one typed table, tables for many")
         if table is not None and "signal_table" in values and _watermark(values) != "signal-table":
-            raise ConfigError('option "signal_table" is for streams of many tables, whose sinks hand signals on')
+            raise ConfigError('option "signal_table" is for streams of many tables, whose sinks pass signals on')
         policies = _policies(values)
-        tell = _choice(values, "partial_rows", "error", ("error", "tell")) == "tell"
-        if tell and (table is None or policies.of(table).window != "rewind"):
-            raise ConfigError('option "partial_rows" is "tell", which is for one table and window = "rewind"')
+        report_absent = _choice(values, "partial_rows", "error", ("error", "tell")) == "tell"
+        if report_absent and (table is None or policies.of(table).window != "rewind"):
+            raise ConfigError('option "partial_rows" = "tell" needs option "table", and window = "rewind"')
         if table is not None and policies.of(table).json == "variant":
             raise ConfigError(
-                'option "json" is "variant", which no data source in Python can hand to Spark: leave it out, and use '
-                "parse_json(column) on the text; the tables of a pipeline have it done by their sinks"
+                'option "json" is "variant", which a data source in Python cannot pass to Spark: leave it out, and use '
+                "parse_json(column) on the text; in a pipeline the sinks do this"
             )
         return cls(
             url=_url(values.get("url")),
@@ -192,7 +191,7 @@ class Options:
             signal_table=_signal_table(values.get("signal_table")),
             signal_topic=_signal_topic(values.get("signal_topic")),
             snapshot_share=_share(values.get("snapshot_share")),
-            partial_rows="tell" if tell else "error",
+            partial_rows="tell" if report_absent else "error",
             relay=_relay(values),
             relay_source=values.get("relay_source"),
             relay_token_file=values.get("relay_token_file"),
@@ -201,9 +200,9 @@ class Options:
         )
 
     def locks(self, *, initial: bool) -> TableLocks | None:
-        """How chunks lock their tables.
+        """Return how chunks lock their tables; None: no locks.
 
-        :param initial: they are of the snapshot that the stream begins with.
+        :param initial: whether they belong to the stream's first snapshot.
         """
         from headgate.snapshot import TableLocks
 
@@ -214,7 +213,7 @@ class Options:
         return None if hold is None else TableLocks(hold, self.lock_wait_seconds)
 
     def settings(self) -> ConnectionSettings:
-        """How to connect; holds the name of the secret, not the secret."""
+        """Return how to connect; holds the name of the secret, not the secret."""
         from headgate.mysql import ConnectionSettings
 
         return ConnectionSettings.from_url(
@@ -222,7 +221,7 @@ class Options:
         )
 
     def log_of_relay(self) -> LogOfRelay | None:
-        """The relay that the log is read from; None: it is read from the server."""
+        """Return the relay from which the log is read; None: it is read from the server."""
         if self.relay is None:
             return None
         from headgate.archive import LogOfRelay
@@ -235,7 +234,7 @@ class Options:
 def _check_name(name: str) -> None:
     if name in _HELP:
         return
-    if name == "server_ids":  # no dump of a data source has an id
+    if name == "server_ids":  # a data source's dumps have no id
         log.warning("option server_ids does nothing; remove it")
         return
     if name in _PASSWORD_NAMES:
@@ -270,7 +269,7 @@ def _relay(values: Mapping[str, str]) -> str | None:
     if url is None:
         for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
             if name in values:
-                raise ConfigError(f'option "{name}" is given without a relay; option "relay" says where one is')
+                raise ConfigError(f'option "{name}" needs option "relay", such as http://host:11115')
         return None
     parts = urlsplit(url)
     if parts.username is not None or parts.scheme not in ("http", "https") or not parts.hostname:
@@ -298,12 +297,12 @@ def _patterns(text: str | None) -> tuple[str, ...]:
         raise ConfigError('option "tables" (patterns such as shop.*) or "table" (one typed table) is missing')
     if text.lstrip().startswith("["):
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except ValueError:
-            found = None
-        if isinstance(found, list) and found and all(isinstance(item, str) for item in found):
-            return _checked(tuple(found))
-        if text.rstrip().endswith('"]') or found is not None:
+            parsed = None
+        if isinstance(parsed, list) and parsed and all(isinstance(item, str) for item in parsed):
+            return _checked(tuple(parsed))
+        if text.rstrip().endswith('"]') or parsed is not None:
             raise ConfigError(f'option "tables" is not a JSON list of patterns: {text}')
     return _checked(tuple(part.strip() for part in text.split(",") if part.strip()))
 
@@ -315,7 +314,7 @@ def _checked(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _exact(table: str) -> str:
-    """A pattern for one table."""
+    """Return a pattern for one table."""
     from headgate.catalog import exact_pattern
 
     db, dot, name = table.partition(".")
@@ -364,10 +363,10 @@ def _choice(values: Mapping[str, str], name: str, default: str, allowed: tuple[s
 
 
 def _watermark(values: Mapping[str, str]) -> Literal["gtid", "signal-table", "lock"]:
-    found = _choice(values, "watermark", "gtid", ("gtid", "signal-table", "lock"))
-    if found == "signal-table" and not values.get("signal_table"):
-        raise ConfigError('option "watermark" is "signal-table": option "signal_table" says in which, db.table')
-    return found  # type: ignore[return-value]
+    watermark = _choice(values, "watermark", "gtid", ("gtid", "signal-table", "lock"))
+    if watermark == "signal-table" and not values.get("signal_table"):
+        raise ConfigError('option "watermark" is "signal-table", which needs option "signal_table", db.table')
+    return watermark  # type: ignore[return-value]
 
 
 def _locking_mode(values: Mapping[str, str]) -> Literal["minimal", "extended", "none"] | None:
@@ -377,19 +376,19 @@ def _locking_mode(values: Mapping[str, str]) -> Literal["minimal", "extended", "
 
 
 def _policies(values: Mapping[str, str]) -> Policies:
-    """The policies' options: a value for all tables, or ``{"*": value, "db.table": value}``."""
+    """Return the policies of the options: a value for all tables, or ``{"*": value, "db.table": value}``."""
     default: dict[str, str] = {}
     tables: dict[str, dict[str, str]] = {}
     for name, allowed in POLICY_VALUES.items():
         text = values.get(name, allowed[0]).strip()
         try:
-            given = json.loads(text) if text.startswith("{") else {"*": text}
+            by_table = json.loads(text) if text.startswith("{") else {"*": text}
         except ValueError:
-            given = {}
-        if not given or any(str(value).lower() not in allowed for value in given.values()):
+            by_table = {}
+        if not by_table or any(str(value).lower() not in allowed for value in by_table.values()):
             example = f'{{"*": "{allowed[0]}", "db.t": "{allowed[1]}"}}'
             raise ConfigError(f'option "{name}" is {text!r}; expected {" or ".join(allowed)}, or by table: {example}')
-        chosen = {table: value.lower() for table, value in given.items()}
+        chosen = {table: value.lower() for table, value in by_table.items()}
         default[name] = chosen.pop("*", allowed[0])
         for table, value in chosen.items():
             tables.setdefault(table, {})[name] = value
@@ -402,12 +401,12 @@ def _conditions(text: str | None) -> Mapping[str, str]:
     if text is None:
         return {}
     try:
-        given = json.loads(text)
+        conditions = json.loads(text)
     except ValueError:
-        given = None
-    if not isinstance(given, dict) or not all(isinstance(one, str) for one in given.values()):
+        conditions = None
+    if not isinstance(conditions, dict) or not all(isinstance(one, str) for one in conditions.values()):
         raise ConfigError('option "conditions" is not a JSON object such as {"db.t": "id > 5"}')
-    return {table: check_filter(condition) for table, condition in given.items()}
+    return {table: check_filter(condition) for table, condition in conditions.items()}
 
 
 def _start(text: str | None) -> str | None:

@@ -1,23 +1,23 @@
-"""How much of the tables the next batch may read, so that live changes are not held up for long. No clock in here.
+"""Limit the snapshot rows of the next batch, so that live changes are not delayed for long. No clock here.
 
-A change waits until the batch that brings it is done, so what a snapshot adds to a batch is what it adds to the delay.
-The user sets the share of a batch's time that reading chunks may take. What is known is only how long batches took,
-with chunks and without:
+A change waits until the batch that brings it is done, so a snapshot delays changes by the time that it adds to a batch.
+The user sets the share of a batch's time that reading chunks may take. Only the duration of batches is known, with
+chunks and without:
 
     seconds = live + rows * cost
 
-``live`` is the median of late batches without chunks, ``cost`` that of late ones with chunks, after ``live`` is taken
-off. So chunks of a batch may have ``share / (1 - share) * live / cost`` rows. The number doubles at most from batch to
-batch, because a first guess says little, and does not fall below a 64th of what a batch may hold: a chunk has a cost of
-its own, and smaller ones would bring nothing. A batch with chunks that took less than ``live`` shows that ``live`` is
-not true any more; it is measured again then.
+``live`` is the median of recent batches without chunks, ``cost`` that of recent ones with chunks, less ``live``. So the
+chunks of a batch may have ``share / (1 - share) * live / cost`` rows. The number at most doubles from batch to batch,
+because a first guess is uncertain. It does not fall below a 64th of a batch's maximum: each chunk has a fixed cost, so
+smaller ones would gain nothing. A batch with chunks that took less than ``live`` shows that ``live`` is outdated; it is
+then measured again.
 
-Where that is too much, the share holds over several batches: what chunks took beyond it is a *debt*, which every second
-of a batch pays off by ``share``; as long as there is debt, batches go without chunks. They also renew what is known of
-``live``; if there is no debt for long, one goes without for that reason alone.
+If that is too much, the share holds over several batches: time that chunks took beyond it is a *debt*, of which every
+second of a batch pays off ``share`` seconds. While there is debt, batches have no chunks, and renew ``live``. Without
+debt for long, one batch goes without chunks for that reason alone.
 
-Without live changes no change has to wait, so then there is no limit, and no debt. The first change after that waits
-for a whole batch. All of this is a cache: a new planner measures again.
+Without live changes no change has to wait, so there is no limit and no debt. The first change after that waits for a
+whole batch. All of this is a cache: a new planner measures again.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import Final
 __all__ = ["Pace"]
 
 _LATE: Final = 3
-"""Batches that a median is taken of: one that was slow by chance changes nothing."""
+"""Batches in a median: a single slow one changes nothing."""
 _UNSEEN: Final = 8
-"""Batches with chunks after which one without them shows what live changes take by themselves."""
+"""Batches with chunks after which one without them measures live changes alone."""
 _GROWTH: Final = 2
 _LEAST: Final = 64
 _CHEAPEST: Final = 0.01
-"""Least part of a batch with chunks that is theirs: they were not free, even if it was no longer than others."""
+"""Least part of the time of a batch with chunks that counts as theirs, even if it was no longer than others."""
 
 
 class Pace:
-    """Learns from batches and allows rows.
+    """Learns from finished batches how many snapshot rows the next one may have.
 
     :param share: of a batch's time, above 0; 1: no limit.
     """
@@ -53,11 +53,11 @@ class Pace:
         self._rows = 0
 
     def observe(self, *, rows: int, seconds: float, live: bool) -> None:
-        """A batch has ended.
+        """Record a finished batch.
 
-        :param rows: of its chunks, about.
-        :param seconds: it took.
-        :param live: it brought changes.
+        :param rows: of its chunks, approximately.
+        :param seconds: its duration.
+        :param live: whether it brought changes.
         """
         alone = median(self._live) if self._live else None
         chunks = 0.0
@@ -73,9 +73,9 @@ class Pace:
         self._debt = max(0.0, self._debt + chunks - self._share * seconds) if live else 0.0
 
     def allow(self, full: int, *, live: bool) -> int:
-        """Rows that the next batch's chunks may have, 0 to ``full``.
+        """Return how many rows the next batch's chunks may have, 0 to ``full``.
 
-        :param live: there are changes for it.
+        :param live: whether there are changes for it.
         """
         if self._share >= 1 or not live:
             return full

@@ -1,9 +1,9 @@
-"""Source tables as they were at a GTID set: whole, in parts that can be read at the same time or as Spark frames; some
-rows of one; which keys became which.
+"""Source tables as of a GTID set: whole, in parts that can be read in parallel or as Spark frames; some rows of a
+table; changes of keys.
 
-For who compares a copy with its source (``headgate.lake``). Rows are turned back to the set, whatever the pipeline does
-with rows that change while it reads them. Where partial row images (``binlog_row_image`` MINIMAL or NOBLOB) leave
-something out that is unknown, a column ``_absent`` says so.
+Used to compare a copy with its source (``headgate.lake``). Rows are rewound to the set, whichever window policy the
+pipeline has. If partial row images (``binlog_row_image`` MINIMAL or NOBLOB) leave a value unknown, a column ``_absent``
+names it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Key = tuple[Any, ...]
 Read = Callable[[], Iterator[pa.RecordBatch]]
 
 _PART_BYTES = 64 << 20
-"""Bytes of a chunk, as the server stores its rows: whoever reads a chunk has all of it in memory for a moment."""
+"""Bytes of a chunk, as the server stores its rows: a reader holds a whole chunk in memory for a moment."""
 
 
 class PastTables:
-    """Reads tables of one source.
+    """Reader of one source's tables as of a GTID set.
 
-    :param options: those of the Spark source, but ``table``, ``as_of``, ``meta``, ``window`` and ``partial_rows``.
-    :param control: where a pipeline writes down how far it has read the log; its position saves the server the search
-        for a GTID set in its log, once for each part.
+    :param options: those of the Spark source, except ``table``, ``as_of``, ``meta``, ``window`` and ``partial_rows``.
+    :param control: where a pipeline records how far it has read the log; its position saves the server the search for a
+        GTID set in its log, once for each part.
     """
 
     def __init__(self, options: Mapping[str, str], control: ControlFolder | None = None) -> None:
@@ -51,7 +51,7 @@ class PastTables:
         self._stats: dict[str, TableStats] = {}
 
     def estimates(self, tables: Sequence[str]) -> dict[str, int]:
-        """About how many rows tables have, by the server's estimate; without those that are not there."""
+        """Return the server's estimates of the tables' rows, without missing tables."""
         from headgate.catalog import exact_patterns
 
         if tables:
@@ -60,7 +60,7 @@ class PastTables:
         return {name: self._stats[name].rows for name in tables if name in self._stats}
 
     def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
-        """A table's own columns as of ``gtid``, which the server has executed, and ``_absent``."""
+        """Return a table's columns as of ``gtid``, which the server has executed, and ``_absent``."""
         from headgate.spark._source import register
 
         register(spark)
@@ -68,52 +68,56 @@ class PastTables:
         return reader.option("table", table).option("as_of", gtid).load()
 
     def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Read]]:
-        """The same in Arrow: the columns, and what reads the rows, each a part of them. Parts may be read at the same
-        time, and again; each holds a chunk of the table in memory.
+        """Return the same in Arrow: the columns, and functions that each read a part of the rows. Parts may be read in
+        parallel, and again; each holds a chunk of the table in memory.
         """
         from headgate.spark._planner import Planner
         from headgate.spark._tasks import pack
-        from headgate.spark._typed import existing, typed_fields
+        from headgate.spark._typed import require_table, typed_fields
 
         options = self._parsed(table)
         if table not in self._stats:
             self.estimates([table])
         options = replace(options, chunk_rows=_chunk_rows(options.chunk_rows, self._stats.get(table)))
         with self._server(options) as server:
-            known = existing(server.definition(table), table)
+            known = require_table(server.definition(table), table)
             offset, chunks = Planner(options, server, None).everything(gtid)
             tasks = pack(offset, chunks, options.chunk_rows)
             hint = self._hint(server, tasks[0].server_uuid, gtid) if tasks else None
-        schema = pa.schema(typed_fields(known, options.policies, meta=False, tell=True))
+        schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
         return schema, [partial(_rows, options, replace(task, hint=hint), schema) for task in tasks]
 
     def _hint(self, server: MySQLServer, server_uuid: str, gtid: str) -> Hint | None:
-        """Where the pipeline stood in this server's log when it had this set or less, as long as the file is there."""
+        """Return the pipeline's position in this server's log when it had this set or less, if that file exists."""
         from headgate.gtid import GtidSet
         from headgate.offsets import Hint
 
-        found = self._control.hint() if self._control is not None else None
-        if found is None or found.server_uuid != server_uuid or not GtidSet.parse(found.gtid) <= GtidSet.parse(gtid):
+        recorded = self._control.hint() if self._control is not None else None
+        if (
+            recorded is None
+            or recorded.server_uuid != server_uuid
+            or not GtidSet.parse(recorded.gtid) <= GtidSet.parse(gtid)
+        ):
             return None
-        hint = Hint(server_uuid, found.file, found.pos)
+        hint = Hint(server_uuid, recorded.file, recorded.pos)
         return hint if hint.pos <= dict(server.log_files()).get(hint.file, 0) else None
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
-        """Keys out of rows in the form that :meth:`rows` and :meth:`moves` speak of."""
+        """Return the keys of rows in the form of :meth:`rows` and :meth:`moves`."""
         schema = self._key_schema(self._table(table))
         return _tuples(keys.select(schema.names).cast(schema))
 
     def key_table(self, table: str, keys: list[Key]) -> pa.Table:
-        """And back."""
+        """Return a table of keys in that form."""
         schema = self._key_schema(self._table(table))
         columns = zip(*keys, strict=True) if keys else [()] * len(schema)
         return pa.table([pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)], schema)
 
     def rows(self, table: str, gtid: str, keys: list[Key]) -> pa.Table:
-        """Some rows, with the columns that :meth:`parts` names; perhaps others beside them.
+        """Return some rows, with the columns of :meth:`parts`; perhaps others, too.
 
-        :raises ChunkRetryError: the table was altered since ``gtid``, so its rows of then cannot be known.
-        :raises ServerSettingError: the server lacks a setting that exactness rests on.
+        :raises ChunkRetryError: the table was altered since ``gtid``, so its rows as of then are unknown.
+        :raises ServerSettingError: the server lacks a setting that exactness needs.
         """
         from headgate.carrier import typed_batch
         from headgate.catalog import exact_patterns
@@ -129,8 +133,8 @@ class PastTables:
         with Connection.open(settings) as connection:
             gtids = options.watermark != "signal-table"
             uuid = check_settings(connection, exact_patterns([table]), gtids=gtids).server_uuid
-        schema = pa.schema(typed_fields(known, options.policies, meta=False, tell=True))
-        found = []
+        schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
+        batches = []
         for item in read_chunks(
             settings,
             [Chunk(table, 0, None, None)],
@@ -145,11 +149,11 @@ class PastTables:
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
             if isinstance(item, ImageBatch):
-                found.append(typed_batch(item.batch, table, schema, options.images, tell=True))
-        return pa.Table.from_batches(found, schema)
+                batches.append(typed_batch(item.batch, table, schema, options.images, with_absent=True))
+        return pa.Table.from_batches(batches, schema)
 
     def moves(self, table: str, start: str, end: str) -> Iterator[tuple[Key, Key]]:
-        """The changes of keys in the transactions of ``end`` that are not in ``start``, in the order of the log.
+        """Yield the changes of keys, (old, new), of the transactions in ``end`` but not in ``start``, in log order.
 
         :raises ChunkRetryError: the table was altered meanwhile.
         """
@@ -191,7 +195,7 @@ class PastTables:
 
     @contextmanager
     def _server(self, options: Options) -> Iterator[MySQLServer]:
-        """The server as a planner sees it; its connection is closed at the end."""
+        """Yield the planner's view of the server; its connection is closed at the end."""
         from headgate.spark._relayed import server_of
 
         server = server_of(options)
@@ -202,7 +206,7 @@ class PastTables:
 
 
 def _chunk_rows(wanted: int, stats: TableStats | None) -> int:
-    """Rows of a chunk: fewer than wanted where they are so wide that they would be more than ``_PART_BYTES``."""
+    """Return the rows of a chunk: fewer than wanted if they are so wide that they would exceed ``_PART_BYTES``."""
     if stats is None or not stats.rows:
         return wanted
     return max(1, min(wanted, _PART_BYTES * stats.rows // max(1, stats.data_bytes)))
@@ -224,7 +228,7 @@ def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.Record
 
 
 def _moves(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[Key, Key]]:
-    """Old and new keys of the updates that change it: with images="keys" only those have a before-image."""
+    """Yield old and new keys of the updates that change the key: with images="keys" only those have a before-image."""
     import pyarrow.compute as pc
 
     before = pc.indices_nonzero(pc.equal(batch.column(0), "b"))

@@ -1,4 +1,4 @@
-"""Everything of a task, as it comes out of the log and the tables. Runs in Spark's Python workers."""
+"""Read everything of a task from the log and the tables. Runs in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.spark._tasks import Task, Unread
 __all__ = ["ImagesWanted", "read_task", "table_now", "without_unread"]
 
 ImagesWanted: TypeAlias = Literal["all", "keys"]
-"""``keys``: no before-image where the key stays."""
+"""``keys``: no before-image if the key does not change."""
 
 
 def read_task(
@@ -40,14 +40,14 @@ def read_task(
     truncate: Literal["keep", "redo"] = "redo",
     progress: TaskProgress | None = None,
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
-    """Everything of a task: images (those of unread ranges left out), statements, signals, what becomes of chunks.
+    """Yield everything of a task: images (except those of unread ranges), statements, signals, outcomes of chunks.
 
-    :param ambiguous: tables whose columns are unknown, and keys that cannot be distinguished from others: an error, or
-        a ``Stopped`` in place of the images, a ``Stop`` in place of a chunk.
+    :param ambiguous: for tables with unknown columns, and keys that cannot be distinguished from others: raise, or
+        yield a ``Stopped`` instead of the images, a ``Stop`` instead of a chunk.
     :param locks: how chunks lock their tables, if at all.
-    :param partial: rows of chunks of which an image tells only a part: see ``read_chunks``.
-    :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
-    :param progress: told what has been read.
+    :param partial: for rows of chunks of which an image holds only a part: see ``read_chunks``.
+    :param truncate: for tables that are truncated while chunks are read: see ``read_chunks``.
+    :param progress: receives what has been read.
     """
     executed, progress = GtidSet.parse(task.executed), progress or TaskProgress()
     if task.log is not None:
@@ -69,10 +69,10 @@ def read_task(
                 for image in item.images:
                     yield from signals.inserted(image)
                     if signals.follows(image.table.full_name):
-                        rest = without_unread(image, unread.get(image.table.full_name))
-                        if rest is not None:
-                            progress.changes(image.table.full_name, count_changes(rest.batch))
-                            yield rest
+                        remaining = without_unread(image, unread.get(image.table.full_name))
+                        if remaining is not None:
+                            progress.changes(image.table.full_name, count_changes(remaining.batch))
+                            yield remaining
             elif isinstance(item, RangeEnd):
                 if task.log.is_last:
                     yield item
@@ -86,8 +86,8 @@ def read_task(
 
 
 class _SignalTable:
-    """What becomes of the signal table's part of the log: its inserts are signals, and if it is none of the stream's
-    tables, nothing else of it goes on.
+    """Handles the signal table's part of the log: its inserts are signals. Its changes are passed on only if the stream
+    follows it.
     """
 
     def __init__(self, name: str | None, followed: TablePatterns) -> None:
@@ -105,11 +105,11 @@ class _SignalTable:
                 yield Signals(image.table.full_name, rows)
 
     def others(self, item: Ddl | Stopped) -> Iterator[Ddl | Stopped | Signals]:
-        """Statements, and images that cannot be read."""
+        """Pass on statements and unreadable images; unreadable images of the signal table become a problem."""
         name = item.table if isinstance(item, Stopped) else f"{item.db}.{item.table}"
         if isinstance(item, Stopped) and name == self._name:
-            place = {"gtid": item.gtid, "seq": [file_number(item.file), item.pos, 0], "ts_us": 0}
-            yield Signals(name, [{**place, "problem": item.reason}])
+            position = {"gtid": item.gtid, "seq": [file_number(item.file), item.pos, 0], "ts_us": 0}
+            yield Signals(name, [{**position, "problem": item.reason}])
         renamed = isinstance(item, Ddl) and item.new_name is not None and self.follows(item.new_name)
         if self.follows(name) or renamed:
             yield item
@@ -125,8 +125,8 @@ def _hint(hint: Hint | None) -> LogHint | None:
 def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | None:
     """Leave out images of keys that were unread before this batch; None: nothing is left.
 
-    Both images of an update are looked at by themselves. A before-image whose after-image moved into an unread range
-    becomes a delete; one whose after-image is partial stays with it.
+    The two images of an update are judged separately. A before-image whose after-image moved into an unread range
+    becomes a delete. A before-image whose after-image is partial stays with it.
     """
     if unread is None:
         return image
@@ -137,7 +137,7 @@ def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | Non
         return image
     key = image.batch.column(image.batch.schema.get_field_index(names[0]))
     if not (pa.types.is_integer(key.type) or pa.types.is_decimal(key.type)):
-        return image  # the table has another key than when it was planned, and the sinks hold it
+        return image  # the table's key changed since planning, and the sinks suspend the table
     keep = np.zeros(image.batch.num_rows, np.bool_)
     if unread.max is not None:
         keep |= _mask(pc.greater(key, _bound(unread.max, key.type)))
@@ -150,16 +150,16 @@ def without_unread(image: ImageBatch, unread: Unread | None) -> ImageBatch | Non
     batch = image.batch
     keep |= _moved_partial(image, keep)
     before = _mask(pc.equal(batch.column(0), "b"))
-    lonely = before & ~np.append(keep[1:], False)
-    if lonely.any():
-        op = pc.if_else(pa.array(lonely), "d", batch.column(0))
+    unpaired = before & ~np.append(keep[1:], False)
+    if unpaired.any():
+        op = pc.if_else(pa.array(unpaired), "d", batch.column(0))
         batch = batch.set_column(0, batch.schema.field(0), op)
     return ImageBatch(image.table, batch.filter(pa.array(keep)))
 
 
 def _moved_partial(image: ImageBatch, keep: Any) -> Any:
-    """bool[images]: before-images to keep all the same, because the after-image leaves columns out: it is of use only
-    beside the row at its old key, and that this one is not there yet has to be seen.
+    """Return bool[images]: before-images to keep although their key is unread, because the after-image leaves columns
+    out. It needs the row at its old key, and the sink has to see that this row does not exist yet.
     """
     index = image.batch.schema.get_field_index(ABSENT)
     if index < 0:
@@ -177,8 +177,8 @@ def _bound(value: int, kind: pa.DataType) -> pa.Scalar:
 
 
 def table_now(settings: ConnectionSettings, name: str) -> TableDef | None:
-    """The definition that ``db.table`` has now; None: there is no such table."""
+    """Return the present definition of ``db.table``; None if there is no such table."""
     with Connection.open(settings) as connection:
         db, _, table = name.partition(".")
-        found = load_table(connection.query, db, table)
-    return found.table if found is not None else None
+        named = load_table(connection.query, db, table)
+    return named.table if named is not None else None

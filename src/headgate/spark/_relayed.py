@@ -1,22 +1,22 @@
-"""A server whose log comes out of a relay: what the planner asks of either.
+"""A server whose log comes from a relay: the planner's view of both.
 
-Rows of tables come from the server, the log from the relay, which is a little behind. That changes nothing about what a
-batch is, only how far it can go:
+Table rows come from the server, the log from the relay, which is a little behind. That does not change what a batch is,
+only how far it can go:
 
-- **E is the smaller of two sets**: what the server has executed, and what the relay keeps. Commits are in log order, so
+- **E is the smaller of two sets**: what the server has executed, and what the relay holds. Commits are in log order, so
   each is a prefix of one log, and the smaller one is the other's prefix. All of it is visible to a SELECT begun later,
-  because the server has executed it, and all of it can be read, because the relay has it. So batches, chunks and
-  windows are those of a stream that reads the server itself and asked a moment earlier. A stream that is to end
-  (AvailableNow) waits at its beginning until the relay has what the server has.
-- **Windows wait.** The log's place after a chunk's SELECT is named by the server; the relay answers when it has come
-  there (:mod:`headgate.snapshot._reader` reads on until then, so a relay that is behind makes a chunk slow, not wrong).
-- **One server's places in a batch.** ``_seq`` holds places in a server's files. After a failover the relay's log goes
-  on with another server's, so a batch ends where one server's part does (:meth:`RelayedServer.reach`), as it would at
-  any other cut; all its ranges are read from that part. Chunks are read as of ends in the present server's part only,
+  because the server has executed it, and can be read, because the relay has it. So batches, chunks and windows are
+  those of a stream that queried the server itself a moment earlier. A stream that is to end (AvailableNow) waits at its
+  beginning until the relay has what the server has.
+- **Windows wait.** The server names the log position after a chunk's SELECT; the relay answers when it has reached it
+  (:mod:`headgate.snapshot._reader` reads on until then, so a relay that is behind makes a chunk slow, not wrong).
+- **One server's positions in a batch.** ``_seq`` holds positions in a server's files. After a failover the relay's log
+  continues with another server's. So a batch ends where one server's part does (:meth:`RelayedServer.reach`), as at any
+  other cut, and all its ranges are read from that part. Chunks are read only as of ends in the present server's part,
   because their windows end there.
-- **What the relay does not keep** is an error, or, if the user allows it, read from the server. Then all of a batch is:
-  the two roads are mixed only where both are the same server's.
-- **The same history** is checked in what the relay keeps, and the relay checks that against its server.
+- **Log that the relay does not hold** is an error, or, if the user allows it, read from the server. Then all of a batch
+  is: the two sources are mixed only where both are the same server's.
+- **The same history** is checked in the relay's log, and the relay checks its log against its server.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = ["RelayedServer", "server_of"]
 
 _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 0.5
-"""A relay that keeps up is some milliseconds behind; a batch that ends there is worth waiting for, a second in all."""
+"""A relay that keeps up is some milliseconds behind, so waiting for its head, less than a second, is worth it."""
 
 
 def server_of(options: Options) -> MySQLServer:
-    """The planner's view of the server, or of the server and the relay that has its log."""
+    """Return the planner's view of the server, or of the server and the relay that has its log."""
     relay, patterns = options.log_of_relay(), TablePatterns(options.patterns)
     if relay is not None:
         return RelayedServer(options.settings(), patterns, relay)
@@ -51,7 +51,7 @@ def server_of(options: Options) -> MySQLServer:
 
 
 class RelayedServer(MySQLServer):
-    """:class:`headgate.spark._server.Server` over a server and a relay.
+    """:class:`headgate.spark._server.Server` on a server and a relay.
 
     :param settings: with ``relay`` as ``log``.
     """
@@ -60,31 +60,31 @@ class RelayedServer(MySQLServer):
         super().__init__(settings, patterns)
         self._relay = relay
         self._files: list[tuple[str, int, GtidSet]] | None = None
-        """Those of the part of the log that the last :meth:`reach` was about; None: they are the server's own."""
+        """Files of the part of the log of the last :meth:`reach`; None: the server's files."""
 
     def executed(self) -> GtidSet:
-        """What the server has executed and the relay keeps."""
+        """Return what the server has executed and the relay holds."""
         return super().executed() & self._relay.head().gtid
 
     def state(self, *, whole: bool = False) -> ServerState:
-        """The server's own, as far as the relay's log goes; ``purged`` is what no log that may be read holds.
+        """Return the server's state, limited to the relay's log; ``purged`` is what no usable log holds.
 
         :raises ServerBehindError: the relay reads another server, or with ``whole`` it is behind.
         """
-        found = super().state()
-        head = self._head_with(found.executed)
-        if head.server_uuid != found.uuid:
+        state = super().state()
+        head = self._head_with(state.executed)
+        if head.server_uuid != state.uuid:
             reads = f"reads the log of server {head.server_uuid}" if head.server_uuid else "has not read any log yet"
             raise ServerBehindError(
-                f"the relay {reads}, and the connection leads to server {found.uuid}: both have to be the same server"
+                f"the relay {reads}, and the connection leads to server {state.uuid}: both have to be the same server"
             )
-        if whole and not found.executed <= head.gtid:
-            raise ServerBehindError("the relay is behind its server", missing=str(found.executed - head.gtid))
-        purged = found.purged if self._relay.falls_back else head.begin
-        return replace(found, executed=found.executed & head.gtid, purged=purged, by_relay=True)
+        if whole and not state.executed <= head.gtid:
+            raise ServerBehindError("the relay is behind its server", missing=str(state.executed - head.gtid))
+        purged = state.purged if self._relay.falls_back else head.begin
+        return replace(state, executed=state.executed & head.gtid, purged=purged, by_relay=True)
 
     def _head_with(self, executed: GtidSet) -> LogHead:
-        """What the relay keeps, when it has all of this, or after a little while: then it is far behind."""
+        """Return the relay's head once it has all of this set, or after a short wait: then the relay is far behind."""
         head, pause = self._relay.head(), _FIRST_PAUSE_SECONDS
         while not executed <= head.gtid and pause < _LONGEST_PAUSE_SECONDS:
             time.sleep(pause)
@@ -93,11 +93,11 @@ class RelayedServer(MySQLServer):
         return head
 
     def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
-        """To the end of one server's part of the relay's log, at most."""
+        """Return ``end``, limited to the end of one server's part of the relay's log."""
         head = self._relay.head()
         part = _part_after(head, had)
         if part is None:
-            self._files = None  # nothing is new, or the server is read
+            self._files = None  # nothing is new, or the server's log is read
             return end
         uuid, begin, last = part
         self._files = [
@@ -113,7 +113,7 @@ class RelayedServer(MySQLServer):
         return self._relay.falls_back or (bool(series) and series[-1].begin <= end)
 
     def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
-        """The server whose part of the relay's log holds what lies between."""
+        """Return the server whose part of the relay's log holds the changes between."""
         part = self._relay.head().series_of(end - had)
         return None if part is None else part.server_uuid
 
@@ -132,7 +132,7 @@ class RelayedServer(MySQLServer):
 
 
 def _part_after(head: LogHead, had: GtidSet) -> Series | None:
-    """The part that holds what comes after a set; None: nothing does, or the relay does not keep it."""
+    """Return the part with the changes after a set; None if there are none, or the relay does not hold them."""
     if not head.begin <= had:
         return None
     return next((one for one in head.series if not one.end <= had), None)

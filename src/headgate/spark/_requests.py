@@ -1,30 +1,29 @@
-"""Signals become changes of the snapshot plan: ``headgate.control`` says what users' signals mean, this what they do.
+"""Turn signals into changes of the snapshot plan: ``headgate.control`` parses users' signals, this module follows them.
 
-``redo``, ``resnapshot`` and ``settle`` come from the sinks; ``settle`` names a set after which rows are exact, and a
-stream that is to end reads so far. A signal is taken once: its id is kept in the offset for as long as its file is
-there. A bad signal never stops the stream: what is wrong becomes an ``error`` in its action, and it is done with. Only
-a ``redo`` that names no table raises: it speaks of rows that are missing. What follows a signal gives back its action's
-fields beside ``id`` and ``type``.
+``redo``, ``resnapshot`` and ``settle`` come from the sinks. ``settle`` names a set after which rows are exact; a stream
+that is to end reads up to it. A signal is taken once: its id stays in the offset as long as its file exists. A bad
+signal never stops the stream: its action has an ``error``, and the signal is finished. Only a ``redo`` that names no
+table raises, because it reports missing rows. Each handler returns its action's fields other than ``id`` and ``type``.
 
-**execute-snapshot.** A table that is being read or waits for it is not queued twice: a reading of all rows brings what
-any other would, and two filters are joined by OR. What was read before is read again, beside the live changes; so is a
-table that was never read. A *filter* is checked by asking the server, for no row. A filtered reading is *partial*: the
-sinks add and replace rows, and neither sweep nor take the table as read. It never takes the place of a reading of all
-rows that the sinks have not confirmed, because then a chunk of that one may yet have to be repeated.
+**execute-snapshot.** A table that is being read or queued is not queued twice: a snapshot of all rows includes any
+other, and two filters are joined by OR. Other tables are read next to the live changes, whether they were read before
+or not. The server checks a *filter* with a query for no row. A filtered snapshot is *partial*: the sinks add and
+replace rows, but neither sweep the table nor record it as read. It never replaces a snapshot of all rows that the sinks
+have not confirmed, because a chunk of that one may still have to be retried.
 
-**BLOCKING.** While such a table has unread ranges, batches end where they begin: chunks go out, live changes wait. So
-all tables of a blocking snapshot are exact at one GTID set. A chunk that gave nothing lets one batch go on, because it
+**BLOCKING.** While such a table has unread ranges, batches end where they begin: chunks are read, live changes wait. So
+all tables of a blocking snapshot are exact at one GTID set. A chunk without a result lets one batch advance, because it
 can only be read as of a later set.
 
-**A table's own condition** (``conditions``) says which rows the pipeline wants of it: every reading asks for these
-alone, and counts as one of all rows. A signal's filter comes on top of it.
+**A table's condition** (``conditions``) selects the rows that the pipeline wants: every snapshot selects only these,
+and counts as one of all rows. A signal's filter applies in addition.
 
 **New tables.** Tables that appear later are read at once, or wait until a signal names them (``new_tables``). So are
-those that only the patterns of now match, and not those of the offset before: they were not followed so far, also if
-the sinks hold something of that name. What the patterns leave out from now on is forgotten.
+tables that only the present patterns match, not the previous offset's: they were not followed so far, even if the sinks
+hold a table of that name. Tables that the patterns no longer match are forgotten.
 
-**stop-snapshot** forgets readings. A table whose reading of all rows was stopped leaves append mode, because from now
-on the stream has to bring the changes of its unread ranges too, and is not found again as a new table; a later
+**stop-snapshot** forgets snapshots. A table whose snapshot of all rows was stopped leaves append mode, because from now
+on the stream has to bring the changes of its unread ranges, too. It is not found again as a new table; a later
 execute-snapshot reads all of it.
 """
 
@@ -40,8 +39,8 @@ from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.offsets import ChunkSpec
-from headgate.spark._notes import Reading
-from headgate.spark._readings import Refusal, check_reading
+from headgate.spark._notes import SnapshotRequest
+from headgate.spark._snapshot_requests import Refusal, check_request
 from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
@@ -60,11 +59,11 @@ def take_requests(
     patterns_before: TablePatterns,
     wait: bool,
 ) -> None:
-    """What there is to read, from what was left and what is new; then come the plan's chunks.
+    """Add the requests and the new tables to the plan; its chunks are planned after that.
 
     :param discover: look for tables that are not known yet.
-    :param patterns_before: those in force up to now.
-    :param wait: new tables are followed, and not read before a signal names them.
+    :param patterns_before: the patterns in force so far.
+    :param defer: follow new tables, but do not read them before a signal names them.
     """
     plan.confirm(finished)
     for table in plan.known() | plan.stopped | {chunk.table for chunk in plan.redo}:
@@ -79,16 +78,16 @@ def take_requests(
             names = sorted(server.tables(plan.patterns))
         return names
 
-    if discover:  # before any signal could ask for some of their rows only
+    if discover:  # before a signal can request only some of their rows
         known = plan.known() | plan.stopped | (finished or frozenset())
         included = [table for table in tables() if not _matches(patterns_before, table)]
         unknown = [table for table in tables() if table not in known and table not in included]
         if wait:
-            plan.wait({*unknown, *included})
+            plan.defer({*unknown, *included})
         else:
             for table in included:
                 plan.read_again(table, first=False)
-                plan.reread.discard(table)  # until then it is not what the sinks take it for
+                plan.reread.discard(table)  # until then, what the sinks hold under that name is not valid
             if unknown:
                 plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
     take_signals(plan, signals, tables, server)
@@ -99,14 +98,14 @@ def take_signals(
 ) -> None:
     """Take every signal that was not taken before.
 
-    :param tables: names of all tables there are (asked only if a signal needs them).
-    :raises OffsetFormatError: a ``redo`` that does not say what is missing.
+    :param tables: returns the names of all tables (called only if a signal needs them).
+    :raises OffsetFormatError: a ``redo`` that does not name the missing rows.
     """
     plan.taken = [name for name in plan.taken if name in signals]
     for name, signal in signals.items():
         if name in plan.taken:
             continue
-        action: dict[str, Any] = {"id": _shown(name, signal), "type": str(signal.get("type")), "tables": []}
+        action: dict[str, Any] = {"id": _signal_id(name, signal), "type": str(signal.get("type")), "tables": []}
         if action["id"] != name:
             action["file"] = name
         try:
@@ -117,79 +116,81 @@ def take_signals(
         plan.actions.append(action)
 
 
-def _shown(name: str, signal: Mapping[str, Any]) -> str:
-    """The id that a signal carries, else what its file's name says."""
-    given = signal.get("id")
-    return given if isinstance(given, str) and given else unquote(name)
+def _signal_id(name: str, signal: Mapping[str, Any]) -> str:
+    """Return the signal's id, else the unquoted name of its file."""
+    value = signal.get("id")
+    return value if isinstance(value, str) and value else unquote(name)
 
 
 def _take(
     plan: SnapshotPlan, name: str, signal: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
 ) -> dict[str, Any]:
     try:
-        asked = parse_request(signal)
+        request = parse_request(signal)
     except OffsetFormatError as error:
         if error.table is None:
             raise OffsetFormatError(
-                f"signal {name} asks for rows that are missing, and cannot be understood ({error.message}): remove"
+                f"signal {name} requests missing rows, but is invalid ({error.message}): remove"
                 f" {signal_path(name)} and read the tables again with headgate run --resnapshot"
             ) from None
         plan.read_again(error.table)
         return {"tables": [error.table], "error": error.message}
-    if isinstance(asked, Redo):
-        return _take_redo(plan, asked)
-    if isinstance(asked, Settle):
-        plan.settles |= asked.gtid
+    if isinstance(request, Redo):
+        return _take_redo(plan, request)
+    if isinstance(request, Settle):
+        plan.settles_at |= request.gtid
         return {}
-    if asked is None:
+    if request is None:
         if "problem" in signal:
             raise ConfigError(str(signal["problem"]))
         return follow_signal(plan, name, signal, tables, server)
-    wanted = TablePatterns(asked.tables)
+    wanted = TablePatterns(request.tables)
     touched = [t for t in tables() if _matches(wanted, t) and _matches(plan.patterns, t)]
     for table in touched:
         plan.read_again(table)
     return {"tables": touched}
 
 
-def _take_redo(plan: SnapshotPlan, asked: Redo) -> dict[str, Any]:
-    """The sinks missed a chunk's rows."""
-    chunk = asked.chunk
+def _take_redo(plan: SnapshotPlan, request: Redo) -> dict[str, Any]:
+    """Retry a chunk whose rows the sinks are missing."""
+    chunk = request.chunk
     if chunk.filter is not None and _is_partial(plan, chunk):
-        return _redo_partly(plan, chunk, asked.reason if asked.whole_table else None)
+        return _redo_partly(plan, chunk, request.reason if request.whole_table else None)
     if chunk.table in plan.stopped:
         return {}
-    return {"tables": _redo(plan, chunk, whole_table=asked.whole_table)}
+    return {"tables": _redo(plan, chunk, whole_table=request.whole_table)}
 
 
 def _is_partial(plan: SnapshotPlan, chunk: ChunkSpec) -> bool:
-    """Whether a chunk with a filter is of a partial reading."""
-    reading = plan.readings.get(chunk.table)
-    return reading is None or reading.partial or reading.filter != chunk.filter
+    """Whether a chunk with a filter belongs to a partial snapshot."""
+    request = plan.snapshot_requests.get(chunk.table)
+    return request is None or request.partial or request.filter != chunk.filter
 
 
 def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> dict[str, Any]:
-    """A chunk with a filter: of a reading that is still wanted, or nothing is to be done.
+    """Retry a chunk of a partial snapshot, or join it with the snapshot under way.
 
-    :param refused: why it would never give anything.
+    :param refused: why it can never be read.
     """
-    table, reading = chunk.table, plan.readings.get(chunk.table)
+    table, request = chunk.table, plan.snapshot_requests.get(chunk.table)
     if refused is not None:
-        if reading is not None and reading.filter == chunk.filter:
+        if request is not None and request.filter == chunk.filter:
             plan.forget(table)
         return {"tables": [table], "error": f"{table}: {refused}", "refused": {table: ["SKIPPED", refused]}}
-    if reading is not None and reading.filter != chunk.filter:  # another one has begun: it takes this in
-        request(plan, table, Reading(filter=chunk.filter, partial=True, surrogate=chunk.surrogate))
+    if request is not None and request.filter != chunk.filter:  # another snapshot has begun: it includes this one
+        queue_snapshot(plan, table, SnapshotRequest(filter=chunk.filter, partial=True, surrogate=chunk.surrogate))
         return {"tables": [table]}
     plan.redo.append(chunk)
-    plan.readings.setdefault(table, Reading(filter=chunk.filter, partial=True, surrogate=chunk.surrogate))
+    plan.snapshot_requests.setdefault(
+        table, SnapshotRequest(filter=chunk.filter, partial=True, surrogate=chunk.surrogate)
+    )
     if table in plan.done:
         plan.done.remove(table)
     return {"tables": [table]}
 
 
 def _redo(plan: SnapshotPlan, chunk: ChunkSpec, *, whole_table: bool) -> list[str]:
-    """:param whole_table: the table is gone or has another key, so none of its planned ranges means anything."""
+    """Retry a chunk, or with ``whole_table`` the table: it is gone or has another key, so its ranges are invalid."""
     table = chunk.table
     plan.append.discard(table)
     if table in plan.active and not whole_table:
@@ -202,15 +203,15 @@ def _redo(plan: SnapshotPlan, chunk: ChunkSpec, *, whole_table: bool) -> list[st
 
 
 def follow_signal(
-    plan: SnapshotPlan, name: str, given: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
+    plan: SnapshotPlan, name: str, raw_signal: Mapping[str, Any], tables: Callable[[], list[str]], server: Server
 ) -> dict[str, Any]:
-    """Do what a signal asks.
+    """Follow a user's signal.
 
-    :param name: the name of its file, which is its id if it carries none.
-    :param tables: names of all tables that the pipeline follows.
-    :raises ConfigError: it is not one.
+    :param name: the name of its file, which is its id if it has none.
+    :param tables: returns the names of all tables that the pipeline follows.
+    :raises ConfigError: the signal is invalid.
     """
-    signal = parse_signal(given, name=name)
+    signal = parse_signal(raw_signal, name=name)
     if signal.type == "execute-snapshot":
         return _execute(plan, signal, tables(), server)
     if signal.type == "stop-snapshot":
@@ -225,11 +226,11 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
     touched: list[str] = []
     refused: dict[str, Refusal] = {}
     wanted = [table for table in tables if signal.names(table)]
-    asks = bool(signal.conditions or signal.surrogate_key or plan.conditions.keys() & set(wanted))
-    definitions = server.definitions(plan.patterns) if wanted and asks else {}
+    needs_definitions = bool(signal.conditions or signal.surrogate_key or plan.conditions.keys() & set(wanted))
+    definitions = server.definitions(plan.patterns) if wanted and needs_definitions else {}
     idle = signal.idle_conditions(wanted)
     for table in wanted:
-        reading = plan.wanted(
+        request = plan.request_for(
             table,
             signal.filter_of(table),
             signals=(signal.id,),
@@ -238,19 +239,19 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
         )
         problem = None
         if idle and signal.filter_of(table) is None:
-            nobody = f"the signal's condition for {idle[0]} is for none of its tables"
-            problem = Refusal("SKIPPED", f"{nobody}, and without one all rows would be read")
-        elif reading.filter is not None or reading.surrogate is not None:
+            reason = f"the signal's condition for {idle[0]} is for none of its tables"
+            problem = Refusal("SKIPPED", f"{reason}; without a condition all rows would be read")
+        elif request.filter is not None or request.surrogate is not None:
             definition = definitions.get(table)
             problem = (
                 Refusal("UNKNOWN_SCHEMA", "the table is gone")
                 if definition is None
-                else check_reading(server, definition, reading, keeps=plan.keeps(table))
+                else check_request(server, definition, request, keeps_rows=plan.keeps_rows(table))
             )
         if problem is not None:
             refused[table] = problem
             continue
-        request(plan, table, reading)
+        queue_snapshot(plan, table, request)
         touched.append(table)
     action: dict[str, Any] = {"tables": touched}
     unmatched = signal.unmatched(tables)
@@ -265,27 +266,27 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
     return action
 
 
-def request(plan: SnapshotPlan, table: str, asked: Reading) -> None:
-    """Queue one reading, or join it with the one that is under way."""
+def queue_snapshot(plan: SnapshotPlan, table: str, request: SnapshotRequest) -> None:
+    """Queue a table snapshot, or join it with the one under way."""
     plan.stopped.discard(table)
     progress = plan.active.get(table)
     running = (progress is not None and not progress.finished) or any(chunk.table == table for chunk in plan.redo)
     if running or table in plan.queue:
-        before = plan.readings.get(table, Reading())
+        before = plan.snapshot_requests.get(table, SnapshotRequest())
         joined = replace(
             before,
-            signals=tuple(dict.fromkeys((*before.signals, *asked.signals))),
-            blocking=before.blocking or asked.blocking,
+            signals=tuple(dict.fromkeys((*before.signals, *request.signals))),
+            blocking=before.blocking or request.blocking,
         )
-        if not before.partial or before.filter == asked.filter:
-            plan.readings[table] = joined
+        if not before.partial or before.filter == request.filter:
+            plan.snapshot_requests[table] = joined
             return
-        wider = f"({before.filter}) OR ({asked.filter})" if asked.partial else asked.filter
-        asked = replace(joined, filter=wider, partial=asked.partial)
-    elif progress is not None:  # a reading that the sinks have not confirmed
-        asked = replace(asked, filter=plan.conditions.get(table), partial=False)
-    plan.read_again(table, first=asked.blocking)
-    plan.readings[table] = asked
+        wider = f"({before.filter}) OR ({request.filter})" if request.partial else request.filter
+        request = replace(joined, filter=wider, partial=request.partial)
+    elif progress is not None:  # the sinks have not confirmed the previous snapshot
+        request = replace(request, filter=plan.conditions.get(table), partial=False)
+    plan.read_again(table, first=request.blocking)
+    plan.snapshot_requests[table] = request
 
 
 def _stop(plan: SnapshotPlan, signal: Signal) -> dict[str, Any]:
@@ -294,9 +295,9 @@ def _stop(plan: SnapshotPlan, signal: Signal) -> dict[str, Any]:
     for table in touched:
         plan.forget(table)
     action: dict[str, Any] = {"tables": touched}
-    idle = signal.unmatched(running)
-    if idle:
-        action["unmatched"] = idle
+    unmatched = signal.unmatched(running)
+    if unmatched:
+        action["unmatched"] = unmatched
     return action
 
 

@@ -1,4 +1,4 @@
-"""What the planner asks a server, over one connection that is opened when needed and replaced when it fails."""
+"""The planner's view of a server, over one connection that is opened when needed and replaced when it fails."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
 from headgate.errors import BinlogPurgedError, HeadgateError, ServerBehindError, ServerSettingError, Transient
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
-from headgate.places import LogPlace, end_of, file_number, places_before
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
@@ -23,95 +23,96 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ServerState:
-    """What a server says of itself at one moment. When ``executed`` was read, ``purged`` was part of it."""
+    """A server's state at one moment. When ``executed`` was read, ``purged`` was part of it."""
 
     uuid: str
     executed: GtidSet
     purged: GtidSet
     by_relay: bool = False
-    """Whether the log comes out of a relay, which may have less of it than the server."""
+    """Whether the log comes from a relay, which may have less of it than the server."""
 
 
 class Server(Protocol):
-    """The planner's view of a server. Every method may raise ``Transient`` errors; then the planning begins again."""
+    """The planner's view of a server. Every method may raise ``Transient`` errors; then the planning starts again."""
 
     @property
     def connects(self) -> int:
-        """How often a connection was opened: a change says that anything may have happened to the server."""
+        """Number of opened connections: if it changes, the server may have changed in any way."""
 
     def executed(self) -> GtidSet:
-        """What it has executed now: one cheap query."""
+        """Return what the server has executed now: one cheap query."""
 
     def state(self, *, whole: bool = False) -> ServerState:
-        """What a planning begins with.
+        """Return the state that a planning begins with.
 
-        :param whole: with all that the server has executed, though its log may come from somewhere else.
+        :param whole: require all that the server has executed, even if its log comes from a relay.
         :raises ServerSettingError: as :meth:`identity`.
         """
 
     def identity(self) -> str:
-        """The server's UUID, if it has all settings that exactness rests on.
+        """Return the server's UUID, if it has all settings that exactness needs.
 
-        :raises ServerSettingError: the first one that it lacks, with what mends it.
+        :raises ServerSettingError: the first one that it lacks, with the remedy.
         """
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
-        """The base tables that match, by ``db.table``."""
+        """Return the base tables that match, by ``db.table``."""
 
     def definition(self, table: str) -> TableDef | None:
-        """The definition of ``db.table``, if it is there."""
+        """Return the definition of ``db.table``, if it exists."""
 
     def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
-        """The definitions of the tables that match, by ``db.table``."""
+        """Return the definitions of the tables that match, by ``db.table``."""
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """A small query."""
+        """Run a small query."""
 
     def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
-        """How far a batch after ``had`` can go, ``end`` at most: its changes must be places in one server's log."""
+        """Return how far a batch after ``had`` can go, at most ``end``: its changes must be in one server's log."""
 
     def reads_windows(self, end: GtidSet) -> bool:
         """Whether chunks can be read as of ``end``: the log from there to now is one server's."""
 
     def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
-        """The server in whose log the changes of a batch are read; None: the one that is connected."""
+        """Return the server in whose log the changes of a batch are read; None: the connected one."""
 
     def log_file(self) -> str:
-        """The name of the binlog file that is being written."""
+        """Return the name of the binlog file that is being written."""
 
     def log_files(self) -> list[tuple[str, int]]:
-        """Names and sizes (bytes) of all binlog files, oldest first."""
+        """Return names and sizes (bytes) of all binlog files, oldest first."""
 
     def previous_gtids(self, file: str) -> GtidSet:
-        """What is in the files before ``file``."""
+        """Return the set of the files before ``file``."""
 
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
-        """``had`` and the next transactions in log order, until they hold ``rows`` changes."""
+        """Return ``had`` and the next transactions in log order, until they hold ``rows`` changes."""
 
     def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
-        """Original commit time of one transaction, µs since 1970 UTC; None: its log is purged."""
+        """Return the original commit time of one transaction, µs since 1970 UTC; None: its log is purged."""
 
     def commit_watermark(self, table: str, data: str) -> None:
-        """Commit a row of ``db.table``: from then on all that was logged before can be seen."""
+        """Commit a row of ``db.table``: from then on all that was logged before is visible."""
 
     def drop(self) -> None:
-        """Forget the connection."""
+        """Close the connection."""
 
 
 def check_position(had: GtidSet, state: ServerState) -> None:
-    """The server has all of ``had`` and still holds everything after it.
+    """Check that the server has all of ``had`` and still holds everything after it.
 
     :raises ServerBehindError: it has not executed all of it.
     :raises BinlogPurgedError: it has purged what comes after it.
+    :raises ServerSettingError: only one of them has GTIDs.
     """
-    places = end_of(state.executed) is not None
-    if had and places != (end_of(had) is not None):
+    has_positions = end_of(state.executed) is not None
+    if had and has_positions != (end_of(had) is not None):
         raise ServerSettingError(
-            "the stream's position has GTIDs and the server has not, or the other way round: the tables have to be read"
-            " again, with a new checkpoint and target",
+            "the stream's position has GTIDs and the server has none, or vice versa: the tables have to be read again,"
+            " with a new checkpoint and target",
             setting="gtid_mode",
-            expected="OFF" if not places else "ON",
-            actual="OFF" if places else "ON",
+            expected="OFF" if not has_positions else "ON",
+            actual="OFF" if has_positions else "ON",
         )
     missing = had - state.executed
     if missing:
@@ -123,8 +124,8 @@ def check_position(had: GtidSet, state: ServerState) -> None:
     lost = state.purged - had
     if lost and state.by_relay:
         raise BinlogPurgedError(
-            "the log that may be read does not reach back so far: give the relay more disk_bytes, allow that the server"
-            " is read (relay_fallback), or remove the checkpoint folder and run again; then all tables are read again",
+            "the relay no longer has this part of the binlog: give the relay more disk_bytes, set relay_fallback to"
+            " read from the server, or remove the checkpoint folder and run again; then all tables are read again",
             needed=str(lost),
             purged=str(state.purged),
         )
@@ -145,9 +146,9 @@ def retried(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> _T:
-    """``work()``, again after each transient error, with growing pauses, for at most ``seconds``.
+    """Run ``work()`` and retry after each transient error, with growing pauses, for at most ``seconds``.
 
-    Spark ends a query when its planner raises, so the planner has to have patience itself.
+    Spark ends a query when its planner raises, so the planner has to retry.
     """
     deadline, pause = clock() + seconds, 0.2
     while True:
@@ -163,17 +164,17 @@ def retried(
 
 
 class MySQLServer:
-    """:class:`Server` over real connections.
+    """:class:`Server` on real connections.
 
-    :param patterns: the tables that are followed: the server's log must have their changes.
-    :param without_gtids: a server with ``gtid_mode=OFF`` will do, too; positions are places in its log then.
+    :param patterns: the followed tables: the server's log must have their changes.
+    :param without_gtids: also accept a server with ``gtid_mode=OFF``; positions are then positions in its log.
     """
 
     def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, *, without_gtids: bool = False) -> None:
         self._settings = settings
         self._patterns = patterns
         self._without_gtids = without_gtids
-        self._place: LogPlace | None = None
+        self._position: BinlogPosition | None = None
         self._open: Connection | None = None
         self._filters_checked = False
         self.connects = 0
@@ -191,19 +192,19 @@ class MySQLServer:
 
         if not self._without_gtids:
             return gtid_executed(self._connection())
-        found = log_position(self._connection())
-        self._place = end_of(found)
-        return found
+        position = log_position(self._connection())
+        self._position = end_of(position)
+        return position
 
     def state(self, *, whole: bool = False) -> ServerState:
         del whole
         purged = str(self.query("SELECT @@global.gtid_purged")[0][0])
         executed = self.executed()
-        uuid = self.identity()  # after `executed`: a setting that was switched off before that shows here
-        if self._place is None:
+        uuid = self.identity()  # after `executed`, so that a setting switched off before that is detected
+        if self._position is None:
             return ServerState(uuid, executed, GtidSet.parse(purged))
         oldest = self.log_files()[0][0]
-        return ServerState(uuid, executed, places_before(uuid, file_number(oldest), 4))
+        return ServerState(uuid, executed, positions_before(uuid, file_number(oldest), 4))
 
     def identity(self) -> str:
         from headgate.mysql import check_filters, check_required
@@ -224,8 +225,8 @@ class MySQLServer:
         from headgate.catalog import load_table
 
         db, _, name = table.partition(".")
-        found = load_table(self._connection().query, db, name)
-        return found.table if found is not None else None
+        named = load_table(self._connection().query, db, name)
+        return named.table if named is not None else None
 
     def definitions(self, patterns: TablePatterns) -> Mapping[str, TableDef]:
         from headgate.catalog import load_tables
@@ -258,22 +259,22 @@ class MySQLServer:
     def previous_gtids(self, file: str) -> GtidSet:
         from headgate.replication import previous_gtids
 
-        if self._place is not None:
-            return places_before(self._place.server_uuid, file_number(file), 4)
+        if self._position is not None:
+            return positions_before(self._position.server_uuid, file_number(file), 4)
         return previous_gtids(self._settings, file)
 
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
         from headgate.replication import LogHint, cut_in_order
 
-        at = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
-        return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=at)
+        log_hint = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
+        return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=log_hint)
 
     def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
         from headgate.replication import LogHint, commit_time
 
-        at = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
+        log_hint = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
         try:
-            return commit_time(self._settings, gtid, hint=at)
+            return commit_time(self._settings, gtid, hint=log_hint)
         except BinlogPurgedError:
             return None
 

@@ -1,8 +1,8 @@
 """The ``mysql-cdc`` data source: thin adapters between Spark's classes and the planner and row functions.
 
-Spark copies these objects around by pickling: planning runs in one long-lived Python process, reading in many others
-that never see the planner's state. So no constructor opens anything, a planner is made where planning is asked for,
-and whatever reading needs stands in its partition.
+Spark pickles these objects: planning runs in one long-lived Python process, reading in many others that never see the
+planner's state. So no constructor opens anything, a planner is created where planning happens, and a partition holds
+everything that reading it needs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["MySQLCDCDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read`` and ``spark.readStream`` know the format ``mysql-cdc``: once a session.
+    """Register the format ``mysql-cdc`` for ``spark.read`` and ``spark.readStream``, once per session.
 
     >>> headgate.register(spark)
     >>> orders = spark.read.format("mysql-cdc").option("url", "mysql://headgate@db:3306").option("table", "shop.orders")
@@ -47,7 +47,7 @@ def register(spark: SparkSession) -> None:
 class MySQLCDCDataSource(DataSource):
     """MySQL tables and their changes: ``format("mysql-cdc")``. docs/spark.md has the options.
 
-    A session knows it after :func:`register`. Spark makes the objects.
+    Available in a session after :func:`register`. Spark creates the objects.
 
     >>> spark.dataSource.register(headgate.MySQLCDCDataSource)
     >>> changes = spark.readStream.format("mysql-cdc").option("url", "mysql://headgate@db:3306")
@@ -65,7 +65,7 @@ class MySQLCDCDataSource(DataSource):
         return "mysql-cdc"
 
     def schema(self) -> StructType | str:
-        """The table's columns behind the meta columns with option ``table``, else the carrier's."""
+        """Return the table's columns after the meta columns with option ``table``, else the carrier's."""
         if self._parsed.table is None:
             return CARRIER_DDL
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -73,28 +73,28 @@ class MySQLCDCDataSource(DataSource):
         from headgate.spark._typed import find_table, typed_fields
 
         table = find_table(self._parsed.settings(), self._parsed.table)
-        tell = self._parsed.partial_rows == "tell"
-        fields = typed_fields(table, self._parsed.policies, meta=self._parsed.meta, tell=tell)
+        report_absent = self._parsed.partial_rows == "tell"
+        fields = typed_fields(table, self._parsed.policies, meta=self._parsed.meta, report_absent=report_absent)
         return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return _BatchReader(self._parsed, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return _StreamReader(self._parsed, schema)
 
 
-class _Reading:
-    """What the readers of both kinds share. ``read`` uses nothing but the options and the partition."""
+class _ReaderBase:
+    """Common part of both readers. ``read`` uses only the options and the partition."""
 
     _parsed: Options
     _schema: StructType
     _truncate: Literal["keep", "redo"] = "redo"
 
     def planner(self) -> Planner:
-        """A new planner with a connection of its own."""
+        """Return a new planner with a separate connection."""
         from headgate.carrier import ControlFolder
         from headgate.control import KafkaSignals
         from headgate.spark._planner import Planner
@@ -109,9 +109,9 @@ class _Reading:
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         task = partition.value
-        if not isinstance(task, Task):  # Spark's stand-in for "no partitions"
+        if not isinstance(task, Task):  # Spark's placeholder for "no partitions"
             return
         with worker_task():
             yield from self._rows(task)
@@ -121,25 +121,31 @@ class _Reading:
         from headgate.spark._typed import typed_rows
 
         options, settings = self._parsed, self._parsed.settings()
-        how: Any = {
+        arguments: Any = {
             "images": options.images,
             "policies": options.policies,
             "locks": options.locks(initial=task.initial),
         }
         if options.table is None:
             with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:
-                yield from carrier_rows(settings, task, **how, progress=progress)
+                yield from carrier_rows(settings, task, **arguments, progress=progress)
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 
         schema = to_arrow_schema(self._schema, timezone="UTC")
         yield from typed_rows(
-            settings, task, options.table, schema, **how, partial_rows=options.partial_rows, truncate=self._truncate
+            settings,
+            task,
+            options.table,
+            schema,
+            **arguments,
+            partial_rows=options.partial_rows,
+            truncate=self._truncate,
         )
 
 
-class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Planning by :class:`Planner`, tasks by :func:`plan_tasks`."""
+class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stream reader: plans with :class:`Planner`, makes tasks with :func:`plan_tasks`."""
 
     _truncate = "keep"  # of typed rows: the TRUNCATE follows as an image
 
@@ -158,34 +164,32 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
 
-    def _plan(self) -> Planner:
+    def _get_planner(self) -> Planner:
         if self._planner is None:
             self._planner = self.planner()
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new stream starts."""
-        return _as_dict(self._plan().initial())
+        return _as_dict(self._get_planner().initial())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch; ``start`` itself if there is nothing to read."""
+        """Return the end of the next batch; ``start`` itself if there is nothing to read."""
         before = SourceOffset.from_json(start)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        after = self._plan().latest(before, rows)
+        after = self._get_planner().latest(before, rows)
         return start if after is before else _as_dict(after)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Option ``max_rows_per_batch``."""
+        """Return option ``max_rows_per_batch`` as a limit."""
         rows = self._parsed.max_rows_per_batch
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take nothing that is committed from now on."""
-        self._plan().freeze()
+        self._get_planner().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
-        first, last, planner = SourceOffset.from_json(start), SourceOffset.from_json(end), self._plan()
+        first, last, planner = SourceOffset.from_json(start), SourceOffset.from_json(end), self._get_planner()
         tasks = plan_tasks(
             first,
             last,
@@ -197,15 +201,15 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done for good."""
-        self._plan().finished(SourceOffset.from_json(end))
+        """Finish a batch that Spark has committed."""
+        self._get_planner().finished(SourceOffset.from_json(end))
 
     def stop(self) -> None:
-        """Nothing to release: the connection goes with the process."""
+        """Release nothing: the connection ends with the process."""
 
 
-class _BatchReader(_Reading, DataSourceReader):
-    """Tables as of one GTID set, or the changes of a range of the log."""
+class _BatchReader(_ReaderBase, DataSourceReader):
+    """Batch reader: tables as of one GTID set, or the changes of a range of the log."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         changes = options.end is not None or options.start not in (None, "snapshot")
@@ -222,7 +226,7 @@ class _BatchReader(_Reading, DataSourceReader):
         self._changes = changes
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks; every run of the query plans again, so pin it with ``as_of`` or ``end``."""
+        """Return the tasks. Every run of the query plans again, so pin it with ``as_of`` or ``end``."""
         planner = self.planner()
         options = self._parsed
         if self._changes:
@@ -243,6 +247,6 @@ class _BatchReader(_Reading, DataSourceReader):
 
 
 def _as_dict(offset: SourceOffset) -> dict[str, Any]:
-    """Plain values, always in the same order: Spark compares offsets as text."""
-    found: dict[str, Any] = json.loads(offset.to_json())
-    return found
+    """Return plain values, always in the same order: Spark compares offsets as text."""
+    plain: dict[str, Any] = json.loads(offset.to_json())
+    return plain

@@ -1,8 +1,8 @@
-"""From two offsets to the tasks of a batch. The same offsets give the same tasks.
+"""Turn two offsets into the tasks of a batch. The same offsets give the same tasks.
 
-A batch is a range of the log and chunks beside it. The range is divided at the cuts that its planner noted, so each
-transaction is in exactly one task; the order between tasks is that of ``_seq``. A task that reads chunks numbers its
-rows from a place of its own, so ``_seq`` is unique.
+A batch is a range of the log and chunks. The range is divided at the planner's cuts, so each transaction is in exactly
+one task; the order between tasks is that of ``_seq``. Each task that reads chunks numbers its rows from a separate
+start, so ``_seq`` is unique.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Literal
 from headgate.carrier import Header, HeaderTable, ReadingProgress
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
-from headgate.spark._notes import Notes, Reading
+from headgate.spark._notes import Notes, SnapshotRequest
 from headgate.spark._snapshots import chunk_weights
 
 __all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks"]
 
 _ORDINALS = 1 << 40
-"""Rows that a task may number."""
+"""Most rows that a task may number."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """What a first snapshot had not read before this batch: keys in ``(hi, max]``, or all of them."""
+    """Keys that a first snapshot had not read before this batch: those in ``(hi, max]``, or all."""
 
     table: str
     started: bool = False
@@ -40,15 +40,15 @@ class LogRange:
     wanted: str
     hint: Hint | None = None
     is_last: bool = True
-    """Whether its reader ends where the batch does."""
+    """Whether its reader ends where the batch ends."""
     unread: tuple[Unread, ...] = ()
     signal_table: str | None = None
-    """``db.table`` whose inserts are signals, whether it is one of the stream's tables or not."""
+    """``db.table`` whose inserts are signals, even if the stream does not follow it."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """All that an executor has to know, in plain values."""
+    """All that an executor needs, in plain values."""
 
     server_uuid: str
     executed: str
@@ -57,16 +57,16 @@ class Task:
     planned_us: int
     patterns: tuple[str, ...]
     header: Header | None = None
-    """The batch's header: in exactly one task of a batch."""
+    """The batch's header: in exactly one of its tasks."""
     log: LogRange | None = None
     chunks: tuple[ChunkSpec, ...] = ()
     first_ordinal: int = 0
     hint: Hint | None = None
-    """Where a reader stood when its set was E or less."""
+    """Binlog position of a reader whose set was E or a part of it."""
     initial: bool = False
-    """Whether the chunks are of the snapshot that the stream begins with."""
+    """Whether the chunks belong to the snapshot that the stream begins with."""
     number: int = 0
-    """Counts the batch's tasks."""
+    """Index among the batch's tasks."""
 
 
 def plan_tasks(
@@ -78,14 +78,14 @@ def plan_tasks(
     chunk_rows: int,
     log_uuid: str | None = None,
 ) -> list[Task]:
-    """At least one task, the header in the first.
+    """Return the batch's tasks: at least one, the header in the first.
 
     :param server_uuid: the server to read from. If it is not the planned one, ignore the notes about files.
-    :param log_uuid: the server that wrote the log's part that is read, where that is another one (out of a relay).
+    :param log_uuid: the server that wrote the part of the log that is read, if that is another one (from a relay).
     """
     notes = Notes.from_dict(end.signals)
-    same = notes.server_uuid == server_uuid
-    hint = notes.begin if same else None
+    same_server = notes.server_uuid == server_uuid
+    hint = notes.begin if same_server else None
     common: dict[str, Any] = {
         "server_uuid": server_uuid,
         "executed": end.gtid,
@@ -94,7 +94,7 @@ def plan_tasks(
         "patterns": end.tables,
     }
     unread = _unread(start, notes)
-    ranges = _ranges(start.gtid_set, end.gtid_set, notes, same, unread)
+    ranges = _ranges(start.gtid_set, end.gtid_set, notes, same_server, unread)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
     weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
@@ -107,22 +107,22 @@ def plan_tasks(
     return [Task(**task, number=number) for number, task in enumerate(tasks)]
 
 
-def _ranges(had: GtidSet, end: GtidSet, notes: Notes, same: bool, unread: tuple[Unread, ...]) -> list[LogRange]:
+def _ranges(had: GtidSet, end: GtidSet, notes: Notes, same_server: bool, unread: tuple[Unread, ...]) -> list[LogRange]:
     wanted = end - had
     if not wanted:
         return []
-    found: list[tuple[GtidSet, Hint | None]] = []
-    hint = notes.begin if same else None
-    for cut in notes.cuts if same else ():
+    parts: list[tuple[GtidSet, Hint | None]] = []
+    hint = notes.begin if same_server else None
+    for cut in notes.cuts if same_server else ():
         part = wanted & cut.gtid_set
         if part:
-            found.append((part, hint))
+            parts.append((part, hint))
             wanted = wanted - part
         hint = Hint(notes.server_uuid, cut.file, 4)
     if wanted:
-        found.append((wanted, hint))
-    last = len(found) - 1
-    return [LogRange(str(part), hint, i == last, unread, notes.signal_table) for i, (part, hint) in enumerate(found)]
+        parts.append((wanted, hint))
+    last = len(parts) - 1
+    return [LogRange(str(part), hint, i == last, unread, notes.signal_table) for i, (part, hint) in enumerate(parts)]
 
 
 def _unread(start: SourceOffset, notes: Notes) -> tuple[Unread, ...]:
@@ -130,7 +130,7 @@ def _unread(start: SourceOffset, notes: Notes) -> tuple[Unread, ...]:
 
 
 def _unread_of(table: str, progress: SnapshotProgress | None) -> Unread:
-    """Before this batch. The first chunk of several holds what lies above ``max``; the others count up from below."""
+    """Return the keys unread before this batch. The first chunk of several covers those above ``max``; others go up."""
     if progress is None or progress.chunks_done == 0:
         return Unread(table)
     limit = int(progress.max[0]) if progress.max else None
@@ -138,7 +138,7 @@ def _unread_of(table: str, progress: SnapshotProgress | None) -> Unread:
 
 
 def _share(chunks: Sequence[ChunkSpec], weights: Sequence[int], slots: int) -> list[tuple[ChunkSpec, ...]]:
-    """Chunks for at most ``slots`` tasks of about equal weight: the heaviest first, each to the lightest task."""
+    """Share chunks among at most ``slots`` tasks of about equal weight: heaviest first, each to the lightest task."""
     loads = [0] * min(slots, len(chunks))
     shares: list[list[int]] = [[] for _ in loads]
     for index in sorted(range(len(chunks)), key=lambda i: (-weights[i], i)):
@@ -149,7 +149,7 @@ def _share(chunks: Sequence[ChunkSpec], weights: Sequence[int], slots: int) -> l
 
 
 def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> list[Task]:
-    """Tasks of a batch read of tables: a full chunk each, or several small ones."""
+    """Return the tasks of a batch read of tables: a full chunk each, or several small ones."""
     notes = Notes.from_dict(offset.signals)
     groups: list[list[ChunkSpec]] = []
     load = chunk_rows
@@ -174,7 +174,7 @@ def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> 
 
 
 def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> Header:
-    """What the batch between two offsets says of itself."""
+    """Return the header of the batch between two offsets."""
     notes = Notes.from_dict(end.signals)
     return Header(
         end.epoch,
@@ -186,43 +186,43 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         tuple(dict(action) for action in notes.actions),
         notes.skipped,
         notes.behind,
-        _readings(end, notes),
+        _snapshot_progress(end, notes),
         Notes.from_dict(start.signals).anew,
     )
 
 
-def _readings(end: SourceOffset, notes: Notes) -> dict[str, ReadingProgress]:
+def _snapshot_progress(end: SourceOffset, notes: Notes) -> dict[str, ReadingProgress]:
     from headgate.snapshot import readable_bound
 
     snapshot = end.snapshot
-    here = {chunk.table for chunk in snapshot.chunks}
+    chunk_tables = {chunk.table for chunk in snapshot.chunks}
     waiting = {chunk.table for chunk in notes.redo}
-    found: dict[str, ReadingProgress] = {}
+    by_table: dict[str, ReadingProgress] = {}
     for table, progress in snapshot.active.items():
         complete = progress.finished and table not in waiting
-        if table not in here:
-            found[table] = ReadingProgress("done" if complete else "waits")
+        if table not in chunk_tables:
+            by_table[table] = ReadingProgress("done" if complete else "waits")
             continue
         last = progress.max if progress.finished else progress.hi
         state: Literal["read", "reading"] = "read" if complete else "reading"
         bounds = readable_bound(progress.max), readable_bound(last)
-        found[table] = ReadingProgress(state, progress.since_epoch, *bounds)
-    for table in sorted(here - found.keys()):  # a chunk of a partial reading that the sinks missed, read alone
-        found[table] = ReadingProgress("reading" if table in waiting else "read")
+        by_table[table] = ReadingProgress(state, progress.since_epoch, *bounds)
+    for table in sorted(chunk_tables - by_table.keys()):  # a retried chunk of a partial snapshot, read alone
+        by_table[table] = ReadingProgress("reading" if table in waiting else "read")
     for table in (*snapshot.queue, *waiting):
-        found.setdefault(table, ReadingProgress("waits"))
-    return found
+        by_table.setdefault(table, ReadingProgress("waits"))
+    return by_table
 
 
 def _header_tables(end: SourceOffset, notes: Notes) -> dict[str, HeaderTable]:
     snapshot = end.snapshot
-    here = {chunk.table for chunk in snapshot.chunks}
+    chunk_tables = {chunk.table for chunk in snapshot.chunks}
     waiting = {chunk.table for chunk in notes.redo}
     tables: dict[str, HeaderTable] = {}
     for table, progress in snapshot.active.items():
         complete = progress.finished and table not in waiting
-        if complete and table not in here:
-            continue  # its last chunk went out in an earlier batch
+        if complete and table not in chunk_tables:
+            continue  # its last chunk was in an earlier batch
         tables[table] = replace(
             _header_table(table, notes),
             since_epoch=progress.since_epoch,
@@ -233,7 +233,7 @@ def _header_tables(end: SourceOffset, notes: Notes) -> dict[str, HeaderTable]:
             chunks_estimate=max(progress.chunks_estimate, progress.chunks_done),
         )
     for chunk in snapshot.chunks:
-        if chunk.filter is not None and chunk.table not in tables:  # one that the sinks missed, read alone
+        if chunk.filter is not None and chunk.table not in tables:  # a retried chunk, read alone
             tables[chunk.table] = HeaderTable("snapshotting", end.epoch, partial=True)
     for table in (*snapshot.queue, *notes.found):
         if table not in notes.reread:
@@ -242,13 +242,13 @@ def _header_tables(end: SourceOffset, notes: Notes) -> dict[str, HeaderTable]:
 
 
 def _header_table(table: str, notes: Notes) -> HeaderTable:
-    """What is so of a table's reading in all its batches."""
-    reading = notes.readings.get(table, Reading())
-    asks = reading.filter is not None
+    """Return what is equal in all batches of a table's snapshot."""
+    request = notes.readings.get(table, SnapshotRequest())
+    has_filter = request.filter is not None
     return HeaderTable(
         "snapshotting",
         append=table in notes.append,
-        partial=asks and reading.partial,
-        filtered=asks and not reading.partial,
-        signals=reading.signals,
+        partial=has_filter and request.partial,
+        filtered=has_filter and not request.partial,
+        signals=request.signals,
     )

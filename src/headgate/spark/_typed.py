@@ -18,16 +18,16 @@ from headgate.snapshot import TableLocks
 from headgate.spark._read_task import ImagesWanted, read_task, table_now
 from headgate.spark._tasks import Task
 
-__all__ = ["existing", "find_table", "typed_fields", "typed_rows"]
+__all__ = ["find_table", "require_table", "typed_fields", "typed_rows"]
 
 
-def typed_fields(table: TableDef, policies: Policies, *, meta: bool, tell: bool = False) -> list[pa.Field]:
-    """The columns of typed rows; with ``tell`` also ``_absent``, at the end.
+def typed_fields(table: TableDef, policies: Policies, *, meta: bool, report_absent: bool = False) -> list[pa.Field]:
+    """Return the columns of typed rows; with ``report_absent`` also ``_absent``, at the end.
 
     :raises SchemaChangedError: a column of the table has the name of a meta column.
     """
     columns = list(TableCodec(table, policies).fields)
-    absent = [pa.field(ABSENT, pa.string())] if tell else []
+    absent = [pa.field(ABSENT, pa.string())] if report_absent else []
     check_names(table.full_name, (field.name for field in columns), (field.name for field in absent))
     if not meta:
         return columns + absent
@@ -49,22 +49,22 @@ def typed_rows(
     partial_rows: Literal["error", "tell"] = "error",
     truncate: Literal["keep", "redo"] = "redo",
 ) -> Iterator[pa.RecordBatch]:
-    """A task's rows of one table, in exactly ``schema``.
+    """Yield a task's rows of one table, in exactly ``schema``.
 
-    :param partial_rows: ``tell``: ``schema`` has a column ``_absent``: a row's unknown columns.
-    :param truncate: tables that are truncated while chunks are read: see ``read_chunks``.
-    :raises UnsupportedError: a row image leaves columns out, for which typed rows have no place.
+    :param partial_rows: ``report_absent``: ``schema`` has a column ``_absent``: a row's unknown columns.
+    :param truncate: for tables that are truncated while chunks are read: see ``read_chunks``.
+    :raises UnsupportedError: a row image leaves columns out, which typed rows cannot represent.
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
-    tell = partial_rows == "tell"
+    report_absent = partial_rows == "tell"
     for item in read_task(
         settings,
         task,
         images=images,
         policies=policies,
         locks=locks,
-        partial="tell" if tell else "refuse",
+        partial="tell" if report_absent else "refuse",
         truncate=truncate,
     ):
         if isinstance(item, Redo):
@@ -74,21 +74,21 @@ def typed_rows(
                 table=item.chunk.table,
             )
         if isinstance(item, ImageBatch) and item.table.full_name == table and item.batch.num_rows:
-            yield typed_batch(item.batch, table, schema, images, tell=tell)
+            yield typed_batch(item.batch, table, schema, images, with_absent=report_absent)
 
 
 def find_table(settings: ConnectionSettings, name: str) -> TableDef:
-    """The definition of ``db.table``.
+    """Return the definition of ``db.table``.
 
-    :raises ConfigError: it does not exist, or cannot be seen.
+    :raises ConfigError: it does not exist, or the user cannot see it.
     """
-    return existing(table_now(settings, name), name)
+    return require_table(table_now(settings, name), name)
 
 
-def existing(table: TableDef | None, name: str) -> TableDef:
-    """The table, if there is one.
+def require_table(table: TableDef | None, name: str) -> TableDef:
+    """Return the table, if it exists.
 
-    :raises ConfigError: there is none.
+    :raises ConfigError: it does not.
     """
     if table is not None:
         return table

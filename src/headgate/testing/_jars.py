@@ -1,6 +1,6 @@
 """Java archives from the machine's Maven repositories.
 
-Spark resolves them (``spark-submit --packages``), so its settings and the machine's hold:
+Spark fetches them (``spark-submit --packages``), so its settings and the machine's apply:
 ``DEFAULT_ARTIFACT_REPOSITORY``, a local Maven repository, Java's proxies.
 """
 
@@ -18,12 +18,12 @@ from pathlib import Path
 from headgate.errors import ConfigError
 from headgate.testing._cache import cache_folder, make_once
 
-__all__ = ["drop_brought", "fetch_jars", "s3_jars", "spark_home"]
+__all__ = ["drop_bundled", "fetch_jars", "s3_jars", "spark_home"]
 
 HADOOP_VERSION = "3.5.0"
-"""Of Spark 4.2's own Hadoop archives, which ``hadoop-aws`` has to match."""
+"""Version of Spark 4.2's Hadoop archives, which ``hadoop-aws`` has to match."""
 AWS_VERSION = "2.35.4"
-"""What that ``hadoop-aws`` was built with. Its own choice is all of AWS's services in one archive of 600 MB."""
+"""Version that this ``hadoop-aws`` was built with. By default it needs all of AWS's services, one archive of 600 MB."""
 S3_PACKAGES = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
     *(f"software.amazon.awssdk:{name}:{AWS_VERSION}" for name in ("s3", "s3-transfer-manager", "sts")),
@@ -32,36 +32,36 @@ S3_LEFT_OUT = ("software.amazon.awssdk:bundle",)
 
 
 def spark_home() -> Path:
-    """Where the installed ``pyspark`` lies; its ``jars/`` has Spark's own archives.
+    """Return the folder of the installed ``pyspark``; its ``jars/`` has Spark's archives.
 
     :raises ConfigError: it is not installed.
     """
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise ConfigError("pyspark is not installed, and it is what fetches Java archives")
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("fetching Java archives needs pyspark, which is not installed")
+    return Path(spec.origin).parent
 
 
 def s3_jars() -> list[Path]:
-    """The archives by which Spark reaches S3, 20 MB; fetched once into the user's cache folder.
+    """Return the archives that Spark needs for S3, 20 MB; fetched once into the user's cache folder.
 
-    :raises ConfigError: they cannot be had.
+    :raises ConfigError: they cannot be fetched.
     """
     jars = cache_folder("jars") / f"s3-{HADOOP_VERSION}"
     with make_once(jars) as folder:
         if folder is not None:
             fetch_jars(S3_PACKAGES, folder, without=S3_LEFT_OUT)
-            drop_brought(folder)
+            drop_bundled(folder)
     return sorted(jars.glob("*.jar"))
 
 
 def fetch_jars(packages: Sequence[str], folder: Path, *, without: Sequence[str] = ()) -> None:
-    """Put ``packages`` (``group:artifact:version``) and all that they need into ``folder``, under their plain names.
+    """Put ``packages`` (``group:artifact:version``) and their dependencies into ``folder``, under their plain names.
 
-    Scala's library is not among them: Spark brings it and leaves it out.
+    Scala's library is not among them: Spark contains it and leaves it out.
 
-    :param without: packages (``group:artifact``) that are left out, with all that only they need.
-    :raises ConfigError: they cannot be had; the message has what the repository answered.
+    :param without: packages (``group:artifact``) to leave out, with all that only they need.
+    :raises ConfigError: they cannot be fetched; the message has the repository's answer.
     """
     spark = spark_home()
     with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -69,10 +69,10 @@ def fetch_jars(packages: Sequence[str], folder: Path, *, without: Sequence[str] 
         program.write_text("")
         settings = ["--conf", f"spark.jars.ivy={work}/ivy", "--master", "local[1]", "--packages", ",".join(packages)]
         settings += ["--exclude-packages", ",".join(without)] if without else []
-        here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark), "PYSPARK_PYTHON": sys.executable}
+        variables = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark), "PYSPARK_PYTHON": sys.executable}
         run = subprocess.run(
             [spark / "bin/spark-submit", *settings, program],
-            env={**os.environ, **here},
+            env={**os.environ, **variables},
             capture_output=True,
             text=True,
             check=False,
@@ -84,11 +84,11 @@ def fetch_jars(packages: Sequence[str], folder: Path, *, without: Sequence[str] 
             jar.rename(folder / jar.name.split("_", 1)[1])
 
 
-def drop_brought(folder: Path) -> None:
-    """Remove the archives that Spark brings, too: a second version of one is never wanted."""
-    brought = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
+def drop_bundled(folder: Path) -> None:
+    """Remove the archives that Spark contains, too, so that there is only one version of each."""
+    bundled = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
     for jar in folder.glob("*.jar"):
-        if _artifact(jar.name) in brought:
+        if _artifact(jar.name) in bundled:
             jar.unlink()
 
 
@@ -98,7 +98,9 @@ def _artifact(name: str) -> str:
 
 
 def _reason(log: str) -> str:
-    """The line of Spark's log that says most: what a repository answered, else what is missing."""
+    """Return the most informative line of Spark's log: a repository's answer, else what is missing."""
     lines = [line.strip() for line in log.splitlines()]
-    telling = [line for words in ("Server access error", "not found", "Exception") for line in lines if words in line]
-    return telling[0] if telling else "no message"
+    informative = [
+        line for words in ("Server access error", "not found", "Exception") for line in lines if words in line
+    ]
+    return informative[0] if informative else "no message"

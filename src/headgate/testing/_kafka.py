@@ -1,8 +1,8 @@
-"""A Kafka broker of one's own: one process that is broker and controller, gone with the process that started it.
+"""A private Kafka broker: one process that is broker and controller, and ends with the process that started it.
 
-Kafka's archives come from the machine's Maven repositories and stay in the user's cache folder, together with a
-formatted log folder that each broker starts on a copy of, so that no start pays for formatting. Java is
-``$JAVA_HOME/bin/java``, else the one on PATH.
+Kafka's archives come from the machine's Maven repositories and stay in the user's cache folder. So does a formatted log
+folder, of which each broker gets a copy, so that no start pays for formatting. Java is ``$JAVA_HOME/bin/java``, else
+the one on PATH.
 
 Settings: Apache Kafka's documentation, "KRaft" and "Broker Configs". The voters are named in the settings, not in the
 log folder, so the same formatted folder serves any port.
@@ -34,13 +34,13 @@ __all__ = ["KafkaBroker", "prepare_kafka"]
 
 KAFKA_VERSION = "4.1.2"
 PACKAGES = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
-"""The second writes the broker's log; Kafka 4.1 speaks to this version of SLF4J and brings no writer along."""
+"""The second writes the broker's log; Kafka 4.1 uses this version of SLF4J and contains no writer."""
 CLUSTER_ID = "aGVhZGdhdGUtdGVzdGluZw"
-"""A cluster's id is 16 bytes in base64 for URLs; nobody but these brokers sees it."""
+"""A cluster's id is 16 bytes in base64 for URLs; only these brokers see it."""
 FOLDER_PREFIX = "headgate-kafka-"
 ANSWER_SECONDS = 60.0
 JAVA_FLAGS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""A broker for a few topics: a small heap, and no time spent on compiling well."""
+"""For a few topics: a small heap, and no time spent on optimizing compilation."""
 
 SETTINGS: Mapping[str, str | int] = {
     "process.roles": "broker,controller",
@@ -67,13 +67,13 @@ SETTINGS: Mapping[str, str | int] = {
 class KafkaBroker(OwnedProcesses):
     """A running broker on a free port of 127.0.0.1. A context manager that stops it.
 
-    Topics are made by :meth:`create_topic` only. ``bootstrap`` is what clients ask for.
+    Topics are created only by :meth:`create_topic`. ``bootstrap`` is the address for clients.
     """
 
     def __init__(self, settings: Mapping[str, str | int]) -> None:
         self._settings = settings
         template, self._classpath = _prepared()
-        super().__init__(FOLDER_PREFIX, _last_words)
+        super().__init__(FOLDER_PREFIX, _logged_errors)
         self._process: subprocess.Popen[bytes] | None = None
         self._ports = (0, 0)
         try:
@@ -85,17 +85,17 @@ class KafkaBroker(OwnedProcesses):
 
     @classmethod
     def start(cls, settings: Mapping[str, str | int] | None = None) -> KafkaBroker:
-        """Start a broker with nothing in it.
+        """Start an empty broker.
 
-        :param settings: of the broker, laid over :data:`SETTINGS`.
-        :raises ConfigError: there is no Java, or Kafka's archives cannot be had.
-        :raises ConnectError: it did not start; the message ends with its own last words.
+        :param settings: of the broker; they override :data:`SETTINGS`.
+        :raises ConfigError: Java is missing, or Kafka's archives cannot be fetched.
+        :raises ConnectError: it did not start; the message ends with the errors of its log.
         """
         return cls(settings or {})
 
     @property
     def bootstrap(self) -> str:
-        """``127.0.0.1:PORT``, the same over restarts."""
+        """``127.0.0.1:PORT``, the same after restarts."""
         return f"127.0.0.1:{self._ports[0]}"
 
     @property
@@ -106,19 +106,19 @@ class KafkaBroker(OwnedProcesses):
         return self._process.pid
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        """Make a topic; it can be written and read when this returns. ``settings`` as ``retention.ms``."""
+        """Create a topic; it can be written and read when this returns. ``settings`` such as ``retention.ms``."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
         client = AdminClient(self._client())
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings or {}))
-        for made in client.create_topics([topic], operation_timeout=ANSWER_SECONDS).values():
-            made.result(ANSWER_SECONDS)
+        for future in client.create_topics([topic], operation_timeout=ANSWER_SECONDS).values():
+            future.result(ANSWER_SECONDS)
         self.wait_for_partitions(name, partitions)
 
     def wait_for_partitions(self, topic: str, partitions: int) -> None:
-        """Wait until the broker tells clients of a topic's partitions, and answers for them: its controller makes
-        them, it names them a moment later, and serves them after that.
+        """Wait until the broker reports a topic's partitions to clients, and serves them: its controller creates them,
+        the broker reports them a moment later, and serves them after that.
 
         :raises ConnectError: it does not in time.
         """
@@ -135,15 +135,15 @@ class KafkaBroker(OwnedProcesses):
             client.close()
 
     def send(self, topic: str, value: str | bytes | None, key: str | bytes | None = None, partition: int = 0) -> int:
-        """Append a message; its offset, once the broker has it.
+        """Append a message; return its offset, once the broker has it.
 
-        :raises ConnectError: the broker has no such topic, or does not take it.
+        :raises ConnectError: the broker has no such topic, or refuses the message.
         """
         from confluent_kafka import Producer
 
         done: list[tuple[Any, Message]] = []
         producer = Producer(self._client())
-        missing = producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error  # else it would look for it for long
+        missing = producer.list_topics(topic, ANSWER_SECONDS).topics[topic].error  # produce() would wait long for it
         if missing is not None:
             raise ConnectError(f"the broker did not take a message for {topic}: {missing}")
         producer.produce(
@@ -157,37 +157,37 @@ class KafkaBroker(OwnedProcesses):
         return offset
 
     def messages(self, topic: str, partition: int = 0) -> list[tuple[str | None, str | None]]:
-        """(key, value) of every message that a partition holds now, as text."""
+        """Return (key, value) of every message that a partition holds now, as text."""
         from confluent_kafka import Consumer, TopicPartition
 
         settings = {"group.id": "headgate-testing", "enable.auto.commit": False, "enable.partition.eof": False}
         consumer = Consumer({**self._client(), **settings})
         try:
-            place = TopicPartition(topic, partition)
-            low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
+            topic_partition = TopicPartition(topic, partition)
+            low, high = consumer.get_watermark_offsets(topic_partition, timeout=ANSWER_SECONDS)
             consumer.assign([TopicPartition(topic, partition, low)])
-            found: list[tuple[str | None, str | None]] = []
+            messages: list[tuple[str | None, str | None]] = []
             deadline = time.monotonic() + ANSWER_SECONDS
-            while low < high and consumer.position([place])[0].offset < high:
+            while low < high and consumer.position([topic_partition])[0].offset < high:
                 if time.monotonic() > deadline:
-                    raise ConnectError(f"{topic} has messages up to offset {high}, but they did not come")
+                    raise ConnectError(f"{topic} has messages up to offset {high}, but they did not arrive")
                 message = consumer.poll(1)
                 if message is not None and not message.error():
-                    found.append((_text(message.key()), _text(message.value())))
-            return found
+                    messages.append((_text(message.key()), _text(message.value())))
+            return messages
         finally:
             consumer.close()
 
     def restart(self) -> None:
-        """Shut the broker down in good order, if it runs, and start it again on what it has, at the same address.
+        """Shut the broker down cleanly, if it runs, and start it again on its data, at the same address.
 
-        After :meth:`kill` that takes ten seconds more: so long the controller waits for the broker that it knew.
+        After :meth:`kill` that takes ten seconds more: the controller waits that long for the broker that it knew.
         """
         self._end(signal.SIGTERM)
         self._launch()
 
     def kill(self) -> None:
-        """``kill -9``; :meth:`restart` brings it back."""
+        """Kill the broker (SIGKILL); :meth:`restart` starts it again."""
         self._end(signal.SIGKILL)
 
     def __repr__(self) -> str:
@@ -221,7 +221,7 @@ class KafkaBroker(OwnedProcesses):
             self.end(process, with_signal)
 
     def _answers(self) -> bool:
-        """Whether it answers within a moment and counts itself as the one broker."""
+        """Whether it answers within a moment and counts itself as the only broker."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -232,9 +232,9 @@ class KafkaBroker(OwnedProcesses):
 
 
 def prepare_kafka() -> str:
-    """Do what the first start would do: fetch the archives, format a log folder. Returns the version.
+    """Do what the first start would do: fetch the archives, format a log folder. Return the version.
 
-    :raises ConfigError: there is no Java, or Kafka's archives cannot be had.
+    :raises ConfigError: Java is missing, or Kafka's archives cannot be fetched.
     """
     _prepared()
     return KAFKA_VERSION
@@ -243,8 +243,8 @@ def prepare_kafka() -> str:
 def _serves(client: Consumer, topic: str, partitions: int) -> bool:
     from confluent_kafka import KafkaException, TopicPartition
 
-    found = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-    if found.error is not None or sum(one.leader >= 0 for one in found.partitions.values()) != partitions:
+    metadata = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    if metadata.error is not None or sum(one.leader >= 0 for one in metadata.partitions.values()) != partitions:
         return False
     try:
         for number in range(partitions):
@@ -255,7 +255,7 @@ def _serves(client: Consumer, topic: str, partitions: int) -> bool:
 
 
 def _prepared() -> tuple[Path, str]:
-    """A formatted log folder to copy, and Java's class path."""
+    """Return a formatted log folder to copy, and Java's class path."""
     jars = cache_folder("kafka") / f"jars-{KAFKA_VERSION}"
     with make_once(jars) as folder:
         if folder is not None:
@@ -282,7 +282,7 @@ def _format(folder: Path, classpath: str) -> None:
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     command = [*_java(classpath), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
     if start_child(command, output=log).wait():
-        raise ConfigError(f"Kafka {KAFKA_VERSION} could not make its log folder: {_last_words(log.read_text())}")
+        raise ConfigError(f"Kafka {KAFKA_VERSION} could not format its log folder: {_logged_errors(log.read_text())}")
     log.unlink()
     file.unlink()
 
@@ -291,15 +291,15 @@ def _java(classpath: str) -> list[str]:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin/java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        raise ConfigError("no Kafka broker without Java 17: install it, or name its folder in JAVA_HOME")
+        raise ConfigError("a Kafka broker needs Java 17: install it, or set JAVA_HOME to its folder")
     return [java, *JAVA_FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
 
 
-def _last_words(log: str) -> str:
-    """The lines of a log that tell most, on one line."""
+def _logged_errors(log: str) -> str:
+    """Return the most informative lines of a log, on one line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    telling = [line for line in lines if "Exception" in line or "rror" in line]
-    return "; ".join(telling[:3]) or last_line(log)
+    informative = [line for line in lines if "Exception" in line or "rror" in line]
+    return "; ".join(informative[:3]) or last_line(log)
 
 
 def _text(data: bytes | str | None) -> str | None:

@@ -1,7 +1,7 @@
-"""An S3 object store of one's own: MinIO, gone with the process that started it.
+"""A private S3 object store: MinIO, which ends with the process that started it.
 
-A ``minio`` on PATH is used, else one that is built from its source once (some minutes, with Go) and kept in the user's
-cache folder. The source comes as a Go module, so the machine's settings for those hold.
+A ``minio`` on PATH is used, else one that is built from its source once (some minutes, with Go) and stored in the
+user's cache folder. The source comes as a Go module, so the machine's settings for Go modules apply.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MINIO_MODULE = "github.com/minio/minio"
 MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 FOLDER_PREFIX = "headgate-minio-"
 REGION = "us-east-1"
-"""What MinIO calls the place of all its buckets."""
+"""MinIO's region of all its buckets."""
 
 
 class ObjectStore(OwnedProcesses):
-    """A running store on a free port of 127.0.0.1 with credentials of its own."""
+    """A running store on a free port of 127.0.0.1 with random credentials."""
 
     def __init__(self, program: Path) -> None:
         super().__init__(FOLDER_PREFIX)
@@ -45,8 +45,12 @@ class ObjectStore(OwnedProcesses):
             data.mkdir()
             command = [str(program), "server", str(data), "--address", f"127.0.0.1:{self._port}", "--quiet"]
             command += ["--console-address", f"127.0.0.1:{free_port()}"]
-            owner = {"MINIO_ROOT_USER": self.access_key, "MINIO_ROOT_PASSWORD": self.secret_key, "MINIO_BROWSER": "off"}
-            self.launch("minio", command, self._answers, owner)
+            credentials = {
+                "MINIO_ROOT_USER": self.access_key,
+                "MINIO_ROOT_PASSWORD": self.secret_key,
+                "MINIO_BROWSER": "off",
+            }
+            self.launch("minio", command, self._answers, credentials)
         except BaseException:
             self.stop()
             raise
@@ -55,7 +59,7 @@ class ObjectStore(OwnedProcesses):
     def start(cls) -> ObjectStore:
         """Start a store without buckets.
 
-        :raises ConfigError: there is no MinIO, and none can be built.
+        :raises ConfigError: MinIO is missing, and cannot be built.
         :raises ConnectError: it did not start.
         """
         return cls(prepare_object_store())
@@ -67,7 +71,7 @@ class ObjectStore(OwnedProcesses):
 
     @property
     def hadoop_settings(self) -> Mapping[str, str]:
-        """How Spark reaches it: settings of S3A, for ``[spark]`` of a pipeline, secrets among them."""
+        """Settings of S3A with which Spark reaches it, for ``[spark]`` of a pipeline, secrets included."""
         return {
             "hadoop.fs.s3a.endpoint": self.endpoint,
             "hadoop.fs.s3a.endpoint.region": REGION,
@@ -77,7 +81,7 @@ class ObjectStore(OwnedProcesses):
         }
 
     def file_system(self) -> S3FileSystem:
-        """A client that may make buckets."""
+        """Return a client that may create buckets."""
         from pyarrow.fs import S3FileSystem
 
         return S3FileSystem(
@@ -90,7 +94,7 @@ class ObjectStore(OwnedProcesses):
         )
 
     def create_bucket(self, name: str) -> str:
-        """Make a bucket; its URI for Spark.
+        """Create a bucket; return its URI for Spark.
 
         :param name: three characters or more.
         """
@@ -98,38 +102,38 @@ class ObjectStore(OwnedProcesses):
         return f"s3a://{name}"
 
     def _answers(self) -> bool:
-        one = HTTPConnection("127.0.0.1", self._port, timeout=5)
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=5)
         try:
-            one.request("GET", "/minio/health/ready")
-            return one.getresponse().status == HTTPStatus.OK
+            connection.request("GET", "/minio/health/ready")
+            return connection.getresponse().status == HTTPStatus.OK
         except (OSError, HTTPException):
             return False
         finally:
-            one.close()
+            connection.close()
 
     def __repr__(self) -> str:
         return f"<ObjectStore {self.endpoint}>"
 
 
 def prepare_object_store() -> Path:
-    """The program, built if need be.
+    """Return the program; build it if needed.
 
-    :raises ConfigError: there is no Go, or the module cannot be built; the message has the compiler's last line.
+    :raises ConfigError: Go is missing, or the module cannot be built; the message has the compiler's last line.
     """
-    found = shutil.which("minio")
-    if found is not None:
-        return Path(found)
-    kept = cache_folder("minio") / MINIO_VERSION
-    with make_once(kept) as folder:
+    program = shutil.which("minio")
+    if program is not None:
+        return Path(program)
+    target = cache_folder("minio") / MINIO_VERSION
+    with make_once(target) as folder:
         if folder is not None:
             _build(folder)
-    return kept / "minio"
+    return target / "minio"
 
 
 def _build(folder: Path) -> None:
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
-        raise ConfigError("no object store without MinIO or Go: install one so that it is on PATH")
+        raise ConfigError("an object store needs MinIO or Go: install one so that it is on PATH")
     command = [go, "install", f"{MINIO_MODULE}@{MINIO_VERSION}"]
     run = subprocess.run(command, env={**os.environ, "GOBIN": str(folder)}, capture_output=True, text=True, check=False)
     if run.returncode or not (folder / "minio").exists():

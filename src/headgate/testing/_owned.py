@@ -1,4 +1,4 @@
-"""A folder and the processes that work in it, for a server that lives as long as the process that started it."""
+"""A folder and its processes, for a server that lives as long as the process that started it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["OwnedProcesses", "last_line", "try_ports"]
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 _PORT_TRIES = 5
 
 _running: weakref.WeakSet[OwnedProcesses] = weakref.WeakSet()
 
 
 def last_line(log: str) -> str:
-    """Of a process's log, as the reason why it did not start."""
+    """Return the last line of a process's log, as the reason why it did not start."""
     lines = [line for line in log.splitlines() if line.strip()]
-    return lines[-1] if lines else "it wrote nothing to its log"
+    return lines[-1] if lines else "its log is empty"
 
 
 class OwnedProcesses:
     """A context manager that stops the processes and removes the folder.
 
     :param prefix: of the folder's name; folders of this prefix whose owners were killed are removed.
-    :param reason: finds in what a process has written to its log why it did not start.
+    :param reason: returns why a process did not start, from its log.
     """
 
     def __init__(self, prefix: str, reason: Callable[[str], str] = last_line) -> None:
@@ -51,11 +51,11 @@ class OwnedProcesses:
     def launch(
         self, name: str, command: Sequence[str], answers: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process, and wait until it answers. Its log is ``<name>.log`` in the folder; a later process of the
-        name goes on with it.
+        """Start a process, and wait until it answers. Its log is ``<name>.log`` in the folder; a later process of that
+        name appends to it.
 
-        :param env: set for it, over this process's environment.
-        :raises ConnectError: it ended, or does not answer in time, and was killed; the message has the reason.
+        :param env: variables for it, in addition to this process's environment.
+        :raises ConnectError: it ended, or did not answer in time and was killed; the message has the reason.
         """
         log = self.folder / f"{name}.log"
         before = log.stat().st_size if log.exists() else 0
@@ -66,11 +66,11 @@ class OwnedProcesses:
             if process.poll() is not None or time.monotonic() > deadline:
                 self.end(process)
                 raise ConnectError(f"{name} did not start: {self._reason(_text_from(log.read_bytes(), before))}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return process
 
     def end(self, process: subprocess.Popen[bytes], with_signal: signal.Signals = signal.SIGKILL) -> None:
-        """Send a process a signal and wait for its end; if it does not end of that, kill it."""
+        """Send a process a signal and wait for its end; if it does not end, kill it."""
         if os.getpid() != self._creator or process not in self._processes:
             return
         self._processes.remove(process)
@@ -101,18 +101,18 @@ class OwnedProcesses:
         self.stop()
 
 
-def try_ports(launch: Callable[[], None], taken: str) -> None:
-    """Launch a process on free ports. If another process takes one of them first, try again.
+def try_ports(launch: Callable[[], None], error_text: str) -> None:
+    """Launch a process on free ports. If another process takes one of them first, retry.
 
     :param launch: finds free ports and launches.
-    :param taken: is in the error then.
+    :param error_text: part of the error in that case.
     :raises ConnectError: it did not start.
     """
     for attempt in range(_PORT_TRIES):
         try:
             launch()
         except ConnectError as error:
-            if attempt == _PORT_TRIES - 1 or taken not in error.message:
+            if attempt == _PORT_TRIES - 1 or error_text not in error.message:
                 raise
         else:
             return

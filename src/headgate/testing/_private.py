@@ -1,11 +1,11 @@
-"""A private MySQL server out of the distribution's own packages, for machines that have none installed.
+"""A private MySQL server from the distribution's packages, for machines without an installed one.
 
-Nothing of the machine is changed. A private apt root (own state, cache and package status) asks the mirror that the
-machine's own apt sources name, so signatures are checked as ever; the packages and all they depend on, the C library
-and its loader included, are unpacked into one folder of the user's cache. So the server also runs where its C library
-is newer than the machine's.
+The machine is not changed. A private apt root (separate state, cache and package status) uses the mirror of the
+machine's apt sources, so signatures are checked as usual. The packages and all their dependencies, the C library and
+its loader included, are unpacked into one folder of the user's cache, so the server also runs if its C library is newer
+than the machine's.
 
-Debian stable carries no MySQL, so there the packages come from ``sid``; Ubuntu has them in every release.
+Debian stable has no MySQL, so its packages come from ``sid``; Ubuntu has them in every release.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["MySQLProgram", "find_program", "private_program"]
 OLDEST = (8, 0, 26)
 """Oldest MySQL with the terms used here (CHANGE REPLICATION SOURCE TO, START REPLICA, source/replica settings)."""
 
-INSTEAD = "install MySQL 8.0.26 or newer so that mysqld is on PATH, or name a server in HEADGATE_TEST_MYSQL_URL"
+REMEDY = "install MySQL 8.0.26 or newer so that mysqld is on PATH, or name a server in HEADGATE_TEST_MYSQL_URL"
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,23 @@ class MySQLProgram:
         return ".".join(map(str, self.version))
 
     def with_keyring(self, folder: Path) -> MySQLProgram:
-        """The same server with a keyring in a file, which ``binlog_encryption`` needs.
+        """Return the same server with a keyring in a file, which ``binlog_encryption`` needs.
 
-        A component that must be there before all else is named by a manifest beside the program, and has its settings
-        beside itself (MySQL Reference Manual, "Keyring Component Installation"). So ``folder`` gets links to both.
+        A component that must be loaded first is named by a manifest next to the program, and has its settings next to
+        it (MySQL Reference Manual, "Keyring Component Installation"). So ``folder`` gets links to both.
 
-        :param folder: an existing folder that is the server's alone.
+        :param folder: an existing folder that only this server uses.
         :raises ConfigError: the server has no such component.
         """
-        place = next(i for i, word in enumerate(self.command) if Path(word).name == "mysqld")
+        index = next(i for i, word in enumerate(self.command) if Path(word).name == "mysqld")
         component = _plugin_folder(self.command) / f"{_KEYRING}.so"
         if not component.exists():
             raise ConfigError(f"mysqld {self.version_text} has no {component}: install its component packages")
-        (folder / "mysqld").symlink_to(self.command[place])
+        (folder / "mysqld").symlink_to(self.command[index])
         (folder / component.name).symlink_to(component)
         (folder / "mysqld.my").write_text(json.dumps({"components": f"file://{_KEYRING}"}))
         (folder / f"{_KEYRING}.cnf").write_text(json.dumps({"path": str(folder / "keys"), "read_only": False}))
-        words = (*self.command[:place], str(folder / "mysqld"), *self.command[place + 1 :])
+        words = (*self.command[:index], str(folder / "mysqld"), *self.command[index + 1 :])
         return MySQLProgram((*words, f"--plugin-dir={folder}"), self.version)
 
 
@@ -68,15 +68,15 @@ _KEYRING = "component_keyring_file"
 
 
 def _plugin_folder(command: Sequence[str]) -> Path:
-    """Where a server looks for its components."""
-    found = re.search(r"^plugin-dir\s+(\S.*)$", _run(*command, "--verbose", "--help"), re.MULTILINE)
-    return Path(found.group(1) if found else "/nowhere")
+    """Return the folder in which a server looks for its components."""
+    match = re.search(r"^plugin-dir\s+(\S.*)$", _run(*command, "--verbose", "--help"), re.MULTILINE)
+    return Path(match.group(1) if match else "/nowhere")
 
 
 def find_program() -> MySQLProgram:
-    """The ``mysqld`` on PATH if it is MySQL and not too old, else the private one (fetched at first use).
+    """Return the ``mysqld`` on PATH if it is MySQL and recent enough, else the private one (fetched at first use).
 
-    :raises ConfigError: there is none, and none can be fetched; the message says what is missing.
+    :raises ConfigError: there is none, and none can be fetched; the message has the reason.
     """
     path = shutil.which("mysqld") or shutil.which("mysqld", path="/usr/sbin:/usr/local/sbin:/usr/local/mysql/bin")
     if path is not None:
@@ -87,21 +87,21 @@ def find_program() -> MySQLProgram:
 
 
 def _version(command: Sequence[str]) -> tuple[int, int, int] | None:
-    """What ``mysqld --version`` says; None when it cannot run or is not MySQL (MariaDB installs the name too)."""
+    """Return the version by ``mysqld --version``; None if it cannot run or is not MySQL (MariaDB has the name, too)."""
     try:
         run = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", run.stdout)
-    if run.returncode or found is None or "mariadb" in run.stdout.lower():
+    match = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", run.stdout)
+    if run.returncode or match is None or "mariadb" in run.stdout.lower():
         return None
-    major, minor, patch = map(int, found.groups())
+    major, minor, patch = map(int, match.groups())
     return major, minor, patch
 
 
 @dataclass(frozen=True)
 class _Recipe:
-    """Where a distribution keeps MySQL. ``suites`` and ``components`` as in an apt source line."""
+    """Where a distribution has MySQL. ``suites`` and ``components`` as in an apt source line."""
 
     distribution: str
     suites: tuple[str, ...]
@@ -110,12 +110,12 @@ class _Recipe:
 
 
 def private_program() -> MySQLProgram:
-    """The server unpacked in the cache folder; the first call fetches about 70 MB through apt.
+    """Return the server unpacked in the cache folder; the first call fetches about 70 MB through apt.
 
-    :raises ConfigError: this machine has no apt, or apt cannot deliver; the message says which and what to do.
+    :raises ConfigError: this machine has no apt, or apt fails; the message has the reason and the remedy.
     """
     if platform.system() != "Linux":
-        raise ConfigError(f"no MySQL server: {INSTEAD}")
+        raise ConfigError(f"no MySQL server: {REMEDY}")
     release = _os_release()
     recipe = _recipe(release)
     root = cache_folder("mysql") / f"{recipe.distribution}-{recipe.suites[0]}"
@@ -136,7 +136,7 @@ def _os_release() -> dict[str, str]:
 def _recipe(release: dict[str, str]) -> _Recipe:
     missing = [tool for tool in ("apt-get", "apt-cache", "dpkg") if shutil.which(tool) is None]
     if missing:
-        raise ConfigError(f"no MySQL server, and fetching a private one needs {', '.join(missing)}: {INSTEAD}")
+        raise ConfigError(f"no MySQL server, and fetching a private one needs {', '.join(missing)}: {REMEDY}")
     family = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     codename = release.get("UBUNTU_CODENAME") or release.get("VERSION_CODENAME", "")
     if "ubuntu" in family and codename:
@@ -145,16 +145,16 @@ def _recipe(release: dict[str, str]) -> _Recipe:
     if "debian" in family:
         return _Recipe("debian", ("sid",), "main", "/usr/share/keyrings/debian-archive-keyring.gpg")
     raise ConfigError(
-        f"no MySQL server, and a private one is made on Debian and Ubuntu only (this is {family[0]}): {INSTEAD}"
+        f"no MySQL server, and a private one can be fetched on Debian and Ubuntu only (this is {family[0]}): {REMEDY}"
     )
 
 
 def _fetch(recipe: _Recipe, codename: str, root: Path) -> None:
-    """Download the server and all it depends on, and unpack it into ``root``."""
+    """Download the server and all its dependencies, and unpack them into ``root``."""
     mirrors = _mirrors(recipe.suites[0] if recipe.distribution == "ubuntu" else codename)
     if not mirrors:
-        wanted = recipe.distribution
-        raise ConfigError(f"no MySQL server, and this machine's apt sources name no {wanted} mirror: {INSTEAD}")
+        distribution = recipe.distribution
+        raise ConfigError(f"no MySQL server, and this machine's apt sources name no {distribution} mirror: {REMEDY}")
     apt = root / "apt"
     for folder in ("state/lists/partial", "cache/archives/partial", "etc"):
         (apt / folder).mkdir(parents=True)
@@ -177,7 +177,7 @@ def _fetch(recipe: _Recipe, codename: str, root: Path) -> None:
 
 
 def _apt_options(apt: Path) -> list[str]:
-    """apt with a root of its own, but with the machine's proxies and certificates (its apt.conf)."""
+    """Return options for apt with a private root, but the machine's proxies and certificates (its apt.conf)."""
     settings = {
         "Dir::Etc::sourcelist": str(apt / "etc/sources.list"),
         "Dir::Etc::sourceparts": "-",
@@ -188,7 +188,7 @@ def _apt_options(apt: Path) -> list[str]:
         "Dir::Cache": str(apt / "cache"),
         "APT::Architecture": _run("dpkg", "--print-architecture").strip(),
         "APT::Default-Release": "",
-        # A mirror that lags or is frozen serves as well: signatures are checked, and nothing goes into the machine.
+        # An outdated mirror is good enough: signatures are checked, and nothing is installed on the machine.
         "Acquire::Check-Valid-Until": "false",
         "Acquire::Languages": "none",
         "Acquire::Retries": "3",
@@ -199,33 +199,33 @@ def _apt_options(apt: Path) -> list[str]:
 
 
 def _mirrors(codename: str) -> list[str]:
-    """The mirrors that the machine's apt sources name for its own release, those named like a distribution first."""
+    """Return the mirrors of the machine's apt sources for its release, those named like a distribution first."""
     form = "$(SITE) $(RELEASE) $(COMPONENT)"
     listed = _run("apt-get", "indextargets", "--format", form, "Created-By: Packages").splitlines()
     sources = [line.split() for line in listed] + _written_sources()
-    own = [words[0] for words in sources if len(words) > 2 and words[1] == codename and "main" in words[2:]]
-    unique = list(dict.fromkeys(mirror.rstrip("/") for mirror in own))
+    mirrors = [words[0] for words in sources if len(words) > 2 and words[1] == codename and "main" in words[2:]]
+    unique = list(dict.fromkeys(mirror.rstrip("/") for mirror in mirrors))
     return sorted(unique, key=lambda mirror: not mirror.endswith(("/debian", "/ubuntu")))
 
 
 def _written_sources(etc: Path = Path("/etc/apt")) -> list[list[str]]:
-    """[mirror, suite, component…] of every source as it is written (sources.list(5), both styles).
+    """Return [mirror, suite, component…] of every source as it is written (sources.list(5), both styles).
 
     A machine whose package lists were removed, as in container images, lists no index targets.
     """
-    found: list[list[str]] = []
+    sources: list[list[str]] = []
     for path in [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]:
         for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
             words = re.sub(r"\[[^]]*\]", "", line.split("#")[0]).split()
             if words[:1] == ["deb"]:
-                found.append(words[1:])
+                sources.append(words[1:])
     for path in sorted((etc / "sources.list.d").glob("*.sources")):
         for stanza in re.split(r"\n\s*\n", path.read_text(errors="replace")):
             lines = [line for line in stanza.splitlines() if not line.startswith("#")]
             fields = dict(re.findall(r"^([\w-]+):\s*(.*)$", "\n".join(lines), re.MULTILINE))
             uris, suites, components = (fields.get(name, "").split() for name in ("URIs", "Suites", "Components"))
-            found += [[uri, suite, *components] for uri in uris for suite in suites]
-    return found
+            sources += [[uri, suite, *components] for uri in uris for suite in suites]
+    return sources
 
 
 def _source_line(recipe: _Recipe, mirror: str, suite: str) -> str:
@@ -234,11 +234,11 @@ def _source_line(recipe: _Recipe, mirror: str, suite: str) -> str:
 
 
 def _server_package(options: Sequence[str]) -> str:
-    """The newest server package: ``mysql-server-core``, or with its version in the name."""
+    """Return the newest server package: ``mysql-server-core``, or with its version in the name."""
     listed = _run("apt-cache", *options, "search", "--names-only", "^mysql-server-core(-[0-9.]+)?$")
     names = [line.split()[0] for line in listed.splitlines() if line.strip()]
     if not names:
-        raise ConfigError(f"no MySQL server, and this machine's mirror carries no mysql-server-core: {INSTEAD}")
+        raise ConfigError(f"no MySQL server, and this machine's mirror carries no mysql-server-core: {REMEDY}")
     return max(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)] or [1 << 30])
 
 
@@ -247,26 +247,26 @@ def _run(*command: str) -> str:
     try:
         run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"no MySQL server, and {command[0]} could not fetch one ({error}): {INSTEAD}") from error
+        raise ConfigError(f"no MySQL server, and {command[0]} could not fetch one ({error}): {REMEDY}") from error
     if run.returncode:
         errors = [line for line in run.stderr.splitlines() if line.startswith(("E:", "W:", "dpkg"))] or ["no message"]
-        raise ConfigError(f"no MySQL server, and {command[0]} could not fetch one ({errors[0]}): {INSTEAD}")
+        raise ConfigError(f"no MySQL server, and {command[0]} could not fetch one ({errors[0]}): {REMEDY}")
     return run.stdout
 
 
 def _program_in(root: Path) -> MySQLProgram:
-    """The command that runs the server unpacked in ``root`` with its own loader and libraries."""
-    found = [path for base in ("usr/lib", "lib") for path in (root / base).glob("**/ld-linux*.so.*")]
-    loaders = [path for path in found if path.is_file() and not path.is_symlink()]
+    """Return the command that runs the server unpacked in ``root`` with its loader and libraries."""
+    candidates = [path for base in ("usr/lib", "lib") for path in (root / base).glob("**/ld-linux*.so.*")]
+    loaders = [path for path in candidates if path.is_file() and not path.is_symlink()]
     servers = [path for path in (root / "usr/sbin/mysqld", root / "usr/bin/mysqld") if path.exists()]
     if not loaders or not servers:
-        raise ConfigError(f"the private MySQL server in {root} is not complete: remove that folder, or {INSTEAD}")
+        raise ConfigError(f"the private MySQL server in {root} is not complete: remove that folder, or {REMEDY}")
     libraries = [folder for base in ("usr/lib", "lib") for folder in (root / base).glob("*-linux-gnu*")]
     share = root / "usr/share/mysql"
     loader = (str(loaders[0]), "--library-path", ":".join(map(str, libraries)), str(servers[0]), "--no-defaults")
     version = _version(loader)
     if version is None:
-        raise ConfigError(f"the private MySQL server in {root} does not run: remove that folder, or {INSTEAD}")
+        raise ConfigError(f"the private MySQL server in {root} does not run: remove that folder, or {REMEDY}")
     command = (
         *loader,
         f"--lc-messages-dir={share}",

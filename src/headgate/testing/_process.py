@@ -1,9 +1,9 @@
-"""Child processes that die with us, however we die.
+"""Child processes that end with this process, even if it is killed.
 
-On Linux the kernel is asked to kill the child when its parent *thread* ends (prctl(2), PR_SET_PDEATHSIG), so children
-are started from one thread that lives as long as the process. A small Python program makes the request and then
-becomes the child (same pid), because running code between fork and exec is not safe in a process with threads.
-Where there is no prctl, :mod:`atexit` is all there is.
+On Linux the kernel kills the child when its parent *thread* ends (prctl(2), PR_SET_PDEATHSIG), so children are started
+from one thread that lives as long as the process. A small Python program makes the request and then becomes the child
+(same pid), because running code between fork and exec is not safe in a process with threads. Without prctl, only
+:mod:`atexit` ends them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if os.getppid() != int(sys.argv[1]):
 os.setpgid(0, 0)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Own process group: a Ctrl-C in the terminal is for the parent, which then stops the child in its own order."""
+"""Separate process group: a Ctrl-C in the terminal is for the parent, which then stops its children in order."""
 
 _Order = tuple[list[str], Path, Mapping[str, str], "Future[subprocess.Popen[bytes]]"]
 _orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
@@ -41,7 +41,7 @@ def start_child(
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` with stdout and stderr appended to the file ``output``.
 
-    :param env: set for it, over this process's environment.
+    :param env: variables for it, in addition to this process's environment.
     :raises OSError: the program cannot be started.
     """
     if sys.platform == "linux":
@@ -61,9 +61,9 @@ def _serve() -> None:
         command, output, env, future = _orders.get()
         try:
             with output.open("ab") as sink:
-                nothing = subprocess.DEVNULL
+                devnull = subprocess.DEVNULL
                 future.set_result(
-                    subprocess.Popen(command, stdin=nothing, stdout=sink, stderr=sink, cwd=output.parent, env=env)
+                    subprocess.Popen(command, stdin=devnull, stdout=sink, stderr=sink, cwd=output.parent, env=env)
                 )
         except OSError as error:
             future.set_exception(error)

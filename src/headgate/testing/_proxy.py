@@ -1,8 +1,8 @@
-"""A TCP proxy that can be made as bad as networks are: cut, cut off after so many bytes, slow, late.
+"""A TCP proxy with the faults of networks: cut, cut after so many bytes, slow, delayed.
 
-It stands between a client and a server on 127.0.0.1, runs in a thread of its own, and touches no byte it forwards.
-Faults apply to the connections that are open and to those to come, from the moment the call that sets them returns:
-:meth:`Proxy.cut` in particular returns when every forwarded connection is closed.
+It runs in a thread between a client and a server on 127.0.0.1, and changes no byte that it forwards. Faults apply to
+open and new connections from the moment the call that sets them returns. :meth:`Proxy.cut` returns when every forwarded
+connection is closed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["Proxy"]
 
 T = TypeVar("T")
 
-_TAKEN_TRIES = 30_000
+_RECEIVED_TRIES = 30_000
 _CALL_SECONDS = 120
 
 PIECE = 64 * 1024
-"""Bytes read at a time; with a limit they go on in tenths of a second's worth, so that they flow evenly."""
+"""Bytes read at a time. With a limit, they are forwarded in pieces of a tenth of a second, so that they flow evenly."""
 
 
 class Proxy:
-    """Forward ``proxy.host:proxy.port`` to a server.
+    """A TCP proxy from ``proxy.host:proxy.port`` to a server.
 
-    A context manager; opened when made. All methods may be called from any thread.
+    A context manager; opened when created. All methods may be called from any thread.
 
     :param host, port: the server.
     """
@@ -61,7 +61,7 @@ class Proxy:
 
     @property
     def accepted(self) -> int:
-        """Connections taken so far, those refused by a cut included."""
+        """Connections accepted so far, those refused by a cut included."""
         return self._accepted
 
     @property
@@ -70,9 +70,9 @@ class Proxy:
         return self._forwarded[0], self._forwarded[1]
 
     def cut(self, *, reset: bool = False) -> None:
-        """Close all connections and every new one at once, until :meth:`restore`.
+        """Close all connections, and every new one at once, until :meth:`restore`.
 
-        :param reset: with a TCP reset instead of an orderly end.
+        :param reset: with a TCP reset instead of an orderly close.
         """
         self._call(self._do_cut(reset=reset))
 
@@ -81,23 +81,23 @@ class Proxy:
         self._call(self._do_drop(reset=reset))
 
     def restore(self) -> None:
-        """A perfect network again: no cut, limit or delay."""
+        """Remove all faults: cut, limit and delay."""
         self._call(self._do_set(cut=False, rate=None, delay=0.0, cut_after=None))
 
     def aim(self, host: str, port: int) -> None:
-        """Connections from now on go to another server."""
+        """Forward new connections to another server."""
         self._target = (host, port)
 
     def limit(self, bytes_per_second: float | None) -> None:
-        """Forward at most so many bytes a second per connection and direction; None: as fast as it goes."""
+        """Forward at most so many bytes a second per connection and direction; None: no limit."""
         self._call(self._do_set(rate=bytes_per_second))
 
     def delay(self, seconds: float) -> None:
-        """Hold every piece of data back for so long, in both directions."""
+        """Delay every piece of data by so much, in both directions."""
         self._call(self._do_set(delay=seconds))
 
     def cut_after(self, to_client_bytes: int) -> None:
-        """Drop all connections once, as soon as so many more bytes have gone to clients; in the middle of a packet."""
+        """Drop all connections once, after so many more bytes to clients, even in the middle of a packet."""
         self._call(self._do_set(cut_after=to_client_bytes))
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._accepted += 1
         link = _Link(writer)
-        self._links.add(link)  # before we wait for the server, so that a cut meanwhile finds it
+        self._links.add(link)  # before waiting for the server, so that a cut meanwhile finds it
         server = None if self._cut else await self._connect()
         if server is not None:
             link.writers.append(server[1])
@@ -159,7 +159,7 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
-                while data:  # in pieces as the limit in force right now wants them
+                while data:  # in pieces for the present limit
                     rate = self._rate
                     size = len(data) if rate is None else max(1, min(len(data), int(rate / 10)))
                     piece, data = data[:size], data[size:]
@@ -168,7 +168,7 @@ class Proxy:
                         return
 
     async def _send(self, link: _Link, writer: asyncio.StreamWriter, piece: bytes, direction: int) -> bool:
-        """Forward one piece; whether it was the last one before an ordered cut."""
+        """Forward one piece; return whether it was the last one before a planned cut."""
         left = self._cut_after if direction == 1 else None
         if left is not None:
             piece = piece[:left]
@@ -178,7 +178,7 @@ class Proxy:
         self._forwarded[direction] += len(piece)
         if left is None or self._cut_after is not None:
             return False
-        await _taken(writer)
+        await _wait_received(writer)
         await self._do_drop(reset=False, spare=link)
         return True
 
@@ -199,40 +199,40 @@ class Proxy:
     async def _do_close(self) -> None:
         self._server.close()
         await self._do_cut(reset=False)
-        me = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not me]
+        this_task = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not this_task]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
 
 class _Link:
-    """One client's connection and ours to the server for it."""
+    """A client's connection, and the proxy's connection to the server for it."""
 
     def __init__(self, client: asyncio.StreamWriter) -> None:
         self.writers = [client]
         self.tasks: list[asyncio.Task[None]] = []
 
     async def close(self, *, reset: bool) -> None:
-        me = asyncio.current_task()
+        this_task = asyncio.current_task()
         for task in self.tasks:
-            if task is not me:
+            if task is not this_task:
                 task.cancel()
         try:
             for writer in self.writers:
                 await _end(writer, reset=reset)
-        finally:  # who waits may be cancelled, when the proxy closes
+        finally:  # the waiting task may be cancelled, when the proxy closes
             for writer in self.writers:
                 writer.close()
 
 
-async def _taken(writer: asyncio.StreamWriter) -> None:
-    """Wait until the other end's system has all that was written, half a minute at most. A connection that is closed
-    while something of the other end is unread is reset, and what was not sent yet is dropped (RFC 1122, 4.2.2.13).
+async def _wait_received(writer: asyncio.StreamWriter) -> None:
+    """Wait until the other end's system has all that was written, half a minute at most. If a connection is closed
+    while data of the other end is unread, it is reset, and unsent data is dropped (RFC 1122, 4.2.2.13).
     """
     sock = writer.get_extra_info("socket")
     with contextlib.suppress(OSError):
-        for _ in range(_TAKEN_TRIES):
+        for _ in range(_RECEIVED_TRIES):
             queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
             if not writer.transport.get_write_buffer_size() and not int.from_bytes(queued, sys.byteorder):
                 return
@@ -240,7 +240,7 @@ async def _taken(writer: asyncio.StreamWriter) -> None:
 
 
 async def _end(writer: asyncio.StreamWriter, *, reset: bool) -> None:
-    """Close a connection now; what is still buffered for it is lost when ``reset``."""
+    """Close a connection now; with ``reset``, its buffered data is lost."""
     if reset:
         sock = writer.get_extra_info("socket")
         with contextlib.suppress(OSError):  # already closed

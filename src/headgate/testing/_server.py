@@ -1,12 +1,12 @@
-"""A MySQL server of one's own: started in a second, gone with the process that started it.
+"""A private MySQL server: started in a second, and ends with the process that started it.
 
 Each server gets a folder under the system's temporary folder with its data, socket and log, and a free port on
-127.0.0.1. Its data starts as a copy of a template made once per version and kept in the user's cache folder, so that no
-start pays for ``--initialize``; the copy has no ``auto.cnf``, so every server makes its own server_uuid and keeps
-it over restarts.
+127.0.0.1. Its data starts as a copy of a template, created once per version in the user's cache folder, so that no
+start pays for ``--initialize``. The copy has no ``auto.cnf``, so every server creates its server_uuid and keeps it
+across restarts.
 
-What is left when this process is killed: the kernel kills the servers (:mod:`headgate.testing._process`), and their
-folders are removed by the next process that starts a server (:mod:`headgate.testing._folders`).
+If this process is killed, the kernel kills the servers (:mod:`headgate.testing._process`), and the next process that
+starts a server removes their folders (:mod:`headgate.testing._folders`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ URL_VARIABLE = "HEADGATE_TEST_MYSQL_URL"
 """Names a server to use instead of starting one: ``mysql://user:password@host:port``."""
 
 Flag = str | int | bool | None
-"""A server setting's value: a bool is written ON or OFF; None takes a default of ours away."""
+"""A server setting's value: a bool is written ON or OFF; None removes one of our defaults."""
 
 DEFAULT_FLAGS: Mapping[str, Flag] = {
     "server_id": 1,
@@ -51,7 +51,7 @@ DEFAULT_FLAGS: Mapping[str, Flag] = {
     "binlog_row_metadata": "FULL",
     "mysqlx": False,
     "secure_file_priv": "",
-    # Nothing here has to survive the machine's death, only its own: a killed process loses no write(2).
+    # The data has to survive the server's death, not the machine's: a killed process loses no write(2).
     "sync_binlog": 0,
     "innodb_flush_log_at_trx_commit": 2,
     # Small, so that several servers fit on a small machine.
@@ -63,27 +63,27 @@ DEFAULT_FLAGS: Mapping[str, Flag] = {
 }
 
 INIT_FLAGS = ("innodb_data_file_path", "innodb_page_size", "innodb_undo_directory", "lower_case_table_names")
-"""Settings that hold for a data folder's whole life, so they choose the template."""
+"""Settings that hold for a data folder's whole life, so they select the template."""
 
 FOLDER_PREFIX = "headgate-mysql-"
 PORT_SECONDS = 60
-"""How long a server that is started again waits for its port, which others may have been given meanwhile."""
+"""Seconds that a restarted server waits for its port, which may have been assigned to another process meanwhile."""
 PURGE_SECONDS = 60.0
 
 
 class MySQLServer:
     """A running server and an administrator's connection to it.
 
-    Made by :meth:`start` or :meth:`attach`; a context manager that stops it. The methods may be called from any
+    Created by :meth:`start` or :meth:`attach`; a context manager that stops it. The methods may be called from any
     thread; :meth:`execute` and :meth:`query` share one connection, one statement at a time.
     """
 
-    def __init__(self, host: str, port: int, user: str, password: str, own: _OwnServer | None) -> None:
+    def __init__(self, host: str, port: int, user: str, password: str, process_owner: _PrivateServer | None) -> None:
         self.host = host
         self.port = port
         self.user = user
         self._password = password
-        self._own = own
+        self._process_owner = process_owner
         self._connection: pymysql.Connection[Any] | None = None
         self._lock = threading.RLock()
 
@@ -92,16 +92,16 @@ class MySQLServer:
         """Start a server with our default flags and these over them, or attach to the one that is named for tests.
 
         :param keyring: with a keyring, so that logs and tables can be encrypted.
-        :raises ConfigError: no server program is to be had, or flags are asked of a named server.
-        :raises ConnectError: the server did not start; the message ends with its own last words.
+        :raises ConfigError: no server program is available, or flags are given for a named server.
+        :raises ConnectError: the server did not start; the message ends with the errors of its log.
         """
         url = os.environ.get(URL_VARIABLE)
         if url:
             if flags or keyring:
                 raise ConfigError(f"{URL_VARIABLE} names a server, so none can be started with flags: unset it")
             return cls.attach(url)
-        own = _OwnServer(flags or {}, keyring=keyring)
-        return cls("127.0.0.1", own.port, "root", "", own)
+        server = _PrivateServer(flags or {}, keyring=keyring)
+        return cls("127.0.0.1", server.port, "root", "", server)
 
     @classmethod
     def attach(cls, url: str) -> MySQLServer:
@@ -122,18 +122,18 @@ class MySQLServer:
 
     @property
     def owned(self) -> bool:
-        """Whether we started it, so that it may be restarted, stopped and killed."""
-        return self._own is not None
+        """Whether this process started it, so that it may be restarted, stopped and killed."""
+        return self._process_owner is not None
 
     @property
     def folder(self) -> Path:
         """The server's folder: ``data/`` (with its TLS files, ``ca.pem``, …), ``mysql.sock``, ``mysqld.log``."""
-        return self._owner().folder
+        return self._require_owner().folder
 
     @property
     def pid(self) -> int:
         """The server's process id."""
-        return self._owner().pid
+        return self._require_owner().pid
 
     @property
     def version(self) -> str:
@@ -151,7 +151,7 @@ class MySQLServer:
         return str(self.query("SELECT @@global.gtid_executed")[0][0]).replace("\n", "")
 
     def connect(self, **kwargs: Any) -> pymysql.Connection[Any]:
-        """A new connection as the administrator: autocommit, utf8mb4; ``kwargs`` as ``pymysql.connect``."""
+        """Return a new connection as the administrator: autocommit, utf8mb4; ``kwargs`` as ``pymysql.connect``."""
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -164,13 +164,13 @@ class MySQLServer:
         return pymysql.connect(**{**settings, **kwargs})
 
     def execute(self, *statements: str) -> None:
-        """Run statements one after the other, each committed by itself."""
+        """Run statements one after another, each committed separately."""
         with self._lock, self._shared().cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
     def query(self, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """The rows of one statement."""
+        """Return the rows of one statement."""
         with self._lock, self._shared().cursor() as cursor:
             cursor.execute(sql, args or None)
             return list(cursor.fetchall())
@@ -178,49 +178,49 @@ class MySQLServer:
     def restart(self, flags: Mapping[str, Flag] | None = None, *, kill: bool = False) -> None:
         """Stop the server (``kill``: with SIGKILL) and start it on the same data and port.
 
-        :param flags: laid over those it has; they stay for later restarts.
+        :param flags: override the present ones, also for later restarts.
         """
-        own = self._owner()
+        owner = self._require_owner()
         self._disconnect()
-        own.end_server(signal.SIGKILL if kill else signal.SIGTERM)
-        own.flags.update(_flags(flags or {}))
-        own.launch_server(port_seconds=PORT_SECONDS)
+        owner.end_server(signal.SIGKILL if kill else signal.SIGTERM)
+        owner.flags.update(_flags(flags or {}))
+        owner.launch_server(port_seconds=PORT_SECONDS)
 
     def stop(self) -> None:
-        """Shut the server down and remove its folder; an attached server is only left. May be called twice."""
+        """Shut the server down and remove its folder; an attached server keeps running. May be called twice."""
         self._disconnect()
-        if self._own is not None:
-            self._own.stop()
+        if self._process_owner is not None:
+            self._process_owner.stop()
 
     def shutdown(self) -> None:
-        """Shut the server down in good order but keep its data; :meth:`restart` starts it again."""
+        """Shut the server down cleanly but keep its data; :meth:`restart` starts it again."""
         self._disconnect()
-        self._owner().end_server(signal.SIGTERM)
+        self._require_owner().end_server(signal.SIGTERM)
 
     def kill(self) -> None:
-        """``kill -9``: the data stays as it is; :meth:`restart` starts the server again on it."""
+        """Kill the server (SIGKILL): the data stays as it is; :meth:`restart` starts the server again on it."""
         self._disconnect()
-        self._owner().end_server(signal.SIGKILL)
+        self._require_owner().end_server(signal.SIGKILL)
 
     def wait_for(self, gtids: str, seconds: float = 60.0) -> None:
         """Wait until the server has executed all of a GTID set (on a replica: applied it).
 
-        :raises TimeoutError: it has not in time; the message carries what replication says.
+        :raises TimeoutError: it has not in time; the message has replication's errors.
         """
         if self.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (gtids, seconds))[0][0]:
-            errors = self.query(
+            rows = self.query(
                 "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_applier_status_by_worker"
                 " WHERE LAST_ERROR_NUMBER UNION ALL SELECT LAST_ERROR_MESSAGE"
                 " FROM performance_schema.replication_connection_status WHERE LAST_ERROR_NUMBER"
             )
-            said = "; ".join(str(row[0]) for row in errors) or "replication reports no error"
-            raise TimeoutError(f"{self.url} has not executed {gtids} after {seconds} s ({said})")
+            errors = "; ".join(str(row[0]) for row in rows) or "replication reports no error"
+            raise TimeoutError(f"{self.url} has not executed {gtids} after {seconds} s ({errors})")
 
     def purge_log(self, to: str | None = None) -> None:
         """Remove the binary log's files before ``to``, by default all but a new one.
 
-        The server leaves a file that a dump reads, and hears only at its next event that a reader has gone: it is asked
-        until they are gone.
+        The server leaves a file that a dump reads, and detects only at its next event that a reader has gone. So the
+        purge is repeated until the files are gone.
 
         :raises TimeoutError: a dump still reads them.
         """
@@ -256,10 +256,10 @@ class MySQLServer:
     def __repr__(self) -> str:
         return f"<MySQLServer {self.url}>"
 
-    def _owner(self) -> _OwnServer:
-        if self._own is None:
-            raise ConfigError(f"the server at {self.url} is not ours to start, stop or look into: unset {URL_VARIABLE}")
-        return self._own
+    def _require_owner(self) -> _PrivateServer:
+        if self._process_owner is None:
+            raise ConfigError(f"the server at {self.url} was not started by this process: unset {URL_VARIABLE}")
+        return self._process_owner
 
     def _shared(self) -> pymysql.Connection[Any]:
         if self._connection is None:
@@ -274,14 +274,14 @@ class MySQLServer:
                 self._connection = None
 
 
-class _OwnServer(OwnedProcesses):
-    """The process and its folder."""
+class _PrivateServer(OwnedProcesses):
+    """The server's process and its folder."""
 
     def __init__(self, flags: Mapping[str, Flag], *, keyring: bool = False) -> None:
         self.program = find_program()
         self.flags = {**_flags(DEFAULT_FLAGS), **_flags(flags)}
         template = _template(self.program, self.flags)
-        super().__init__(FOLDER_PREFIX, _last_words)
+        super().__init__(FOLDER_PREFIX, _logged_errors)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         try:
@@ -303,7 +303,7 @@ class _OwnServer(OwnedProcesses):
     def launch_server(self, *, port_seconds: int = 0) -> None:
         """Start the process and wait until it accepts connections.
 
-        :param port_seconds: how long it waits while somebody else has the port.
+        :param port_seconds: how long it waits while another process has the port.
         """
         command = [
             *self.program.command,
@@ -332,8 +332,8 @@ class _OwnServer(OwnedProcesses):
         return str(self.folder / "mysql.sock")
 
     def _answers(self) -> bool:
-        """Whether it accepts connections. On the port somebody else may answer who took it first; it opens both."""
-        with socket.socket(socket.AF_UNIX) as opened:  # PyMySQL closes no socket file that nobody listens on
+        """Whether it accepts connections, on its socket: on its port another process may answer. It opens both."""
+        with socket.socket(socket.AF_UNIX) as opened:  # PyMySQL does not close its socket if the file has no listener
             opened.settimeout(10)
             try:
                 opened.connect(self._socket)
@@ -349,7 +349,7 @@ class _OwnServer(OwnedProcesses):
 def replica_pair(
     *, flags: Mapping[str, Flag] | None = None, replica_flags: Mapping[str, Flag] | None = None
 ) -> Iterator[tuple[MySQLServer, MySQLServer]]:
-    """A primary (server_id 1) and a replica (server_id 2) that follows it; both stop with the block."""
+    """Start a primary (server_id 1) and a replica (server_id 2) that follows it; both stop with the block."""
     with (
         MySQLServer.start({"server_id": 1, **(flags or {})}) as primary,
         MySQLServer.start({"server_id": 2, "log_replica_updates": True, **(replica_flags or {})}) as replica,
@@ -359,9 +359,9 @@ def replica_pair(
 
 
 def prepare() -> str:
-    """Do what the first start would do: find or fetch the program, make its template. Returns the version.
+    """Do what the first start would do: find or fetch the program, create its template. Return the version.
 
-    :raises ConfigError: no server program is to be had.
+    :raises ConfigError: no server program is available.
     """
     program = find_program()
     _template(program, _flags(DEFAULT_FLAGS))
@@ -369,7 +369,7 @@ def prepare() -> str:
 
 
 def _flags(flags: Mapping[str, Flag]) -> dict[str, Flag]:
-    """Flags under one spelling: ``log-bin`` and ``log_bin`` are the same."""
+    """Return flags with one spelling: ``log-bin`` and ``log_bin`` are the same."""
     return {name.lstrip("-").replace("-", "_"): value for name, value in flags.items()}
 
 
@@ -391,7 +391,7 @@ def _as_root() -> list[str]:
 
 
 def _template(program: MySQLProgram, flags: Mapping[str, Flag]) -> Path:
-    """An initialised data folder of this version without identity, made at its first use (3 s)."""
+    """Return an initialised data folder of this version without identity, created at its first use (3 s)."""
     special = {name: flags[name] for name in INIT_FLAGS if flags.get(name) is not None}
     mark = hashlib.sha256(repr((program.command, sorted(special.items()))).encode()).hexdigest()[:8]
     target = cache_folder("mysql") / f"data-{program.version_text}-{mark}"
@@ -408,14 +408,14 @@ def _template(program: MySQLProgram, flags: Mapping[str, Flag]) -> Path:
             ]
             log = folder.with_name(folder.name + ".log")
             if start_child(command, output=log).wait():
-                why = _last_words(log.read_text(errors="replace"))
-                raise ConnectError(f"mysqld {program.version_text} could not make its data: {why}")
+                reason = _logged_errors(log.read_text(errors="replace"))
+                raise ConnectError(f"mysqld {program.version_text} could not initialise its data: {reason}")
             log.unlink()
             (folder / "auto.cnf").unlink(missing_ok=True)
     return target
 
 
-def _last_words(log: str) -> str:
-    """The errors a server wrote to its log, on one line."""
+def _logged_errors(log: str) -> str:
+    """Return the errors that a server wrote to its log, on one line."""
     errors = [line.split("] ", 3)[-1] for line in log.splitlines() if "[ERROR]" in line]
     return "; ".join(errors[:4]) or last_line(log)

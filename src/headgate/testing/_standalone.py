@@ -1,4 +1,4 @@
-"""A Spark cluster of one's own: a master and workers as processes of this machine, out of the installed ``pyspark``.
+"""A private Spark cluster: a master and workers as processes of this machine, from the installed ``pyspark``.
 
 Spark's documentation: "Spark Standalone Mode". Executors run this Python, with the same modules.
 """
@@ -22,7 +22,7 @@ _REGISTERED = "Successfully registered with master"
 class SparkCluster(OwnedProcesses):
     """A running cluster on free ports of 127.0.0.1.
 
-    :param workers: so many, with a core each.
+    :param workers: how many, with a core each.
     :param memory_mb: of each worker; an executor of Spark's default size takes 1024.
     """
 
@@ -40,7 +40,7 @@ class SparkCluster(OwnedProcesses):
 
     @classmethod
     def start(cls, workers: int = 2, memory_mb: int = 1536) -> SparkCluster:
-        """Start a master, and workers that have found it.
+        """Start a master, and workers that have registered with it.
 
         :raises ConfigError: ``pyspark`` is not installed.
         :raises ConnectError: a process did not start.
@@ -73,7 +73,7 @@ class SparkCluster(OwnedProcesses):
         self.launch(name, command, lambda: self._is_up(name), env)
 
     def _is_up(self, name: str) -> bool:
-        """Whether the master takes connections, or a worker has found it."""
+        """Whether the master accepts connections, or a worker has registered with it."""
         if name != "master":
             return _REGISTERED in (self.folder / f"{name}.log").read_text(errors="replace")
         try:

@@ -1,4 +1,4 @@
-"""The page: how pipelines are doing, for browsers, programs and Prometheus; signals for those who have the token."""
+"""The status page of pipelines, for browsers, programs and Prometheus; accepts signals with a token."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The pages: ``/`` for people, ``/api/status`` and ``/metrics`` for programs, ``POST /signals`` and
-``PUT /config`` for who has the token.
+``PUT /config`` with the token.
 
-Everything is rendered here from the status files; the page holds no state, so several may look at the same pipelines,
-and none is needed for a pipeline to run. Templates escape what they show: table names and messages come from others.
+Every answer is rendered from the status files. The page has no state, so several pages may show the same pipelines, and
+a pipeline runs without any. Templates escape what they show: table names and messages come from other systems.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from headgate.web import Token, is_loopback
 __all__ = ["create_app"]
 
 _TABLES_SHOWN: Final = 200
-"""Rows of a table of tables before the rest is left to ``?all=1``: a browser replaces them every few seconds."""
+"""Table rows that are shown without ``?all=1``: a browser replaces them every few seconds."""
 _LARGEST_BODY: Final = 1 << 20
-"""Bytes of a signal or a configuration; a signal's conditions are limited to much less."""
+"""Bytes of a signal or a configuration; the limit for a signal's conditions is much lower."""
 
 
 def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: Token | None = None) -> ASGIApp:
-    """The page of these pipelines.
+    """Return the page of these pipelines.
 
-    :param host: the address it will listen on; any but a loopback one needs a token.
-    :raises ConfigError: no token where one is needed; two pipelines of one name.
+    :param host: the address to listen on; any but a loopback address needs a token.
+    :raises ConfigError: a required token is missing, or two pipelines have the same name.
     """
     if token is None and not is_loopback(host):
         raise ConfigError(f"a page on {host} can be reached from elsewhere, so it needs a token: --token-file FILE")
@@ -65,7 +65,7 @@ class _Pages:
         self._pipelines, self._token = pipelines, token
         self._templates = templates()
 
-    # --- looking; these are plain functions, so they run in threads and may read files
+    # --- reading; these are plain functions, so they run in threads and may read files
 
     def page(self, request: Request) -> Response:
         return self._html("page.html", request, signals=self._token is not None)
@@ -74,22 +74,22 @@ class _Pages:
         return self._html("content.html", request)
 
     def status(self, _request: Request) -> Response:
-        return JSONResponse({"v": 1, "pipelines": [view.to_dict() for view in self._look()]})
+        return JSONResponse({"v": 1, "pipelines": [view.to_dict() for view in self._views()]})
 
     def metrics(self, _request: Request) -> Response:
-        return Response(exposition(self._look()), media_type=CONTENT_TYPE)
+        return Response(exposition(self._views()), media_type=CONTENT_TYPE)
 
-    def _look(self) -> list[View]:
-        return [pipeline.look() for pipeline in self._pipelines.values()]
+    def _views(self) -> list[View]:
+        return [pipeline.state() for pipeline in self._pipelines.values()]
 
     def _html(self, name: str, request: Request, **more: Any) -> Response:
         limit = None if request.query_params.get("all") == "1" else _TABLES_SHOWN
-        return HTMLResponse(self._templates.get_template(name).render(views=self._look(), limit=limit, **more))
+        return HTMLResponse(self._templates.get_template(name).render(views=self._views(), limit=limit, **more))
 
-    # --- asking
+    # --- changing
 
     async def signals(self, request: Request) -> Response:
-        """202 when the signal's file is written; the pipeline takes it with its next batch."""
+        """Return 202 when the signal's file is written; the pipeline takes it with its next batch."""
         body = await _body(request)
         is_form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
         try:
@@ -103,7 +103,7 @@ class _Pages:
             return self._answer(request, 401, problem="the token is missing or wrong")
         pipeline = self._named(fields.get("pipeline") or request.query_params.get("pipeline"))
         if pipeline is None:
-            return self._which(request)
+            return self._unknown_pipeline(request)
         try:
             signal = _from_form(fields) if is_form else parse_signal(body)
             await run_in_threadpool(submit, pipeline.inbox, signal)
@@ -114,7 +114,7 @@ class _Pages:
         return self._answer(request, 202, id=signal.id, type=signal.type, pipeline=pipeline.name)
 
     async def config(self, request: Request) -> Response:
-        """202 when the pipeline's file is replaced; the pipeline takes it over at a batch's end."""
+        """Return 202 when the pipeline's file is replaced; the pipeline applies it at the end of a batch."""
         body = await _body(request)
         if self._token is None:
             return self._answer(request, 403, problem="changes are switched off: start the page with --token-file")
@@ -122,9 +122,9 @@ class _Pages:
             return self._answer(request, 401, problem="the token is missing or wrong")
         pipeline = self._named(request.query_params.get("pipeline"))
         if pipeline is None:
-            return self._which(request)
+            return self._unknown_pipeline(request)
         if pipeline.file is None:
-            return self._answer(request, 404, problem=f"the file of {pipeline.name} is not known here")
+            return self._answer(request, 404, problem=f"this page does not know the file of {pipeline.name}")
         try:
             await run_in_threadpool(pipeline.file.replace, body.decode())
         except UnicodeDecodeError:
@@ -136,14 +136,14 @@ class _Pages:
         return self._answer(request, 202, pipeline=pipeline.name)
 
     def _named(self, name: str | None) -> Watched | None:
-        """The pipeline that is meant; without a name, the only one."""
+        """Return the named pipeline; without a name, the only one."""
         if name is None and len(self._pipelines) == 1:
             return next(iter(self._pipelines.values()))
         return None if name is None else self._pipelines.get(name)
 
-    def _which(self, request: Request) -> Response:
+    def _unknown_pipeline(self, request: Request) -> Response:
         known = ", ".join(self._pipelines)
-        return self._answer(request, 404, problem=f"say which pipeline, ?pipeline=NAME: {known}")
+        return self._answer(request, 404, problem=f"name the pipeline with ?pipeline=NAME: {known}")
 
     def _answer(self, request: Request, code: int, **value: str) -> Response:
         headers = {"www-authenticate": 'Bearer realm="headgate"'} if code == 401 else None
@@ -154,16 +154,16 @@ class _Pages:
 
 
 async def _body(request: Request) -> bytes:
-    found = bytearray()
+    body = bytearray()
     async for part in request.stream():
-        found += part
-        if len(found) > _LARGEST_BODY:
-            raise HTTPException(413, "a signal or a configuration is smaller than that")
-    return bytes(found)
+        body += part
+        if len(body) > _LARGEST_BODY:
+            raise HTTPException(413, "a signal or a configuration may have 1 MiB at most")
+    return bytes(body)
 
 
 def _from_form(fields: Mapping[str, str]) -> Signal:
-    """The signal that a filled-in form means; only what belongs to its type."""
+    """Return the signal of a filled-in form; ignore fields of other types of signals."""
     kind = fields.get("type", "")
     tables = [line.strip() for line in fields.get("tables", "").splitlines() if line.strip()]
     data: dict[str, Any] = {}
@@ -178,22 +178,22 @@ def _from_form(fields: Mapping[str, str]) -> Signal:
 
 
 def _count(number: float | None) -> str:
-    """``1,234`` or ``12.5``; nothing for None."""
+    """Return ``1,234`` or ``12.5``; an empty text for None."""
     if number is None:
         return ""
     return f"{number:,.0f}" if number >= 100 or isinstance(number, int) else f"{number:,.1f}"
 
 
 def templates() -> Environment:
-    """The page's templates, with the words that they show figures in."""
-    found = Environment(
+    """Return the page's templates, with filters that format figures."""
+    environment = Environment(
         loader=PackageLoader("headgate.ui"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(
+    environment.filters.update(
         activity=activity_text,
         ago=_ago,
         clock=_clock,
@@ -205,8 +205,8 @@ def templates() -> Environment:
         remarks=table_remarks,
         snapshot=snapshot_text,
     )
-    found.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
-    return found
+    environment.globals.update(plot_width=WIDTH, plot_height=HEIGHT)
+    return environment
 
 
 def _ago(at_us: int, now_us: int) -> str:
@@ -214,5 +214,5 @@ def _ago(at_us: int, now_us: int) -> str:
 
 
 def _clock(at_us: int) -> str:
-    """An instant in ISO 8601, UTC, to the second."""
+    """Return an instant in ISO 8601, UTC, to the second."""
     return dt.datetime.fromtimestamp(at_us / 1e6, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

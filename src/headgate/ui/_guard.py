@@ -1,13 +1,13 @@
-"""Who may ask what.
+"""Access control of the page.
 
-A page on a loopback address may be read by whoever is on the machine; a page on any other address only with the token.
-Signals always need the token: without one there are no signals. What else keeps others' pages out of ours:
+A page on a loopback address may be read from the same machine; a page on any other address only with the token.
+Signals always need the token: without one they are disabled. Other web pages are kept out as follows:
 
-* the ``Host`` of a request must be a loopback name when we listen there, so that a name that somebody points at
-  127.0.0.1 cannot be used to read the page through a browser (DNS rebinding);
-* a POST must come from our own page or from no page at all (``Origin``, ``Sec-Fetch-Site``), and the token must be in
-  the request itself, as Bearer or in the form. What a browser adds by itself (Basic) lets one read, not ask;
-* answers are never cached or framed, and nothing is loaded from elsewhere or run that is not a file of ours.
+* on a loopback address the ``Host`` of a request must be a loopback name. Otherwise a name that resolves to 127.0.0.1
+  could be used to read the page through a browser (DNS rebinding);
+* a POST must come from this page or from no page (``Origin``, ``Sec-Fetch-Site``), and the token must be in the
+  request, as Bearer or in the form. Credentials that a browser adds automatically (Basic) permit reading only;
+* answers are never cached or framed; they load nothing from other hosts, and run only scripts of this server.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _HEADERS = {
         "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
-    "referrer-policy": "same-origin",  # with no-referrer, browsers hide the origin of our own form
+    "referrer-policy": "same-origin",  # with no-referrer, browsers hide the origin of the page's form
     "x-content-type-options": "nosniff",
 }
 
 
 class Guard:
-    """The outermost layer of the page.
+    """Outermost middleware of the page.
 
-    :param host: the address that is listened on.
+    :param host: the address that the page listens on.
     """
 
     def __init__(self, app: ASGIApp, host: str, token: Token | None) -> None:
@@ -44,7 +44,7 @@ class Guard:
         self._local = is_loopback(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -64,16 +64,16 @@ class Guard:
             return PlainTextResponse("this page answers to localhost only\n", 421)
         if method not in ("GET", "HEAD"):
             if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-                return PlainTextResponse("signals are not taken from other pages\n", 403)
+                return PlainTextResponse("signals and changes from other pages are refused\n", 403)
             origin = headers.get("origin")
             if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-                return PlainTextResponse("signals are not taken from other pages\n", 403)
-            return None  # the token is looked at where the body is read
+                return PlainTextResponse("signals and changes from other pages are refused\n", 403)
+            return None  # the handler checks the token after it has read the body
         if self._local or (self._token and (self._token.bearer(headers) or self._token.basic(headers))):
             return None
         return PlainTextResponse("the token is needed\n", 401, {"www-authenticate": 'Basic realm="headgate"'})
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """Return the name in a Host header, without its port."""
     return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]

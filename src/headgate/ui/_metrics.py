@@ -1,4 +1,4 @@
-"""The figures of the status files for Prometheus, collected when they are asked for."""
+"""The figures of the status files as Prometheus metrics, collected on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.lake import TABLE_STATES, Phase, Status, Way
+from headgate.lake import TABLE_STATES, Phase, Status, WriteMethod
 from headgate.ui._pipelines import View
 
 __all__ = ["CONTENT_TYPE", "METRICS", "exposition"]
@@ -25,17 +25,17 @@ METRICS: Final[dict[str, str]] = {
     "headgate_trying_again": "1 while a running pipeline recovers from a failure, else 0",
     "headgate_status_age_seconds": "seconds since the status was written; a running pipeline writes every 5 s",
     "headgate_phase": "1 for what the pipeline does now, 0 for the other phases, while it runs",
-    "headgate_phase_seconds": "how long it has been doing that",
-    "headgate_lag_seconds": "how old the state is that the lake has, while the pipeline runs",
+    "headgate_phase_seconds": "how long the phase has lasted",
+    "headgate_lag_seconds": "age of the state that the lake has, while the pipeline runs",
     "headgate_lag_transactions": "transactions that the lake lacks, at least, where that is known",
-    "headgate_freshness_seconds": "how long the changes that this run has applied took from their commit at the source",
-    "headgate_freshness_recent_seconds": "the quantiles of that over the last five minutes, while the pipeline runs",
+    "headgate_freshness_seconds": "time from the commit at the source until applied, of the changes of this run",
+    "headgate_freshness_recent_seconds": "quantiles of headgate_freshness_seconds over five minutes, while it runs",
     "headgate_changes_per_second": "changes read and applied per second, over the last minute",
     "headgate_rows_per_second": "snapshot rows read and applied per second, over the last minute",
     "headgate_batch_rows": "snapshot rows of the batch under way that are read so far, or being applied",
     "headgate_batch_rows_estimate": "snapshot rows that the batch under way will have, about, while it is read",
     "headgate_batches_total": "batches that this run has committed",
-    "headgate_writes_total": "how often a batch of this run came into a current table in that way",
+    "headgate_writes_total": "how often a batch of this run was written to a current table in this way",
     "headgate_key_index_bytes": "bytes of key indexes on the pipeline's disk, while it runs",
     "headgate_key_index_tables_building": "tables for which a key index is being built",
     "headgate_last_batch_timestamp_seconds": "when the newest batch was committed, seconds since 1970 UTC",
@@ -48,7 +48,7 @@ METRICS: Final[dict[str, str]] = {
     "headgate_table_snapshot_rows": "rows of the table's snapshot that are applied, while it is read",
     "headgate_table_snapshot_rows_estimate": "rows that the table's snapshot will have, about, while it is read",
 }
-"""Name → what it says. All have the label ``pipeline``."""
+"""Name → help text. All have the label ``pipeline``."""
 
 _LABELS: Final[dict[str, tuple[str, ...]]] = {
     "headgate_phase": ("phase",),
@@ -56,12 +56,12 @@ _LABELS: Final[dict[str, tuple[str, ...]]] = {
     "headgate_writes_total": ("way",),
     "headgate_table_state": ("table", "state"),
 }
-"""Further labels, also those of tables: ``table``."""
+"""Additional labels, including ``table``."""
 _FRESHNESS: Final = "headgate_freshness_seconds"
 
 
 def exposition(views: Iterable[View]) -> bytes:
-    """All metrics of these pipelines as Prometheus' text."""
+    """Return all metrics of these pipelines in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(list(views)))
     return generate_latest(registry)
@@ -92,10 +92,10 @@ def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
 def _freshness(views: Iterable[View]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(_FRESHNESS, METRICS[_FRESHNESS], labels=["pipeline"])
     for view in views:
-        found = view.status.freshness if view.status is not None else None
-        if found is not None and found.buckets:
-            buckets = [(str(limit), float(count)) for limit, count in found.buckets]
-            family.add_metric([view.name], [*buckets, ("+Inf", float(found.changes))], found.seconds)
+        freshness = view.status.freshness if view.status is not None else None
+        if freshness is not None and freshness.buckets:
+            buckets = [(str(limit), float(count)) for limit, count in freshness.buckets]
+            family.add_metric([view.name], [*buckets, ("+Inf", float(freshness.changes))], freshness.seconds)
     return family
 
 
@@ -110,7 +110,7 @@ def _of_pipeline(view: View) -> Iterator[tuple[str, list[str], float]]:
     if view.up:
         yield from _of_run(status)
     yield "headgate_batches_total", [], float(status.batches)
-    for way in Way:
+    for way in WriteMethod:
         yield "headgate_writes_total", [way], float(status.writes.get(way, 0))
     if status.batch is not None:
         yield "headgate_last_batch_timestamp_seconds", [], status.batch.committed_us / 1e6
@@ -118,7 +118,7 @@ def _of_pipeline(view: View) -> Iterator[tuple[str, list[str], float]]:
 
 
 def _of_run(status: Status) -> Iterator[tuple[str, list[str], float]]:
-    """What means something only while the pipeline runs; what is not known is left out."""
+    """Yield figures that are valid only while the pipeline runs; skip unknown ones."""
     yield "headgate_changes_per_second", [], status.changes_per_second
     yield "headgate_rows_per_second", [], status.rows_per_second
     known: dict[str, float | None] = {

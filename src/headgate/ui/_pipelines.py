@@ -1,4 +1,4 @@
-"""The pipelines that a page shows: each is a name and an inbox, read again for each answer."""
+"""The pipelines that a page shows: each is a name and an inbox, read again for each response."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from headgate.lake import Lake, Status, TableStatus, read_status
 
 __all__ = ["View", "Watched", "watch"]
 
-_NOT_FROM_AFAR = ("url", "password_env", "password_file")
-"""Keys of ``[source]``: whoever could change them could have the password sent to a server of theirs."""
+_FILE_ONLY_KEYS = ("url", "password_env", "password_file")
+"""Keys of ``[source]`` that the page must not change: an attacker could have the password sent to another server."""
 
 
 @dataclass(frozen=True)
 class WatchedFile:
-    """A pipeline's file, which may be replaced while the pipeline runs."""
+    """A pipeline's configuration file, which may be replaced while the pipeline runs."""
 
     path: Path
     config: PipelineConfig
-    """What the pipeline runs with, as far as it may not change."""
+    """The pipeline's configuration at its start, for the parts that must not change."""
     check: Callable[[PipelineConfig], object]
 
     def replace(self, text: str) -> None:
-        """Put ``text`` in its place, if a pipeline that runs with it now can go on with that.
+        """Replace the file by ``text``, if the running pipeline can continue with that.
 
-        :raises HeadgateError: why it cannot; the file is as it was.
+        :raises HeadgateError: the pipeline cannot; the file is unchanged.
         :raises OSError: the file cannot be written.
         """
-        found = parse_config(text, where="the configuration")
-        check_change(self.config, found)
-        now = self._now().source
-        for name in _NOT_FROM_AFAR:
-            if getattr(found.source, name) != getattr(now, name):
-                raise ConfigError(f"source.{name} can be changed in the file only: the password goes where it says")
-        self.check(found)
+        replacement = parse_config(text, where="the configuration")
+        check_change(self.config, replacement)
+        current = self._current_config().source
+        for name in _FILE_ONLY_KEYS:
+            if getattr(replacement.source, name) != getattr(current, name):
+                raise ConfigError(f"source.{name} can be changed in the file only: it decides where the password goes")
+        self.check(replacement)
         write_config(self.path, text)
 
-    def _now(self) -> PipelineConfig:
+    def _current_config(self) -> PipelineConfig:
         try:
             return load_config(self.path)
         except ConfigError:
@@ -52,7 +52,7 @@ class WatchedFile:
 
 @dataclass(frozen=True)
 class Watched:
-    """A pipeline to show, whether it runs or not."""
+    """A pipeline to show, running or not."""
 
     name: str
     inbox: ControlFolder
@@ -62,16 +62,16 @@ class Watched:
     def of(
         cls, config: PipelineConfig, file: Path | None = None, check: Callable[[PipelineConfig], object] | None = None
     ) -> Watched:
-        """The pipeline of a configuration.
+        """Return the pipeline of a configuration.
 
-        :param file: where the configuration comes from.
+        :param file: the configuration's file.
         :param check: raises a HeadgateError if a pipeline cannot run with a configuration.
         """
         watched = None if file is None or check is None else WatchedFile(file, config, check)
         return cls(config.name, ControlFolder(Lake.of(config).inbox), watched)
 
-    def look(self) -> View:
-        """How it is doing now; a file that cannot be read is a ``problem``, not an error."""
+    def state(self) -> View:
+        """Return the current state; a file that cannot be read is a ``problem``, not an error."""
         now_us = time.time_ns() // 1000
         try:
             return View(self.name, now_us, read_status(self.inbox, now_us))
@@ -83,7 +83,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class View:
-    """One look at a pipeline. ``status`` is None if it has not run yet, or if there is a ``problem``."""
+    """State of a pipeline at one moment. ``status`` is None if the pipeline never ran, or if there is a ``problem``."""
 
     name: str
     now_us: int
@@ -99,16 +99,16 @@ class View:
 
     @property
     def up(self) -> bool:
-        """Whether the pipeline runs, so that its lag and rates mean something."""
+        """Whether the pipeline runs, so that its lag and rates are valid."""
         return self.condition in ("running", "idle")
 
     def tables(self) -> list[tuple[str, TableStatus]]:
-        """What needs care first, then by name."""
+        """Return the tables: those that need attention first, then by name."""
         tables = self.status.tables_now().items() if self.status else ()
-        return sorted(tables, key=lambda found: (found[1].care, found[0]))
+        return sorted(tables, key=lambda item: (item[1].sort_rank, item[0]))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values: the status file's content and ``condition``; ``problem`` if there is one."""
+        """Return plain JSON values: the status file's content, ``condition``, and ``problem`` if there is one."""
         value: dict[str, Any] = {"pipeline": self.name} if self.status is None else self.status.to_dict()
         value["condition"] = self.condition
         if self.problem is not None:
@@ -117,13 +117,13 @@ class View:
 
 
 def watch(pipelines: Sequence[Watched]) -> dict[str, Watched]:
-    """By name; at least one.
+    """Return the pipelines by name.
 
-    :raises ConfigError: two of the same name.
+    :raises ConfigError: two pipelines have the same name.
     """
-    found: dict[str, Watched] = {}
+    by_name: dict[str, Watched] = {}
     for pipeline in pipelines:
-        if pipeline.name in found:
-            raise ConfigError(f"two pipelines are named {pipeline.name}; a page needs a name for each")
-        found[pipeline.name] = pipeline
-    return found
+        if pipeline.name in by_name:
+            raise ConfigError(f"two pipelines are named {pipeline.name}; a page needs distinct names")
+        by_name[pipeline.name] = pipeline
+    return by_name

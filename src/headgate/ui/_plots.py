@@ -1,6 +1,6 @@
 """Small plots of the last ten minutes, as paths of an SVG: a unit is a second from left to right, a percent upwards.
 
-The page shows the figures in words beside them, so no figure is in a picture alone.
+The page shows the figures in words next to them, so no figure is only in a picture.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ __all__ = ["HEIGHT", "WIDTH", "Plot", "plots"]
 WIDTH: Final = 600
 HEIGHT: Final = 100
 _GAP: Final = 15
-"""Units: points that are further apart are not joined."""
+"""Units: points further apart are not joined."""
 
 Point = tuple[float, float]
 _LEAST: Final = 1e-6
-"""No plot's upper edge is below: floats near 0 have no digits left to be rounded to."""
+"""Minimum of a plot's upper edge: floats near 0 have no digits left to be rounded to."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One line, perhaps with gaps."""
+    """One line, possibly with gaps."""
 
     name: str
     now: str | None
-    """The figure of this moment; None: the pipeline does not run."""
+    """The current figure; None: the pipeline does not run."""
     most: str
-    """The greatest one."""
+    """The greatest figure."""
     top: str
-    """What the upper edge stands for."""
+    """The figure at the upper edge."""
     lines: tuple[str, ...]
     """A path for each part without a gap."""
     areas: tuple[str, ...]
-    """What is below these."""
+    """The areas below the lines."""
 
 
 def plots(view: View) -> list[Plot]:
-    """Lag and rate of a pipeline; none if it did not run in the last ten minutes."""
+    """Return the plots of lag and rate; none if the pipeline did not run in the last ten minutes."""
     if view.status is None:
         return []
     history, status = view.status.history, view.status
-    found = [
+    drawn = [
         _plot("lag", status.lag.seconds, duration, _points(history, history.lag_seconds, view.now_us)),
         _plot(
             "changes per second",
@@ -56,7 +56,7 @@ def plots(view: View) -> list[Plot]:
             _points(history, history.changes_per_second, view.now_us),
         ),
     ]
-    return [plot if view.up else Plot(**{**vars(plot), "now": None}) for plot in found if plot is not None]
+    return [plot if view.up else Plot(**{**vars(plot), "now": None}) for plot in drawn if plot is not None]
 
 
 def _count(number: float) -> str:
@@ -64,8 +64,8 @@ def _count(number: float) -> str:
 
 
 def _points(history: HistoryStatus, values: Sequence[float | None], now_us: int) -> list[list[Point]]:
-    """What is known of the last ten minutes, divided at gaps: where, and how much."""
-    found: list[list[Point]] = []
+    """Return the known points of the last ten minutes, divided at gaps: ``(x, value)``."""
+    parts: list[list[Point]] = []
     last: float | None = None
     for at_us, value in zip(history.at_us, values, strict=False):
         x = WIDTH - (now_us - at_us) / 1e6
@@ -73,13 +73,13 @@ def _points(history: HistoryStatus, values: Sequence[float | None], now_us: int)
             last = None
             continue
         if last is None or x - last > _GAP:
-            found.append([])
-        found[-1].append((x, value))
+            parts.append([])
+        parts[-1].append((x, value))
         last = x
-    return found
+    return parts
 
 
-def _plot(name: str, now: float | None, told: Callable[[float], str], parts: list[list[Point]]) -> Plot | None:
+def _plot(name: str, now: float | None, format_value: Callable[[float], str], parts: list[list[Point]]) -> Plot | None:
     if not parts:
         return None
     most = max(value for part in parts for _, value in part)
@@ -87,9 +87,9 @@ def _plot(name: str, now: float | None, told: Callable[[float], str], parts: lis
     drawn = [[(x, HEIGHT - HEIGHT * value / top) for x, value in part] for part in parts]
     return Plot(
         name,
-        None if now is None else told(now),
-        told(most),
-        told(top),
+        None if now is None else format_value(now),
+        format_value(most),
+        format_value(top),
         tuple(" ".join(_path(part)) for part in drawn),
         tuple(f"{' '.join(_path(part))} V{HEIGHT} H{part[0][0]:.1f} Z" for part in drawn),
     )
@@ -103,7 +103,7 @@ def _path(part: Sequence[Point]) -> Iterator[str]:
 
 
 def _above(value: float) -> float:
-    """The least of …, 0.5, 1, 2, 5, 10, … that is not below; 1 for 0, a millionth for what is less than that."""
+    """Return the least of …, 0.5, 1, 2, 5, 10, … that is not below; 1 for 0, and at least about a millionth."""
     if value <= 0:
         return 1.0
     value = max(value, _LEAST)

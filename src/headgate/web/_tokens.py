@@ -1,6 +1,6 @@
-"""Tokens of the web servers, and what is a loopback address.
+"""Tokens of the web servers, and detection of loopback addresses.
 
-A token is compared in constant time and is in no answer, log or repr.
+A token is compared in constant time and never appears in a response, log or repr.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from headgate.errors import ConfigError
 __all__ = ["Token", "is_loopback"]
 
 _SHORTEST = 16
-"""Characters of a token: what ``openssl rand -hex 16`` gives is twice that; a word would be guessed."""
+"""Minimum characters of a token, so that words are refused. ``openssl rand -hex 16`` gives twice as many."""
 
 
 class Token:
-    """A secret that whoever asks has to know.
+    """A secret that a request must carry.
 
-    :raises ConfigError: it is too short to be one.
+    :raises ConfigError: it has fewer than 16 characters.
     """
 
     def __init__(self, text: str) -> None:
@@ -35,9 +35,9 @@ class Token:
 
     @classmethod
     def from_env(cls, name: str) -> Token:
-        """The token in an environment variable.
+        """Read the token from an environment variable.
 
-        :raises ConfigError: it is not set, or what it holds is too short.
+        :raises ConfigError: the variable is not set, or its token is too short.
         """
         if name not in os.environ:
             raise ConfigError(f"the environment variable {name} is not set; it should hold a token")
@@ -45,9 +45,9 @@ class Token:
 
     @classmethod
     def from_file(cls, file: Path) -> Token:
-        """The token in a file, without the white space around it.
+        """Read the token from a file, without surrounding white space.
 
-        :raises ConfigError: the file cannot be read, or what it holds is too short.
+        :raises ConfigError: the file cannot be read, or its token is too short.
         """
         try:
             text = file.read_text(encoding="utf-8")
@@ -56,20 +56,20 @@ class Token:
             raise ConfigError(f"the token file {file} cannot be read: {reason}") from None
         return cls(text.strip())
 
-    def equals(self, given: str) -> bool:
-        """Whether this is it; takes as long for any other of the same length."""
-        return hmac.compare_digest(given.encode(), self._bytes)
+    def equals(self, text: str) -> bool:
+        """Compare in a time that does not depend on the text, for texts of the same length."""
+        return hmac.compare_digest(text.encode(), self._bytes)
 
     def __repr__(self) -> str:
         return "Token(…)"
 
     def bearer(self, headers: Headers) -> bool:
-        """Whether the request carries it as Bearer."""
+        """Return whether the request carries the token as Bearer."""
         scheme, _, value = headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and self.equals(value.strip())
 
     def basic(self, headers: Headers) -> bool:
-        """Whether the request carries it as the password of any user, as browsers ask for it."""
+        """Return whether the request carries the token as the password of any user, as browsers prompt for it."""
         scheme, _, value = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "basic":
             return False
@@ -81,7 +81,7 @@ class Token:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address or name."""
+    """Return whether an address or name is reachable only from this machine."""
     name = host.strip("[]")
     try:
         return ipaddress.ip_address(name).is_loopback

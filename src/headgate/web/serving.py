@@ -1,4 +1,4 @@
-"""The web server: uvicorn in a thread of its own, for as long as a block runs."""
+"""The web server: uvicorn in a separate thread, while a ``with`` block runs."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ __all__ = ["Connections", "Serving"]
 _LAST_ANSWERS_SECONDS = 2
 _HEAD = b"HTTP/1.1 "
 _JOINED_BYTES = 1 << 16
-"""More is not copied only to be sent together with a head."""
+"""Larger bodies are not copied just to be sent together with a head."""
 
 
 class Connections(Protocol):
-    """Hears of connections, in the server's thread."""
+    """Receives notifications of connections, in the server's thread."""
 
     def opened(self, key: int, client: str, /) -> None:
-        """One was made, by an address; ``key`` is no other's as long as it is open."""
+        """Handle a new connection from an address; ``key`` is unique among open connections."""
 
     def lost(self, key: int, client: str, error: Exception | None, /) -> None:
-        """It ended, perhaps with an error."""
+        """Handle the end of a connection, perhaps with an error."""
 
 
 class Serving:
-    """Serves ``app`` within a ``with`` block. The port is taken when the object is made, so that one that is in use
-    is told before anything else starts. What the application wants to remember of a connection goes into the dict
-    ``connection`` of its requests' state.
+    """Serves ``app`` within a ``with`` block. The constructor opens the port, so that a port in use is an error before
+    anything else starts. An application may store data of a connection in the dict ``connection`` of requests' state.
 
-    :param port: 0 lets the system choose; :attr:`port` says which it was.
-    :param name: of the server's thread.
+    :param port: 0 lets the system choose; :attr:`port` is the port in use.
+    :param name: name of the server's thread.
     :param tls: the files of the certificate and of its key (None: the same file), PEM; None: no TLS.
-    :param connections: hears of each one.
-    :param idle_seconds: how long a connection stays open after an answer without another request.
+    :param connections: notified of each connection.
+    :param idle_seconds: how long a connection stays open without a request after an answer.
     :raises ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
 
@@ -97,32 +96,32 @@ class Serving:
 
 
 def _protocol(connections: Connections | None) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, which sends short answers at once, has a state of each connection and tells of them."""
+    """uvicorn's protocol, extended: sends short answers at once, keeps a state per connection and notifies of them."""
 
     class Joined(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
             self.app_state = {**self.app_state, "connection": {}}
             super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
 
-    class Told(Joined):
+    class Notifying(Joined):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._peer = self.client[0] if self.client else "unknown"
-            told.opened(id(self), self._peer)
+            listener.opened(id(self), self._peer)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            told.lost(id(self), self._peer, exc)
+            listener.lost(id(self), self._peer, exc)
             super().connection_lost(exc)
 
     if connections is None:
         return Joined
-    told = connections
-    return Told
+    listener = connections
+    return Notifying
 
 
 class _Joining:
-    """A transport that sends the head of an answer with what is written next, if that is soon: before the loop's next
-    turn. uvicorn writes them one by one, each a system call here and something to wake up for at the other end.
+    """A transport that delays the head of an answer until the next write, at most until the loop's next turn, and sends
+    both together. uvicorn writes them one by one, each a system call here and a wakeup for the client.
     """
 
     __slots__ = ("_head", "_loop", "_transport")
@@ -135,7 +134,7 @@ class _Joining:
         return getattr(self._transport, name)
 
     def write(self, data: bytes | memoryview) -> None:
-        """As a transport's, but for what looks like a head."""
+        """Write like a transport, but delay what looks like a head."""
         if self._head and len(data) <= _JOINED_BYTES:
             data, self._head = self._head + data, b""
         else:
@@ -147,7 +146,7 @@ class _Joining:
         self._transport.write(data)
 
     def close(self) -> None:
-        """Once all is written."""
+        """Close after everything is written."""
         self._flush()
         self._transport.close()
 
@@ -160,21 +159,21 @@ class _Joining:
 def _check_certificate(certificate: Path, key: Path | None) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except (OSError, ssl.SSLError) as error:  # an encrypted key is refused: nobody is there to be asked
+    except (OSError, ssl.SSLError) as error:  # an encrypted key is refused: there is no prompt for its password
         reason = error.strerror or str(error)
         raise ConfigError(f"the certificate {certificate} cannot be used: {reason}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        family, address = found[0], found[4]
+        address_info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, address = address_info[0], address_info[4]
         listening = socket.create_server(address, family=family)
-        # Connections inherit it. asyncio does not set it on sockets made this way, and then the body of an answer waits
-        # some 40 ms for the other side to confirm the headers.
+        # Connections inherit it. asyncio does not set it on sockets created this way. Without it the body of an answer
+        # waits some 40 ms until the client acknowledges the headers.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
-        # What create_server says of it names the address once more.
+        # create_server's text repeats the address.
         reason = (error.strerror or str(error)).partition(" (while attempting to bind")[0]
         raise ConfigError(f"cannot listen on {host}, port {port}: {reason}") from None

@@ -137,15 +137,15 @@ def test_a_disturbed_table_is_tried_at_a_later_point(
     server, tries = mysql_server, list[str]()
     server.execute(f"CREATE TABLE {mysql_db}.k (n INT)", f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
     server.execute(f"INSERT INTO {mysql_db}.k VALUES (1)", f"INSERT INTO {mysql_db}.t VALUES (1)")
-    begin = _snapshot._Reading._begin
+    begin = _snapshot._SnapshotReader._begin
 
-    def begin_and_write(reading: _snapshot._Reading) -> None:
+    def begin_and_write(reading: _snapshot._SnapshotReader) -> None:
         begin(reading)
         tries.append(str(reading.executed))
         if len(tries) < 3:
             server.execute(f"INSERT INTO {mysql_db}.k VALUES (2)")
 
-    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    monkeypatch.setattr(_snapshot._SnapshotReader, "_begin", begin_and_write)
     lines, gtid = snapshot(server, "--tables", f"{mysql_db}.*")
     assert sorted((line["table"], *line["after"].values()) for line in lines) == [
         ("k", 1), ("k", 2), ("k", 2), ("t", 1),
@@ -161,14 +161,14 @@ def test_a_table_that_is_disturbed_for_ever_can_be_locked(
 ) -> None:
     server = mysql_server
     server.execute(f"CREATE TABLE {mysql_db}.k (n INT)", f"INSERT INTO {mysql_db}.k VALUES (1), (1)")
-    begin, tries = _snapshot._Reading._begin, list[str]()
+    begin, tries = _snapshot._SnapshotReader._begin, list[str]()
 
-    def begin_and_write(reading: _snapshot._Reading) -> None:
+    def begin_and_write(reading: _snapshot._SnapshotReader) -> None:
         begin(reading)
         tries.append(str(reading.executed))
         server.execute(f"INSERT INTO {mysql_db}.k VALUES (2)", f"DELETE FROM {mysql_db}.k WHERE n = 1 LIMIT 1")
 
-    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    monkeypatch.setattr(_snapshot._SnapshotReader, "_begin", begin_and_write)
     lines, gtid = snapshot(server, "--tables", f"{mysql_db}.*", "--watermark", "lock", "--lock-hold", hold)
     assert [gtid] == tries
     assert [line["after"] for line in lines] == [{"n": 1}, {"n": 1}]
@@ -179,13 +179,13 @@ def test_a_table_that_is_disturbed_for_ever(
 ) -> None:
     server = mysql_server
     server.execute(f"CREATE TABLE {mysql_db}.k (n INT)")
-    begin = _snapshot._Reading._begin
+    begin = _snapshot._SnapshotReader._begin
 
-    def begin_and_write(reading: _snapshot._Reading) -> None:
+    def begin_and_write(reading: _snapshot._SnapshotReader) -> None:
         begin(reading)
         server.execute(f"INSERT INTO {mysql_db}.k VALUES (2)")
 
-    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    monkeypatch.setattr(_snapshot._SnapshotReader, "_begin", begin_and_write)
     monkeypatch.setattr(_snapshot, "_ATTEMPTS", 3)
     error = fails(3, server.url, "--tables", f"{mysql_db}.*")
     assert "without a key" in error
@@ -198,9 +198,9 @@ def test_rows_with_partial_images_are_refused_or_kept_and_made_right_by_tail(
     """Behind E's back a session with MINIMAL images updates one row, deletes one and inserts one."""
     server = mysql_server
     server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, a INT, b VARCHAR(9) DEFAULT 'new')")
-    begin = _snapshot._Reading._begin
+    begin = _snapshot._SnapshotReader._begin
 
-    def begin_and_write(reading: _snapshot._Reading) -> None:
+    def begin_and_write(reading: _snapshot._SnapshotReader) -> None:
         server.execute(f"REPLACE INTO {mysql_db}.t VALUES (1, 1, 'one'), (2, 2, 'two'), (3, 3, 'three')")
         begin(reading)
         with server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
@@ -210,7 +210,7 @@ def test_rows_with_partial_images_are_refused_or_kept_and_made_right_by_tail(
             cursor.execute("INSERT INTO t (id, a) VALUES (4, 4)")
             connection.commit()
 
-    monkeypatch.setattr(_snapshot._Reading, "_begin", begin_and_write)
+    monkeypatch.setattr(_snapshot._SnapshotReader, "_begin", begin_and_write)
     tables = ("--tables", f"{mysql_db}.t")
     error = fails(3, server.url, *tables)
     assert 'window = "keep"' in error
@@ -240,9 +240,9 @@ def test_a_table_changed_after_rows_were_printed(mysql_server: MySQLServer, mysq
         server.execute(f"CREATE TABLE {mysql_db}.{name} (id INT PRIMARY KEY)")
         server.execute(f"INSERT INTO {mysql_db}.{name} VALUES (1), (2), (3)")
     url, tables = server.url, f"{mysql_db}.*"
-    read, calls = _snapshot._Reading._read, list[int]()
+    read, calls = _snapshot._SnapshotReader._read, list[int]()
 
-    def read_and_alter(reading: _snapshot._Reading, chunks: list[Any]) -> Iterator[Any]:
+    def read_and_alter(reading: _snapshot._SnapshotReader, chunks: list[Any]) -> Iterator[Any]:
         for image in read(reading, chunks):
             yield image
             if not calls:
@@ -250,7 +250,7 @@ def test_a_table_changed_after_rows_were_printed(mysql_server: MySQLServer, mysq
                 server.execute(f"ALTER TABLE {mysql_db}.b ADD COLUMN x INT")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_snapshot._Reading, "_read", read_and_alter)
+        patch.setattr(_snapshot._SnapshotReader, "_read", read_and_alter)
         code, out, err = run("snapshot", url, "--tables", tables)
     assert code == 3
     assert [json.loads(line)["table"] for line in out.splitlines()] == ["a"] * 3

@@ -150,7 +150,7 @@ def test_tables_that_are_not_there(server: MySQLServer, runs: Runs) -> None:
 
 def test_what_is_to_be_read_again_and_is_not_there(server: MySQLServer, runs: Runs) -> None:
     code, line = runs.run(url_of(server), command="run --once --resnapshot e.* --resnapshot e.T")
-    assert (code, "no table of this pipeline matches e.T, which is to be read again" in line) == (2, True)
+    assert (code, "no table of this pipeline matches e.T: check the spelling" in line) == (2, True)
     assert runs.nothing_written()
 
 
@@ -162,7 +162,7 @@ def test_policies_of_a_table_that_is_not_there(
     tables = ['[tables."e.t"]\ntime = "text"\n', '[tables."e.T"]\ntime = "text"\n']
     assert check_source(parse_config(text + "".join(tables))) == ["e.t"]
     told = [record.getMessage() for record in logged_here(caplog)]
-    assert told == ['[tables."e.T"] is for no table that is there and followed: case counts']
+    assert told == ['[tables."e.T"] matches no followed table: check the spelling (case counts)']
 
 
 def test_a_dry_run_tells_what_a_run_would_end_with(

@@ -23,20 +23,20 @@ from headgate.control import (
     KafkaTopic,
     Notification,
     OpenSnapshots,
+    batch_notifications,
     inbox_files,
     parse_signal,
     submit,
-    tell,
 )
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
 from headgate.replication import ImageBatch
 from headgate.spark import Options, Planner
-from headgate.spark._notes import Reading
+from headgate.spark._notes import SnapshotRequest
 from headgate.spark._read_task import read_task
-from headgate.spark._readings import check_reading
 from headgate.spark._relayed import server_of
 from headgate.spark._server import MySQLServer as PlannersServer
+from headgate.spark._snapshot_requests import check_request
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
 from tests.spark.model import as_json, readings_of
@@ -175,7 +175,7 @@ class Run:
 
     def _tell(self, header: dict[str, Any], rows: list[str], missed: set[str]) -> None:
         facts = BatchFacts("p", header["epoch"], 1, header["actions"], readings_of(header), Counter(rows), missed)
-        self.under_way, told = tell(self.under_way, facts)
+        self.under_way, told = batch_notifications(self.under_way, facts)
         self.told += told
 
     def heard(self, *types: str) -> list[tuple[str, str, dict[str, str]]]:
@@ -284,7 +284,7 @@ def test_04_updates_large_chunk(start: Callable[..., Run]) -> None:
 
 
 def test_05_updates_with_restart(start: Callable[..., Run]) -> None:
-    """Killed after each planning, so every batch is one that was planned by somebody else."""
+    """Killed after each planning, so every batch is one that another process planned."""
     run = start()
     run.signal("execute-snapshot", "a")
     low = 0
@@ -587,11 +587,7 @@ def test_23_surrogate_key(start: Callable[..., Run]) -> None:
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [
-        ("aa", "NULLs have no place"),
-        ("nothing", "there is no column nothing"),
-        ("bb", "no index begins with column bb"),
-    ],
+    [("aa", "must be NOT NULL"), ("nothing", "there is no column nothing"), ("bb", "no index begins with column bb")],
 )
 def test_24_invalid_surrogate(start: Callable[..., Run], column: str, said: str) -> None:
     run = start()
@@ -783,9 +779,11 @@ def test_what_is_asked_of_the_server_about_a_reading(mysql_server: MySQLServer, 
     table = TableDef(mysql_db, "t", columns, key=(0,))
     eyes = PlannersServer(ConnectionSettings.from_url(mysql_server.url), TablePatterns([f"{mysql_db}.*"]))
     try:
-        assert check_reading(eyes, table, Reading(filter="c = 1", surrogate="c"), keeps=False) is None
-        assert "whole row images" in str(check_reading(eyes, table, Reading(surrogate="c"), keeps=True))
-        assert "no order to read by" in str(check_reading(eyes, table, Reading(surrogate="j"), keeps=False))
-        assert "refuses the filter" in str(check_reading(eyes, table, Reading(filter="c ="), keeps=False))
+        assert check_request(eyes, table, SnapshotRequest(filter="c = 1", surrogate="c"), keeps_rows=False) is None
+        assert "whole row images" in str(check_request(eyes, table, SnapshotRequest(surrogate="c"), keeps_rows=True))
+        assert "cannot be split into ranges" in str(
+            check_request(eyes, table, SnapshotRequest(surrogate="j"), keeps_rows=False)
+        )
+        assert "refuses the filter" in str(check_request(eyes, table, SnapshotRequest(filter="c ="), keeps_rows=False))
     finally:
         eyes.drop()

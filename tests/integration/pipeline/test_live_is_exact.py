@@ -116,8 +116,8 @@ LONG = pytest.mark.timeout(9000)
 def test_live_tables_equal_the_source_beside_writers(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, rounds: int
 ) -> None:
-    """The first run reads all tables, each round one of them anew. A run that ends with what was there at its beginning
-    ends with tables that can be read, although rows of the last chunks were as of later moments.
+    """The first run reads all tables, each round one of them again. A run that ends with what was there at its
+    beginning ends with tables that can be read, although rows of the last chunks were as of later moments.
     """
     scene = Scene(mysql_server, spark, mysql_db, tmp_path)
     with scene.writers(2):

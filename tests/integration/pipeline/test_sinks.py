@@ -12,7 +12,17 @@ import pytest
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn
 from headgate.errors import CommitConflictError, ConfigError, TargetError
-from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Way, find_row, ledger_notifications, ledger_rows, read_as_of
+from headgate.lake import (
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Lake,
+    WriteMethod,
+    find_row,
+    ledger_notifications,
+    ledger_rows,
+    read_as_of,
+)
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger
 
@@ -98,7 +108,7 @@ def test_a_snapshot_and_then_changes(bench: Bench) -> None:
     assert report.tables[NAME].version == bench.version()
     assert report.images == {NAME: 8}
     assert report.commits == {NAME: [Commits(1_700_000_000_000_000, 1_700_000_000_000_000, 6)]}
-    assert report.ways == {NAME: {Way.UPSERT: ""}}
+    assert report.write_methods == {NAME: {WriteMethod.UPSERT: ""}}
 
 
 def test_keys_that_swap(bench: Bench) -> None:
@@ -476,7 +486,7 @@ def test_a_ledger_of_an_earlier_version_is_written_on(bench: Bench) -> None:
 
 def test_tables_that_a_stream_which_begins_anew_does_not_find(bench: Bench) -> None:
     bench.write(first_read((1, "a")))
-    batch = FakeBatch(2, anew=True).snapshot("shop.other", 2, append=True, first=True, last=True)
+    batch = FakeBatch(2, full_restart=True).snapshot("shop.other", 2, append=True, first=True, last=True)
     report = bench.write(batch.chunk(FakeTable("shop.other"), [(1, "x")]))
     assert {name: state.state for name, state in report.tables.items()} == {NAME: "stopped", "shop.other": "live"}
     assert "not there" in str(report.tables[NAME].reason)

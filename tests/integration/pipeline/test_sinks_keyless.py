@@ -13,7 +13,7 @@ import pytest
 
 from headgate.catalog import AddedColumn
 from headgate.errors import TargetError
-from headgate.lake import NO_KEY, Way
+from headgate.lake import NO_KEY, WriteMethod
 from headgate.sinks._keyless import _row_hash, plan_copies
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.pipeline.test_sinks import Bench, live
@@ -58,10 +58,10 @@ def test_equal_rows_are_counted_through_replays(bench: Bench) -> None:
     """`DELETE … LIMIT 1` takes one of two equal rows, an update changes one of two; then random changes, against a
     Counter. A batch killed between the merge and the ledger row is replayed, with other positions, to the same rows.
     """
-    assert bench.write(read((1, 1), (1, 1), (2, 2), (2, 2))).ways == {NAME: {Way.OVERWRITE: ""}}
+    assert bench.write(read((1, 1), (1, 1), (2, 2), (2, 2))).write_methods == {NAME: {WriteMethod.OVERWRITE: ""}}
     assert rows(bench) == [(1, 1), (1, 1), (2, 2), (2, 2)]
     first = [("d", 10, 1, 1), ("b", 20, 2, 2), ("u", 20, 2, 3), ("c", 30, 4, None), ("c", 31, 4, None)]
-    assert bench.write(changes(2, *first)).ways == {NAME: {Way.MERGE: NO_KEY}}
+    assert bench.write(changes(2, *first)).write_methods == {NAME: {WriteMethod.MERGE: NO_KEY}}
     held: Counter[Row] = Counter({(1, 1): 1, (2, 2): 1, (2, 3): 1, (4, None): 2})
     assert rows(bench) == sorted(held.elements(), key=repr)
     choice = random.Random(7)
@@ -81,7 +81,7 @@ def test_equal_rows_are_counted_through_replays(bench: Bench) -> None:
     bench.write(changes(3, *images, file=0))
     assert rows(bench) == sorted(held.elements(), key=repr)
     gone = next(iter(held.elements()))
-    with pytest.raises(TargetError, match=r"takes away \d+ rows \(a=.*--resnapshot 'shop\.pairs'"):
+    with pytest.raises(TargetError, match=r"deletes \d+ rows \(a=.*--resnapshot 'shop\.pairs'"):
         bench.write(changes(4, *[("d", pos, *gone) for pos in range(held[gone] + 1)]))
     assert rows(bench) == sorted(held.elements(), key=repr)
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.carrier import SEQ_DDL
 from headgate.errors import DecodeError
-from headgate.lake import PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, Way, spark_schema
+from headgate.lake import PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, WriteMethod, spark_schema
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.pipeline.test_sinks import Bench, live
 
@@ -50,10 +50,10 @@ def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, ca
     caplog.clear()
     with caplog.at_level(logging.WARNING, "headgate"):
         report = bench.write(live(2, *images, table=GOODS, file=0))
-    assert report.ways == {NAME: {Way.MERGE: PARTIAL_IMAGES}}
+    assert report.write_methods == {NAME: {WriteMethod.MERGE: PARTIAL_IMAGES}}
     assert bench.rows(NAME) == expected
     assert [text for text in map(logging.LogRecord.getMessage, caplog.records) if NAME in text] == [
-        f"{NAME}: updates of 1 rows that the table does not hold were ignored"
+        f"{NAME}: ignored updates of 1 rows that the table does not have"
     ]
     frame = bench.spark.read.format("delta").load(bench.lake.changelog(NAME)).where("_seq.epoch = 2").orderBy("_seq")
     assert frame.columns[-2:] == ["_before", "_absent"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.delta import OURS, TableLog, write_checkpoint
+from headgate.delta import RETENTION_PROPERTIES, TableLog, write_checkpoint
 from headgate.lake import DeltaPath, Lake, find_row, ledger_rows, read_as_of
 from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
@@ -125,7 +125,7 @@ def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, m
         folder = Path(made.lake.current(table.name))
         live = TableLog(str(folder)).refresh()
         assert {file.name for file in folder.glob("*.parquet")} == {file.name for file in live.files.values()}
-        assert OURS.items() <= live.properties.items()
+        assert RETENTION_PROPERTIES.items() <= live.properties.items()
     spark.catalog.clearCache()
     assert made.rows() == expected
     assert made.logged(KEYED) == list(range(1, 8))

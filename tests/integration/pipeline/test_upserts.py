@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import commit
-from headgate.lake import Way, merge_reason
+from headgate.lake import WriteMethod, merge_reason
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.pipeline.histories import KEYS, NAME, Copy, History, document, table_of
 
@@ -153,17 +153,19 @@ def test_what_is_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
     """Tables that ask more of a writer than rows; the report says why."""
     table = FakeTable(NAME)
     copy = Copy(spark, tmp_path, upserts=True)
-    assert copy.write(first_two(table)).ways == {NAME: {Way.APPEND: ""}}
-    assert copy.write(FakeBatch(2).live(NAME).images(table, [("u", 10, 2, "c")])).ways == {NAME: {Way.UPSERT: ""}}
-    assert copy.write(FakeBatch(3).live(NAME)).ways == {}, "nothing came into a table"
+    assert copy.write(first_two(table)).write_methods == {NAME: {WriteMethod.APPEND: ""}}
+    assert copy.write(FakeBatch(2).live(NAME).images(table, [("u", 10, 2, "c")])).write_methods == {
+        NAME: {WriteMethod.UPSERT: ""}
+    }
+    assert copy.write(FakeBatch(3).live(NAME)).write_methods == {}, "nothing came into a table"
     spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
     reason = "the table has no deletion vectors (delta.enableDeletionVectors)"
     for epoch in (4, 5):
         report = copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch - 1, "d")]))
-        assert (copy.operations()[0], report.ways) == ("MERGE", {NAME: {Way.MERGE: reason}})
+        assert (copy.operations()[0], report.write_methods) == ("MERGE", {NAME: {WriteMethod.MERGE: reason}})
     spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     report = copy.write(FakeBatch(6).live(NAME).images(table, [("c", 10, 5, "e")]))
-    reason = "the table asks more of its writers than rows (delta.enableChangeDataFeed, changeDataFeed)"
-    assert (copy.operations()[0], report.ways) == ("MERGE", {NAME: {Way.MERGE: reason}})
+    reason = "the table needs Spark's writer (delta.enableChangeDataFeed, changeDataFeed)"
+    assert (copy.operations()[0], report.write_methods) == ("MERGE", {NAME: {WriteMethod.MERGE: reason}})
     assert merge_reason(copy.lake, NAME, spark.conf.get) == reason, "a dry run says the same"
     assert [row["id"] for row in copy.delta().read().orderBy("id").collect()] == [1, 2, 3, 4, 5]

@@ -60,7 +60,7 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
 
 
 def of(n: int) -> list[int]:
-    """The ids of the images of one of the stretches."""
+    """The ids of the images of one of the ranges."""
     return [10 * n, 10 * n + 1, 10 * n + 2, 10 * n + 3, 10 * n, 10 * n]
 
 

@@ -1,4 +1,4 @@
-"""Failing over to a server without a setting that exactness rests on: refused, whoever reads, until it is mended."""
+"""Failing over to a server without a setting that exactness rests on: each reader refuses it until it is mended."""
 
 from __future__ import annotations
 

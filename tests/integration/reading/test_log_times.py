@@ -36,9 +36,9 @@ def test_every_moment_of_a_log_in_several_files() -> None:
             assert start_of(connection, "2020-01-01T00:00:00Z")[0] == GtidSet()
             assert start_of(connection, "2020-01-01 00:00:00+01:00")[0] == GtidSet()
             for wrong, message in (
-                ("2020-01-01T00:00:00", "in which zone"),
+                ("2020-01-01T00:00:00", "add its zone"),
                 ("2020-01-32T00:00:00Z", "a time looks like"),
-                ("2120-01-01T00:00:00Z", "yet to come"),
+                ("2120-01-01T00:00:00Z", "in the future"),
             ):
                 with pytest.raises(ConfigError, match=message):
                     start_of(connection, wrong)

@@ -14,13 +14,13 @@ import pymysql
 import pytest
 from typer.testing import CliRunner
 
+from headgate.binlog_positions import end_of
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import BinlogPurgedError, ServerBehindError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_position
 from headgate.offsets import ChunkSpec
-from headgate.places import end_of
 from headgate.replication import Ddl, Idle, RangeEnd, commit_time, cut_in_order, follow, read_range
 from headgate.snapshot import Redo, read_chunks
 from headgate.testing import MySQLServer

@@ -112,7 +112,7 @@ def test_a_session_that_logs_statements_is_refused(log: Log, kind: str) -> None:
 
 
 def test_time_zones_of_server_and_session(log: Log) -> None:
-    """TIMESTAMP is an instant on both roads, whatever zone anybody writes or reads in; DATETIME is what was written."""
+    """TIMESTAMP is an instant on both roads, in all zones of writers and readers; DATETIME is what was written."""
     table(log, "ts TIMESTAMP(3), d DATETIME, tm TIME")
     log.do("SET GLOBAL time_zone = '+09:00'")
     log.do("INSERT INTO t VALUES (1, '2024-03-31 10:30:00.125', '2024-03-31 10:30:00', '10:30:00')")
@@ -163,7 +163,7 @@ def test_statements_of_every_sql_mode_are_understood(log: Log) -> None:
 
 
 def test_character_sets_of_server_database_and_client(log: Log) -> None:
-    """Values are stored in the column's set, whoever sends them; statements are logged in the client's."""
+    """Values are stored in the column's set, in all sets of clients; statements are logged in the client's."""
     table(log, "a VARCHAR(20) CHARACTER SET utf8mb4, b VARCHAR(20) CHARACTER SET koi8r")
     log.do("SET GLOBAL character_set_server = gbk", "SET GLOBAL character_set_client = latin1")
     log.do("SET GLOBAL character_set_connection = latin1")

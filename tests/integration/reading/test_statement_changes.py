@@ -27,7 +27,7 @@ from headgate.replication import Idle, LogBlock, WindowReader, cut_in_order, fol
 from headgate.snapshot import read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import plain
-from tests.integration.relay.test_kept_log import keeping
+from tests.integration.relay.test_binlog_archive import keeping
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:

@@ -128,7 +128,7 @@ def relaying(
 ) -> Iterator[Consumer]:
     """A relay in this process, from ``had`` on (by default from now)."""
     start = GtidSet.parse(server.gtid_executed if had is None else had)
-    relay = Relay(RelayConfig((physical(server, *sources),), **config), lambda _: start, anew=anew)
+    relay = Relay(RelayConfig((physical(server, *sources),), **config), lambda _: start, reset=anew)
     with relay, Serving(create_app(relay), "127.0.0.1", 0) as serving:
         yield Consumer(serving.port, ",".join(str(one.id) for one in sources))
 
@@ -360,7 +360,7 @@ def test_a_restart_serves_the_same_bytes(mysql_server: MySQLServer, mysql_db: st
         again.until(lambda one: len(one.windows) > 21)
     assert again.bytes[: len(first.bytes)] == first.bytes
     assert again.events[-1].key == 100
-    # All of it read anew, with the map of generations that the first one made: the same.
+    # All of it read again, with the map of generations that the first one made: the same.
     (tmp_path / "partition-1.json").unlink()
     begin = GtidSet.parse(server.gtid_executed)
     number = again.events[0].scn & (1 << 48) - 1
@@ -393,7 +393,7 @@ def test_a_promoted_replica_and_a_reset_log(tmp_path: Path) -> None:
         with relaying(replica, source, state=tmp_path) as consumer:
             do(replica, "d", "INSERT INTO t VALUES (4)")
             end = time.monotonic() + DEADLINE_SECONDS
-            while b"its log began anew" not in (status := consumer.get("admin/status")[2]):
+            while b"its binlog was reset" not in (status := consumer.get("admin/status")[2]):
                 assert time.monotonic() < end, status
             assert consumer.pull(wait_ms=100) == 0
         with relaying(replica, source, had="", anew=True, state=tmp_path) as consumer:

@@ -1,4 +1,4 @@
-"""Bootstrap on real servers: rows and changes make a consumer's tables equal the server's, whoever writes meanwhile.
+"""Bootstrap on real servers: rows and changes make a consumer's tables equal the server's beside writers.
 
 What a consumer holds at the end of a bootstrap is compared with the log replayed to the transaction of that SCN, which
 knows nothing of snapshots.

@@ -20,7 +20,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from headgate.databus import event_fields, sound
+from headgate.databus import event_fields, is_intact
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result
 from headgate.testing import MySQLServer, Proxy, replica_pair
 from headgate.testing._folders import free_port
@@ -175,7 +175,7 @@ class Puller:
                 yield one["sequence"], one["srcId"], self._change(one.get("opcode") == "DELETE", value, before)
             return
         data = np.frombuffer(body, np.uint8)
-        assert sound(data)
+        assert is_intact(data)
         f = event_fields(data)
         for i in range(len(f.scn)):
             before = body[f.before[i] : f.before[i] + f.before_size[i]] if f.before[i] >= 0 else b""

@@ -116,7 +116,7 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
             lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
         do(server, db, "UPDATE b SET more = 20240102 WHERE x = 9")
         copy.run()
-        with pytest.raises(PlanGoneError, match="has got the table's definition since"):
+        with pytest.raises(PlanGoneError, match="has reached the table's definition since"):
             lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
         executed = GtidSet.parse(server.gtid_executed)
         assert feeder.await_position(lambda state: state.gtid >= executed, 60) is not None

@@ -1,4 +1,4 @@
-"""SCNs over a log that began anew and one that was purged: they go on growing, or the relay says why it does not."""
+"""SCNs over a log that was reset and one that was purged: they go on growing, or the relay says why it does not."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_kind_after_a_reset_and_a_purge(tmp_path: Path) -> None:
         insert(server, 10, 11)
         with relays(server, tmp_path / "reset") as told:
             for one in told.values():
-                problem(one, "its log began anew")
+                problem(one, "its binlog was reset")
                 assert one.pull(wait_ms=1) == 0
         with relays(server, tmp_path / "reset", had="", anew=True) as anew:
             for kind, one in anew.items():

@@ -17,7 +17,7 @@ from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
 from headgate.snapshot._keys import fits, key_columns, range_condition
-from headgate.snapshot._ranges import among
+from headgate.snapshot._ranges import key_conditions
 from headgate.testing import MySQLServer
 
 KEYS: dict[str, tuple[str, str]] = {
@@ -159,7 +159,7 @@ def test_rows_are_found_by_their_keys(tables: Connection, name: str, policies: P
     whole = select(tables, table, policies=policies)
     for start in range(2):
         part = whole.slice(start).take(list(range(0, whole.num_rows - start, 2)))
-        (condition,) = among(table, part.select(list(table.key_names)))
+        (condition,) = key_conditions(table, part.select(list(table.key_names)))
         found = select(tables, table, condition, policies).to_pylist()
         assert sorted(map(repr, found)) == sorted(map(repr, part.to_pylist()))
 

@@ -119,7 +119,7 @@ def test_messages_that_are_gone_and_topics_made_anew(
         assert kafka_topic not in caplog.text, "told once"
         anew = signals.poll(TopicPosition(kafka_topic, 99), wait=True)
         assert anew == found
-        assert "is a new one" in caplog.text
+        assert "was recreated" in caplog.text
         assert signals.poll(anew.position) == Polled(anew.position)
 
 
@@ -169,7 +169,7 @@ def test_a_topic_that_is_compacted_is_refused(
     topic = KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us")
     at = signals.poll(None, wait=True).position
     alter(kafka_broker, kafka_topic, policy)
-    told = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* but the newest: kafka-configs "
+    told = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* only the newest signal of a key: kafka-configs "
     with pytest.raises(ConfigError, match=told) as caught:
         check_topic(topic)
     with pytest.raises(ConfigError, match=told):
@@ -236,11 +236,11 @@ def test_nobody_waits_for_a_broker_that_is_away(
     assert signals.poll(at) == Polled(at), "who waited here would wait for ever"
     with caplog.at_level(logging.WARNING):
         assert signals.poll(at, wait=True) == Polled(at), "for twice the time of an answer"
-        assert "signals out of Kafka" not in caplog.text
+        assert "signals from Kafka" not in caplog.text
         may_fail.set()
-        while "signals out of Kafka" not in caplog.text:
+        while "signals from Kafka" not in caplog.text:
             assert signals.poll(at, wait=True) == Polled(at)
-    assert "signals out of Kafka have to wait: Kafka at 127.0.0.1" in caplog.text
+    assert "signals from Kafka are delayed: Kafka at 127.0.0.1" in caplog.text
     assert signals.poll(at) == Polled(at)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from headgate.lake import TableState
 
-SPELL = Policies(temporals="text", odd_keys="spell")
+SPELL = Policies(temporals="text", ambiguous_keys="spell")
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_window_with_such_an_image_has_the_chunk_read_again(log: Log) -> None:
         ambiguous="stop",
     )  # fmt: skip
     assert isinstance(redo, Redo)
-    assert "images since then cannot be read" in redo.reason
+    assert "row images of the window cannot be read" in redo.reason
     assert log.chunk("t") == [{"_op": "r", "k": "a"}]
 
 

@@ -255,7 +255,7 @@ def test_signals_it_kafka_signal_that_comes_while_down_is_executed_once(
     send(run, "a")
     down(run)
     if not committed:
-        assert run.planner.latest(run.offset) is not run.offset, "planned, and killed before anybody wrote it down"
+        assert run.planner.latest(run.offset) is not run.offset, "planned, and killed before it was written down"
         down(run)
     run.drain()
     assert len(run.actions) == 1

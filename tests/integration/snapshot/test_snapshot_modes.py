@@ -275,7 +275,7 @@ def test_every_channel_is_told_at_least_once(
     for thread in threading.enumerate():  # a POST may have been under way when the run ended
         if thread.name == "headgate-webhook":
             thread.join()
-    assert "notifications to webhook wait: the webhook answers 503" in caplog.text
+    assert "notifications to webhook are delayed: the webhook answers 503" in caplog.text
     receiver.posts.clear()
     receiver.code = 202
     runs.more = NOTIFY.format(**given, wait=60)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.binlog_positions import end_of
 from headgate.config import parse_config
 from headgate.gtid import GtidSet
 from headgate.lake import find_row
-from headgate.places import end_of
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.pipeline.test_copies import Copy

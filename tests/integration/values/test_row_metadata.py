@@ -277,30 +277,32 @@ def test_35_tables_that_stop_stay_so_over_restarts_beside_those_that_go_on(
     spark: SparkSession, log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What an ALTER made ambiguous is read again with it; what nobody can name stops until it is, and what ``strict``
-    stops waits for its user, also where the table was made anew. Each run says so, and none of them loses anything.
+    stops waits for its user, also where the table was made again. Each run says so, and none of them loses anything.
     """
     log.do("CREATE TABLE swapped (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO swapped VALUES (1, 10, 20)")
     log.do("CREATE TABLE faces (id INT PRIMARY KEY, e ENUM('a', '\U0001f600') CHARACTER SET utf8mb4)")
     log.do("CREATE TABLE altered (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO altered VALUES (1, 'a')")
-    log.do("CREATE TABLE anew (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO anew VALUES (1, 'a'), (2, 'b')")
-    target = Target(spark, log, tmp_path / "lake", ["altered", "anew"])
+    log.do("CREATE TABLE remade (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO remade VALUES (1, 'a'), (2, 'b')")
+    target = Target(spark, log, tmp_path / "lake", ["altered", "remade"])
     assert set(kinds(target.run()).values()) == {"live"}
-    before = {table: target.rows(table) for table in ("faces", "altered", "anew")}
+    before = {table: target.rows(table) for table in ("faces", "altered", "remade")}
     log.do("INSERT INTO faces VALUES (2, 'a')", "INSERT INTO swapped VALUES (2, 10, 20)")
     log.do("ALTER TABLE swapped RENAME COLUMN a TO b, RENAME COLUMN b TO a", "INSERT INTO swapped VALUES (3, 20, 10)")
     log.do("ALTER TABLE altered MODIFY v CHAR(9)", "INSERT INTO altered VALUES (2, 'b')")
     log.do(
-        "DROP TABLE anew", "CREATE TABLE anew (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO anew VALUES (3, 'c')"
+        "DROP TABLE remade",
+        "CREATE TABLE remade (id INT PRIMARY KEY, v VARCHAR(9))",
+        "INSERT INTO remade VALUES (3, 'c')",
     )
     states = target.run()
-    expected = {"swapped": "live", "faces": "stopped", "altered": "stopped", "anew": "stopped"}
+    expected = {"swapped": "live", "faces": "stopped", "altered": "stopped", "remade": "stopped"}
     assert kinds(states) == expected
     assert target.rows("swapped") == target.source("swapped")
     assert target.rows("swapped")[1] == {"id": 2, "b": 10, "a": 20}
     assert "SET GLOBAL binlog_row_metadata = 'FULL'" in str(states["faces"].reason)
 
     log.do(
-        "INSERT INTO faces VALUES (3, 2)", "INSERT INTO swapped VALUES (4, 1, 2)", "INSERT INTO anew VALUES (4, 'd')"
+        "INSERT INTO faces VALUES (3, 2)", "INSERT INTO swapped VALUES (4, 1, 2)", "INSERT INTO remade VALUES (4, 'd')"
     )
     log.do("ALTER TABLE altered MODIFY v CHAR(8)", "DELETE FROM altered WHERE id = 1")
     caplog.clear()
@@ -318,4 +320,4 @@ def test_35_tables_that_stop_stay_so_over_restarts_beside_those_that_go_on(
     log.do("SET GLOBAL binlog_row_metadata = MINIMAL", "INSERT INTO swapped VALUES (5, 1, 2)")
     assert set(kinds(target.run(*before)).values()) == {"live"}
     assert {table: target.rows(table) for table in expected} == {table: target.source(table) for table in expected}
-    assert [row["id"] for row in target.rows("anew")] == [3, 4]
+    assert [row["id"] for row in target.rows("remade")] == [3, 4]

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from headgate.delta import VARIANT, TableLog, commit, prepare_fold, to_variant, write_files
 from headgate.lake import DeltaPath, spark_schema
-from headgate.lake._append import begin
-from headgate.lake._ways import spark_writes
+from headgate.lake._append import find_base
+from headgate.lake._write_methods import spark_writes
 from tests.fix_documents import NASTY, document_texts
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def test_files_of_spark_and_of_ours_are_one_table(spark: SparkSession, tmp_path:
     append_by_spark(75)
     expected = by_spark(delta)
     table = log.refresh()
-    begun = begin(delta, DDL, ["id", "v", "pair"])
-    assert begun is not None
-    fold = prepare_fold(delta.path, list(table.files.values()), begun.schema, begun.codec, ["id"])
+    base = find_base(delta, DDL, ["id", "v", "pair"])
+    assert base is not None
+    fold = prepare_fold(delta.path, list(table.files.values()), base.schema, base.codec, ["id"])
     assert fold is not None
     actions = fold.actions(table, ())
     assert actions is not None
@@ -118,4 +118,4 @@ def test_a_table_that_shreds_is_left_to_spark(spark: SparkSession, tmp_path: Pat
     assert spark_writes(TableLog(delta.path).refresh(), setting) is None
     spark.sql(f"ALTER TABLE {delta.sql} SET TBLPROPERTIES ('delta.enableVariantShredding' = 'true')")
     assert "hredding" in str(spark_writes(TableLog(delta.path).refresh(), setting))
-    assert begin(delta, "id bigint, v variant", ["id", "v"]) is None
+    assert find_base(delta, "id bigint, v variant", ["id", "v"]) is None

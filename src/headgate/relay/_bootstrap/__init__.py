@@ -2,7 +2,7 @@
 
 ==============  =====================================================================
 ``_bootstrap``  a consumer's start, rows and target; why that is exact
-``_sessions``   what of which bootstrap was read, kept over restarts
-``_suppliers``  where rows come from: MySQL by exact chunks, or whoever supplies them
+``_sessions``   the parts read for each bootstrap, stored across restarts
+``_suppliers``  sources of rows: MySQL by exact chunks, or another supplier
 ==============  =====================================================================
 """

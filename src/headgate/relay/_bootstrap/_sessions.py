@@ -1,15 +1,15 @@
-"""What a relay remembers of bootstraps: for each start SCN which parts of which source were read, and as of when.
+"""Stored sessions of bootstraps: for each start SCN which parts of which source were read, and as of which GTID set.
 
-A consumer's checkpoint names a *session* by its ``bootstrap_start_scn``, and a place in it by ``snapshot_offset``: the
-number of a *reading* and how many of its events were given. Readings are numbered from a random number of the session,
-so that a place in another one that began at the same SCN (another relay's, or one of a relay without a folder that has
-restarted) is not taken for one in this. A reading is one part of a source, read as of one GTID set.
-Read again as of the same set it gives the same rows, so a place means the same for ever, for any number of consumers
-and after a restart of the relay. Where a part cannot be read as of that set any more, another reading takes its place,
-under a number of its own.
+A consumer's checkpoint names a *session* by its ``bootstrap_start_scn``, and an offset in it by ``snapshot_offset``:
+the number of a *reading* and how many of its events were sent. A reading is one part of a source, read as of one GTID
+set. Read again as of the same set it has the same rows. So an offset keeps its meaning, for any number of consumers and
+after a restart of the relay. If a part cannot be read as of that set any more, a reading with a new number replaces it.
 
-A session is a file of JSON lines: the start, then the readings as they are made, each on disk before its first row is
-given. A last line that a kill cut off speaks of a reading that nobody has seen.
+Readings are numbered from a random base per session. So an offset in another session with the same start SCN (of
+another relay, or of one without a folder before its restart) is not mistaken for one of this session.
+
+A session is a file of JSON lines: the start, then the readings in order, each on disk before its first row is sent. A
+last line that a kill cut off describes a reading that no consumer has seen.
 """
 
 from __future__ import annotations
@@ -27,87 +27,87 @@ from typing import Any, Final
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
-__all__ = ["DONE", "Reading", "Session", "Sessions", "offset_of", "place_in"]
+__all__ = ["DONE", "PartRead", "Session", "Sessions", "offset_of", "split_offset"]
 
 _EVENT_BITS: Final = 24
 _BASE_BITS: Final = 38
-"""One less than a reading's number has, so that no session comes to the end of the numbers."""
+"""One bit less than a reading's number has, so that no session runs out of numbers."""
 DONE: Final = (1 << _EVENT_BITS) - 1
-"""In the place of a number of events: all of them."""
+"""Instead of a number of events: all of them."""
 
 
-def offset_of(reading: int, events: int) -> int:
-    """A ``snapshot_offset``: 63 bits, of which the last 24 count events."""
-    return reading << _EVENT_BITS | events
+def offset_of(number: int, events: int) -> int:
+    """Return a ``snapshot_offset``: 63 bits, of which the last 24 count events."""
+    return number << _EVENT_BITS | events
 
 
-def place_in(offset: int) -> tuple[int, int]:
-    """``(reading, events)``; the inverse of :func:`offset_of`."""
+def split_offset(offset: int) -> tuple[int, int]:
+    """Return ``(reading, events)``; the inverse of :func:`offset_of`."""
     return offset >> _EVENT_BITS, offset & DONE
 
 
 @dataclass(frozen=True)
-class Reading:
+class PartRead:
     """A part of a source as of one point."""
 
     part: int
-    """Counts the source's parts from 0."""
+    """Index of the part in its source, from 0."""
     detail: Mapping[str, Any]
-    """What the part is: its supplier's business."""
+    """Description of the part, defined by its supplier."""
     gtid: str
-    """The rows are as of this set, which holds what the relay's buffer had up to ``scn``."""
+    """The rows are as of this set, which contains what the relay's buffer had up to ``scn``."""
     scn: int
     hint: Sequence[Any] | None = None
-    """Server's UUID, log file and position where a reader that has ``gtid`` may begin."""
+    """Server UUID, log file and position for a reader that has ``gtid``."""
 
 
 @dataclass
 class Session:
-    """A start, and what was read since."""
+    """The start of a bootstrap, and its readings."""
 
     scn: int
     gtid: str
-    """What the relay had at ``scn``; of a fixed one that and perhaps more."""
+    """The relay's GTID set at ``scn``; of a fixed session it may contain more."""
     fixed: bool
-    """All rows are as of ``gtid``; else each reading is as of a point of its own."""
+    """Whether all rows are as of ``gtid``; if not, each reading has a separate GTID set."""
     token: Mapping[str, Any]
     """What the supplier needs to find the same rows again."""
-    readings: dict[str, list[Reading]] = field(default_factory=dict)
-    """By source name; a reading's number is ``base`` and its place in the list."""
+    part_reads: dict[str, list[PartRead]] = field(default_factory=dict)
+    """Readings by source name; a reading's number is ``base`` plus its index."""
     base: int = field(default_factory=lambda: secrets.randbits(_BASE_BITS))
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a part is read: consumers that want it, too, wait for it."""
+    """Held while a part is read: other consumers of the session wait for it."""
     file: Path | None = None
     begun_at: float | None = None
-    """When; None: before the relay began."""
+    """Monotonic time of the start; None: before the relay started."""
     used_at: float = field(default_factory=time.monotonic)
-    """When it was asked for last."""
+    """Monotonic time of the last use."""
 
     def newest(self, source: str, part: int) -> int | None:
-        """The number of the newest reading of a part."""
-        found = self.readings.get(source, [])
-        return next((self.base + i for i in range(len(found) - 1, -1, -1) if found[i].part == part), None)
+        """Return the number of the newest reading of a part, if any."""
+        reads = self.part_reads.get(source, [])
+        return next((self.base + i for i in range(len(reads) - 1, -1, -1) if reads[i].part == part), None)
 
-    def reading(self, source: str, number: int) -> Reading | None:
-        """The reading of a number; None: this session has none."""
-        found, i = self.readings.get(source, []), number - self.base
-        return found[i] if 0 <= i < len(found) else None
+    def part_read(self, source: str, number: int) -> PartRead | None:
+        """Return the reading with a number, if this session has it."""
+        reads, i = self.part_reads.get(source, []), number - self.base
+        return reads[i] if 0 <= i < len(reads) else None
 
-    def add(self, source: str, reading: Reading) -> int:
-        """Keep a reading; its number.
+    def add(self, source: str, part_read: PartRead) -> int:
+        """Store a reading and return its number.
 
-        :raises ConfigError: it cannot be kept.
+        :raises ConfigError: the file cannot be written.
         """
         if self.file is not None:
-            _append(self.file, {"source": source, **vars(reading)})
-        own = self.readings.setdefault(source, [])
-        own.append(reading)
-        return self.base + len(own) - 1
+            _append(self.file, {"source": source, **vars(part_read)})
+        reads = self.part_reads.setdefault(source, [])
+        reads.append(part_read)
+        return self.base + len(reads) - 1
 
     @property
     def last_scn(self) -> int:
-        """The greatest SCN as of which anything was read."""
-        return max((one.scn for own in self.readings.values() for one in own), default=self.scn)
+        """The greatest SCN of the readings; without readings the start."""
+        return max((one.scn for reads in self.part_reads.values() for one in reads), default=self.scn)
 
 
 def _append(file: Path, value: Mapping[str, Any]) -> None:
@@ -121,10 +121,10 @@ def _append(file: Path, value: Mapping[str, Any]) -> None:
 
 
 class Sessions:
-    """Those of one physical source; for any number of threads.
+    """The sessions of one physical source; safe for any number of threads.
 
-    :param folder: where they are kept; None: in memory, so that a restart of the relay ends them.
-    :raises ConfigError: the folder cannot be read.
+    :param folder: stores them; None: in memory, so that a restart of the relay ends them.
+    :raises ConfigError: a file cannot be read.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -138,15 +138,15 @@ class Sessions:
                     self._known[session.scn] = session
 
     def find(self, scn: int) -> Session | None:
-        """The session that began at ``scn``."""
+        """Return the session that began at ``scn``, if any."""
         with self._lock:
-            found = self._known.get(scn)
-            if found is not None:
-                found.used_at = time.monotonic()
-            return found
+            session = self._known.get(scn)
+            if session is not None:
+                session.used_at = time.monotonic()
+            return session
 
     def newest(self, seconds: float) -> Session | None:
-        """The one that began last, not as of one point, if that was within so long."""
+        """Return the last session that began within ``seconds`` and is not fixed, if any."""
         since = time.monotonic() - seconds
         with self._lock:
             begun = [(one.begun_at, one.scn) for one in self._known.values() if one.begun_at and not one.fixed]
@@ -154,15 +154,15 @@ class Sessions:
             return self._known[max(recent)[1]] if recent else None
 
     def begin(self, scn: int, gtid: GtidSet, token: Mapping[str, Any], *, fixed: bool) -> Session:
-        """The session of this start: the one there is, or a new one.
+        """Return the session of this start; create it if it does not exist.
 
-        :raises ConfigError: it cannot be kept.
+        :raises ConfigError: its file cannot be written.
         """
         with self._lock:
-            found = self._known.get(scn)
-            if found is not None and found.fixed == fixed:
-                found.used_at = time.monotonic()
-                return found
+            known = self._known.get(scn)
+            if known is not None and known.fixed == fixed:
+                known.used_at = time.monotonic()
+                return known
             session = Session(scn, str(gtid), fixed, token, begun_at=time.monotonic())
             if self._folder is not None:
                 session.file = self._folder / f"{scn}.jsonl"
@@ -177,7 +177,7 @@ class Sessions:
             return session
 
     def forget(self, scns: Iterable[int]) -> None:
-        """These will not be asked for again."""
+        """Delete sessions."""
         with self._lock:
             for scn in scns:
                 session = self._known.pop(scn, None)
@@ -185,19 +185,19 @@ class Sessions:
                     session.file.unlink(missing_ok=True)
 
     def idle(self, seconds: float) -> list[int]:
-        """The SCNs of the sessions that nobody has asked for in so long, or since the relay began, oldest first."""
+        """Return the SCNs of the sessions that were not used for ``seconds``, ascending."""
         now = time.monotonic()
         with self._lock:
             return sorted(scn for scn, one in self._known.items() if now - one.used_at >= seconds)
 
 
 def _load(file: Path) -> Session | None:
-    """A session and the whole lines of it; None: not even the first one is whole."""
+    """Load a session; cut off a partial last line. None: no line is whole."""
     try:
         lines = file.read_bytes().split(b"\n")
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
-    whole = lines[:-1]  # what is behind the last line's end was cut off
+    whole = lines[:-1]  # a kill cut off what follows the last line end
     if lines[-1]:
         file.write_bytes(b"".join(line + b"\n" for line in whole))
     if not whole:
@@ -214,7 +214,7 @@ def _load(file: Path) -> Session | None:
         )
         for value in rest:
             source = value.pop("source")
-            session.readings.setdefault(source, []).append(Reading(**value))
+            session.part_reads.setdefault(source, []).append(PartRead(**value))
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{file} is not a bootstrap's session") from None
     return session

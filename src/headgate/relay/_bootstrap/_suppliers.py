@@ -1,13 +1,12 @@
-"""Where the rows of a bootstrap come from: MySQL itself, by exact chunks; or what a reader above this room supplies.
+"""Suppliers of bootstrap rows: MySQL, by exact chunks; or a reader in a room above.
 
-A supplier divides a source into parts, one after the other, and reads each as of a GTID set. What it must keep to:
+A supplier divides a source into a sequence of parts, and reads each as of a GTID set. It guarantees:
 
 - all parts together hold every row of the table, whenever they are planned and read;
-- a part read again as of the same set gives the same rows, or :class:`PartGoneError`.
+- a part read again as of the same set has the same rows, or the read raises :class:`PartGoneError`.
 
-:class:`ChunkSupplier` reads MySQL by the chunks of :mod:`headgate.snapshot`, which proves both: bounds cover every
-possible key, and a chunk is turned back to the set by the log since. It takes no locks and needs nothing but read
-access.
+:class:`ChunkSupplier` reads MySQL by the chunks of :mod:`headgate.snapshot`, which prove both: bounds cover every
+possible key, and the log since the set turns a chunk back to it. It takes no locks and needs only read access.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ __all__ = [
 ]
 
 _CHUNK_ROWS: Final = 20_000
-"""Rows of a chunk at most: some MB of events, which stay in memory while a consumer takes them."""
+"""Most rows of a chunk: some MB of events, in memory while a consumer reads them."""
 _CHUNK_BYTES: Final = 32 << 20
-"""Of a table with larger rows so many bytes of them, by the server's estimate, or one."""
+"""Most bytes of a chunk of a table with larger rows, by the server's estimate; at least one row."""
 _FRESH: Final = "SET @headgate = NULL /*!80000 , SESSION information_schema_stats_expiry = 0 */"
-"""Estimates as they are now, and not as somebody asked for them a day ago."""
+"""Makes MySQL return current estimates instead of ones cached up to a day ago."""
 _EXECUTED_SECONDS: Final = 10
-"""How long the server may take to make visible what it has logged. It is milliseconds."""
+"""How long the server may take to make logged transactions visible. It is usually milliseconds."""
 
 
 class PartGoneError(Exception):
-    """A part cannot be read as of the wanted set; as of a later one it may be."""
+    """A part cannot be read as of the wanted GTID set. It may be readable as of a later one."""
 
 
 class PlanGoneError(Exception):
-    """The parts mean nothing any more: the bootstrap has to begin again."""
+    """The planned parts are invalid: the consumer has to start another bootstrap."""
 
 
 class Rows(NamedTuple):
@@ -63,31 +62,31 @@ class Rows(NamedTuple):
 
     table: TableDef
     columns: pa.Table
-    """The table's columns in its order, as its codecs make them."""
+    """The table's columns in its order, as its codecs return them."""
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a bootstrap's rows will be of."""
+    """Which state a bootstrap's rows will have."""
 
     gtid: GtidSet | None
-    """All rows are as of this set; None: each part is as of what the relay has when it is read."""
+    """All rows are as of this set; None: each part is as of the relay's position when it is read."""
     token: Mapping[str, Any]
-    """What is needed to find the same rows again, in JSON."""
+    """JSON value with which the supplier finds the same rows again."""
 
 
 class Supplier(Protocol):
-    """Supplies the rows of one physical source's tables; for any number of threads."""
+    """Supplies the rows of one physical source's tables; safe for any number of threads."""
 
     def begin(self) -> Beginning:
-        """A new bootstrap. Raises HeadgateErrors."""
+        """Begin a bootstrap. Raises HeadgateErrors."""
 
     def plan(
         self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """The part after ``before`` (None: the first), in JSON; None: there are no more.
+        """Return the part after ``before`` (None: the first), in JSON; None: ``before`` is the last.
 
-        :raises PlanGoneError: ``before`` means nothing any more.
+        :raises PlanGoneError: ``before`` is invalid now.
         """
 
     def read(
@@ -98,32 +97,32 @@ class Supplier(Protocol):
         executed: GtidSet,
         hint: LogHint | None,
     ) -> Rows | None:
-        """The rows of a part; None: it has none.
+        """Return the rows of a part; None: it has none.
 
-        :param executed: as of this set.
-        :param hint: where a reader of the log that has it may begin.
+        :param executed: read as of this set.
+        :param hint: log position for a reader that has this set.
         :raises HeadgateError: the rows cannot be read, or would not be exact.
-        :raises PartGoneError: that cannot be; PlanGoneError: at no other one either.
+        :raises PartGoneError: not readable as of this set; PlanGoneError: nor as of any other.
         """
 
 
 class ChunkSupplier:
     """Reads MySQL.
 
-    :param policies: as the relay's reader of the log has them, so that values are the same.
+    :param policies: the policies of the relay's log reader, so that values are the same.
     """
 
     def __init__(self, settings: ConnectionSettings, policies: Policies, chunk_rows: int = _CHUNK_ROWS) -> None:
         self._settings, self._policies, self._chunk_rows = settings, policies, chunk_rows
 
     def begin(self) -> Beginning:
-        """Nothing has to be prepared."""
+        """Return at once: nothing has to be prepared."""
         return Beginning(None, {})
 
     def plan(
         self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
-        """The next chunk, and how far the plan is with it."""
+        """Return the next chunk, and the plan's progress after it."""
         del token
         with Connection.open(self._settings) as connection:
             table = keyed_table(connection, source)
@@ -135,7 +134,7 @@ class ChunkSupplier:
                     connection.query, table, epoch=0, rows=rows, rows_estimate=0 if stats is None else stats.rows
                 )
             elif before["key"] != list(table.key_names):
-                raise PlanGoneError(f"{source.table} has another key than when its bootstrap began")
+                raise PlanGoneError(f"the key of {source.table} changed since its bootstrap began")
             else:
                 progress = SnapshotProgress.from_dict(before["progress"])
                 rows = before.get("rows", self._chunk_rows)
@@ -153,12 +152,12 @@ class ChunkSupplier:
         executed: GtidSet,
         hint: LogHint | None,
     ) -> Rows | None:
-        """The chunk as of ``executed``, by key: the order is part of what a place in it means."""
+        """Return the chunk as of ``executed``, sorted by key: an offset in it depends on the order."""
         del token
         with Connection.open(self._settings) as connection:
             _await_executed(connection, executed)
             uuid = check_settings(connection, exact_patterns([source.table])).server_uuid
-        found = list(
+        items = list(
             read_chunks(
                 self._settings,
                 [Chunk.from_dict(part["chunk"])],
@@ -170,10 +169,10 @@ class ChunkSupplier:
                 hint=hint,
             )
         )
-        for item in found:
+        for item in items:
             if isinstance(item, Redo):
                 raise (PlanGoneError if item.whole_table else PartGoneError)(f"{source.table}: {item.reason}")
-        images = [item for item in found if isinstance(item, ImageBatch) and item.batch.num_rows]
+        images = [item for item in items if isinstance(item, ImageBatch) and item.batch.num_rows]
         if not images:
             return None
         table = images[0].table
@@ -184,9 +183,9 @@ class ChunkSupplier:
 
 
 def rows_of_chunks(stats: TableStats | None, most: int) -> int:
-    """How many rows a chunk shall have.
+    """Return the number of rows per chunk.
 
-    :param stats: what the server says of the table; its estimate of a few rows may be none.
+    :param stats: the server's statistics; the estimate for a few rows may be 0.
     """
     if stats is None or not stats.data_bytes:
         return most
@@ -194,25 +193,28 @@ def rows_of_chunks(stats: TableStats | None, most: int) -> int:
 
 
 def keyed_table(connection: Connection, source: LogicalSource) -> TableDef:
-    """A table whose rows can be bootstrapped.
+    """Load a table whose rows can be bootstrapped.
 
-    :raises SnapshotRefusedError: it is not there.
+    :raises SnapshotRefusedError: it does not exist, or is invisible.
     :raises UnsupportedError: it has no key.
     """
     db, _, name = source.table.partition(".")
-    found = load_table(connection.query, db, name)
-    if found is None:
+    loaded = load_table(connection.query, db, name)
+    if loaded is None:
         raise SnapshotRefusedError("the table does not exist, or the account may not see it", table=source.table)
-    if not found.table.key:
+    if not loaded.table.key:
         raise UnsupportedError(
             "a table without a key cannot be bootstrapped: events do not say which of its rows they change",
             table=source.table,
         )
-    return found.table
+    return loaded.table
 
 
 def _await_executed(connection: Connection, executed: GtidSet) -> None:
-    """Wait until the set is visible, which the log is ahead of."""
+    """Wait until the set is visible; the log is ahead of that.
+
+    :raises ServerBehindError: not after 10 s.
+    """
     text = str(executed)
     if text:
         late = connection.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (text, _EXECUTED_SECONDS))[0][0]

@@ -4,7 +4,7 @@
 ``_schemas``  Avro schemas of table definitions, in versions; the registry folder
 ``_avro``     rows of Arrow columns as Avro binary
 ``_json``     events as JSON lines
-``_decode``   their rows as Arrow columns
+``_decode``   rows in Avro binary as Arrow columns
 ``_choice``   sources and Databus's key filters; ``_where``: predicates over ``_rows``
 ============  ===========================================================================
 """

@@ -1,10 +1,9 @@
-"""Rows of Arrow columns as Avro binary, a column at a time.
+"""Encode rows of Arrow columns as Avro binary, a column at a time.
 
-A row's bytes are its fields' bytes behind each other (Avro 1.12 specification, "Binary Encoding": zigzag varints,
-unions as the branch's number and the value), so two passes over the columns make all rows: the first adds up each row's
-size; the caller then says where each row begins, and the second writes, column by column, each row at its own cursor.
-What varies by type is chosen once per schema (:class:`RowEncoder`) and runs in compiled loops: no Python object per
-row.
+A row's bytes are its fields' bytes in sequence (Avro 1.12 specification, "Binary Encoding": zigzag varints, unions as
+the branch's number and the value). Two passes over the columns make all rows. The first adds up each row's size. The
+caller then gives each row's offset, and the second writes, column by column, each row at its own cursor. Type-specific
+code is chosen once per schema (:class:`RowEncoder`) and runs in compiled loops: no Python object per row.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def _size_longs(values: Any, valid: Any, union: int, sizes: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _put_branch(out: Any, at: Any, branch: int, union: bool) -> Any:
-    """The index of the branch that a value of a union has; nothing where the field is no union."""
+    """Write the index of a union value's branch; nothing if the field is not a union."""
     if union:
         out[at] = branch * 2
         at += 1
@@ -129,11 +128,11 @@ def _put_bytes(data: Any, offsets: Any, valid: Any, null_branch: int, branch: in
 
 @njit(cache=True, nogil=True)
 def _twos_complement_size(low: Any, high: Any) -> int:
-    """The fewest bytes that hold a signed 128-bit number."""
+    """Return the fewest bytes that hold a signed 128-bit number."""
     fill = np.uint64(0xFFFFFFFFFFFFFFFF) if np.int64(high) < 0 else np.uint64(0)
     size = 16
     while size > 1:
-        # The byte at ``size - 1`` is all sign, and the next one's first bit says the same.
+        # Drop the byte at ``size - 1`` if it is all sign, like the next one's first bit.
         top, below = size - 1, size - 2
         word = high if top >= 8 else low
         byte = (word >> np.uint64(8 * (top & 7))) & np.uint64(255)
@@ -180,7 +179,7 @@ def _size_floats(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _put_floats(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
-    """An array in one block and the empty block that ends it. ``data``: the items' bytes."""
+    """Write an array in one block and the empty block that ends it. ``data``: the items' bytes."""
     for i in range(cursor.shape[0]):
         at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
@@ -200,7 +199,7 @@ def _put_floats(data: Any, offsets: Any, valid: Any, null_branch: int, branch: i
 
 
 class _Lane(Protocol):
-    """A column of one batch in the form that its kernels take."""
+    """A column of one batch in the form that its kernels need."""
 
     def size(self, sizes: npt.NDArray[np.int64]) -> None: ...
 
@@ -209,7 +208,7 @@ class _Lane(Protocol):
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Two kernels and the arrays they share; ``put_only`` goes to the second one alone."""
+    """Two kernels and the arrays they share; only the second one gets ``put_only``."""
 
     sizer: Any
     putter: Any
@@ -249,39 +248,39 @@ _ALL_VALID.flags.writeable = False
 def _valid(array: pa.Array) -> Any:
     if not array.null_count and len(array) <= len(_ALL_VALID):
         return _ALL_VALID[: len(array)]
-    found = np.asarray(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_)
-    found.flags.writeable = False
-    return found
+    valid = np.asarray(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_)
+    valid.flags.writeable = False
+    return valid
 
 
-def _nothing(count: int, dtype: Any) -> Any:
-    """Zeros in the place of a buffer that is not there; like Arrow's read-only, or kernels would be compiled anew."""
+def _read_only_zeros(count: int, dtype: Any) -> Any:
+    """Return zeros for a missing buffer, read-only like Arrow's: otherwise kernels would be compiled again."""
     zeros = np.zeros(count, dtype)
     zeros.flags.writeable = False
     return zeros
 
 
 def _numbers(array: pa.Array, dtype: Any, per_row: int = 1) -> Any:
-    """The values' buffer; what stands in the place of a null means nothing."""
+    """Return the values' buffer; values of nulls are undefined."""
     buffer = array.buffers()[1]
     if buffer is None:
-        return _nothing(len(array) * per_row, dtype)
+        return _read_only_zeros(len(array) * per_row, dtype)
     return np.frombuffer(buffer, dtype)[array.offset * per_row : (array.offset + len(array)) * per_row]
 
 
 def _offsets(array: pa.Array) -> Any:
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
-        return _nothing(len(array) + 1, np.int32)
+        return _read_only_zeros(len(array) + 1, np.int32)
     return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def _data(buffer: Any) -> Any:
-    return _nothing(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+    return _read_only_zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
 
 
 _Branches = tuple[int, int]
-"""Numbers of the union's null and value branches, or -1 twice."""
+"""Numbers of the union's null and value branches; -1 twice: not a union."""
 
 
 def _longs(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
@@ -328,12 +327,12 @@ def _same(array: pa.Array) -> pa.Array:
 
 
 def _cast(wanted: pa.DataType, *, safe: bool = True) -> Callable[[pa.Array], pa.Array]:
-    """To a type; what has it already is left alone, which a cast of Arrow's takes some microseconds for."""
+    """Return a cast to a type; it skips arrays of that type, for which Arrow's cast takes some microseconds."""
     return lambda array: array if array.type == wanted else array.cast(wanted, safe=safe)
 
 
 def text_of(array: pa.Array) -> pa.Array:
-    """Values as text: decimals and dates as MySQL prints them, numbers in digits."""
+    """Return values as text: decimals and dates as MySQL prints them, numbers in digits."""
     kind = array.type
     if pa.types.is_decimal(kind):
         return fixed_point(array)
@@ -345,7 +344,7 @@ def text_of(array: pa.Array) -> pa.Array:
 
 
 def _low_word(array: pa.Array) -> pa.Array:
-    """The number's last 64 bits, signed: what Databus makes of a BIGINT UNSIGNED."""
+    """Return the numbers' last 64 bits, signed: Databus's form of a BIGINT UNSIGNED."""
     low, high = _numbers(array, np.int64, 2).reshape(-1, 2).T
     valid = _valid(array)
     if (valid & (high != 0) & ~((high == -1) & (low < 0))).any():
@@ -354,14 +353,14 @@ def _low_word(array: pa.Array) -> pa.Array:
 
 
 def _turned_negative(array: pa.Array) -> int | None:
-    """One of the numbers of which :func:`_low_word` makes negative ones; None: there is none."""
+    """Return one of the numbers that :func:`_low_word` makes negative; None: there is none."""
     low, high = _numbers(array, np.int64, 2).reshape(-1, 2).T
-    found = np.flatnonzero(_valid(array) & (high == 0) & (low < 0))
-    return int(low[found[0]]) + (1 << 64) if len(found) else None
+    rows = np.flatnonzero(_valid(array) & (high == 0) & (low < 0))
+    return int(low[rows[0]]) + (1 << 64) if len(rows) else None
 
 
 def _epoch(unit_per_ms: int) -> Callable[[pa.Array], pa.Array]:
-    """Dates and times as milliseconds (1) or microseconds (1000) since 1970-01-01, rounded down."""
+    """Return dates and times as milliseconds (1) or microseconds (1000) since 1970-01-01, rounded down."""
 
     def convert(array: pa.Array) -> pa.Array:
         if unit_per_ms == _MICROS_PER_MILLI and pa.types.is_timestamp(array.type) and array.type.unit == "us":
@@ -375,7 +374,7 @@ def _epoch(unit_per_ms: int) -> Callable[[pa.Array], pa.Array]:
 
 
 def _lane_of(kind: pa.DataType, avro: Any) -> tuple[Callable[[pa.Array], pa.Array], _Make] | None:
-    """How an Arrow column becomes this Avro type; None: it cannot."""
+    """Return how an Arrow column becomes this Avro type; None: it cannot."""
     logical = avro.get("logicalType") if isinstance(avro, dict) else None
     name = avro["type"] if isinstance(avro, dict) else avro
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
@@ -426,14 +425,14 @@ class _Field:
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows whose sizes are known, to be written where the caller wants them."""
+    """Rows with known sizes, to be written at the caller's offsets."""
 
     sizes: npt.NDArray[np.int64]
     lanes: Sequence[_Lane]
 
-    def put(self, places: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        """Write row i from ``out[places[i]]`` on; ``places`` is left as it is."""
-        cursor = places.copy()
+    def put(self, starts: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
+        """Write row i from ``out[starts[i]]`` on; ``starts`` is not changed."""
+        cursor = starts.copy()
         for lane in self.lanes:
             lane.put(cursor, out)
 
@@ -454,19 +453,19 @@ class RowEncoder:
     def _field(order: int, field: Mapping[str, Any], table: TableDef, fields: Sequence[pa.Field]) -> _Field:
         column = int(field_attributes(field.get("meta")).get("dbFieldPosition", order))
         avro, branches = _value_branch(field["type"])
-        found = _lane_of(fields[column].type, avro)
-        if found is None:
+        conversion = _lane_of(fields[column].type, avro)
+        if conversion is None:
             raise UnsupportedError(
                 f"a {table.columns[column].mysql} cannot be written as Avro's {avro}",
                 table=table.full_name,
                 column=table.columns[column].name,
             )
-        return _Field(str(field["name"]), column, *found, branches)
+        return _Field(str(field["name"]), column, *conversion, branches)
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """The first pass: each row's size.
+        """Run the first pass: compute each row's size.
 
-        :raises DecodeError: NULL in a field that the schema does not let be null, or a value beyond its type.
+        :raises DecodeError: NULL in a field that is not nullable, or a value beyond its type.
         """
         sizes = np.zeros(len(columns[0]) if columns else 0, np.int64)
         lanes = []
@@ -478,7 +477,7 @@ class RowEncoder:
             try:
                 lane = field.make(field.convert(column), valid, field.branches)
             except pa.ArrowInvalid as error:
-                raise self._error(field, f"a value that the schema's type does not hold ({error})") from None
+                raise self._error(field, f"a value that the schema's type cannot hold ({error})") from None
             if field.convert is _low_word:
                 self._warn(field, column)
             lane.size(sizes)
@@ -486,21 +485,21 @@ class RowEncoder:
         return EncodedRows(sizes, lanes)
 
     def key_part(self, index: int, column: pa.Array) -> pa.Array:
-        """A key column as events have it: int64 where the schema has an int or long, else text or bytes."""
+        """Return a key column as in events: int64 if the schema has an int or long, else text or bytes."""
         field = next((one for one in self._fields if one.column == index), None)
         if field is not None and field.make is _longs:
             return field.convert(column).cast(pa.int64())
         return text_of(column)
 
     def _warn(self, field: _Field, column: pa.Array) -> None:
-        """Say once that numbers of 64 bits without a sign become negative."""
+        """Log once per column that unsigned 64-bit numbers become negative."""
         value = None if field.name in self._warned else _turned_negative(column)
         if value is None:
             return
         self._warned.add(field.name)
         log.warning(
-            "%s.%s holds %d, more than Avro's long does: consumers get %d, the same 64 bits with a sign, as from "
-            'Databus; a schema that types = "exact" makes has the number itself',
+            "%s.%s holds %d, more than Avro's long does: consumers get %d, the same 64 bits signed, as from "
+            'Databus; a schema made with types = "exact" keeps the number',
             self._table.full_name,
             self._table.columns[field.column].name,
             value,
@@ -513,10 +512,10 @@ class RowEncoder:
 
 
 def _value_branch(avro: Any) -> tuple[Any, _Branches]:
-    """The type of the values, and the numbers of the union's branches."""
+    """Return the type of the values, and the numbers of the union's branches."""
     if not isinstance(avro, list):
         return avro, (_NO_UNION, _NO_UNION)
-    values = [place for place, one in enumerate(avro) if one != "null"]
+    values = [branch for branch, one in enumerate(avro) if one != "null"]
     if len(values) != 1:
         return "union", (_NO_UNION, _NO_UNION)
     return avro[values[0]], (avro.index("null") if "null" in avro else _NO_UNION, values[0])

@@ -1,4 +1,4 @@
-"""Which events a consumer gets: those of its sources and, of each source, those whose keys its filters let through.
+"""Choose the events of a consumer: those of its sources whose keys and rows pass its filters.
 
 Filters are Databus's (``KeyFilterConfigJSONFactory.java``, ``KeyModFilter.java``, ``KeyRangeFilter.java``)::
 
@@ -7,16 +7,16 @@ Filters are Databus's (``KeyFilterConfigJSONFactory.java``, ``KeyModFilter.java`
      "42": {"partitionType": "HASH", "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 1}}]},
      "43": {"partitionType": "NONE", "where": [">", "amount", 10], "columns": ["status", "amount"]}}
 
-Several filters of one source are joined by or; sources without an entry pass whole, and so do control events.
+Several filters of one source are joined by OR. Sources without an entry pass whole, and so do control events.
 
-- A range is ``[start, end)``. A negative number is in none; where ``start`` is greater than ``end`` it wraps around,
-  and where they are equal it holds nothing (``Range.java``).
+- A range is ``[start, end)``. It contains no negative number. If ``start`` is greater than ``end`` it wraps around; if
+  they are equal it is empty (``Range.java``).
 - MOD: the bucket is the number's absolute value modulo ``numBuckets``.
-- HASH, which is ours, spreads any keys evenly: FNV-1a of 64 bits over the key's bytes (of a long key its 8, the first
+- HASH, headgate's own, spreads any keys evenly: FNV-1a of 64 bits over the key's bytes (of a long key its 8, the first
   one first), its upper half xored into the lower one, modulo ``numBuckets``.
-- ``where`` and ``columns`` are ours, too: ``_events._where``. They hold beside the rules for the key.
-- The number of a long key is the key; of a key of bytes what ``Long.parseLong`` makes of its text. Text that is no
-  number has, for MOD, Java's ``String.hashCode``; RANGE cannot be asked about it, and the request is refused.
+- ``where`` and ``columns`` are headgate's own, too: ``_events._where``. They apply in addition to the key's filters.
+- The number of a long key is the key; of a key of bytes what ``Long.parseLong`` makes of its text. Text that is not a
+  number has, for MOD, Java's ``String.hashCode``; RANGE cannot decide on it, and the request is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from numba import njit
 from headgate.databus import EOP_SOURCE, i16_at, i64_at, put_number, size_at, source_at, u32_at
 from headgate.kernels import copy, u8
 from headgate.relay._events._rows import put_row, row_passes
-from headgate.relay._events._where import NO_ROWS_ASKED, Rows
+from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters
 
 __all__ = [
     "Choice",
@@ -51,52 +51,54 @@ _MOD: Final = 2
 _HASH: Final = 3
 _KINDS: Final = {"RANGE": _RANGE, "MOD": _MOD, "HASH": _HASH}
 _NO_NUMBER: Final = -1
-"""What :func:`select` has in place of a count where RANGE met a key that is no number."""
+"""Count that :func:`select` returns if RANGE met a key that is not a number."""
 
 
 class Choice(NamedTuple):
-    """What is chosen."""
+    """Sources and filters of a consumer."""
 
     sources: npt.NDArray[np.int64]
     """Ids, sorted."""
     rules: npt.NDArray[np.int64]
     """int64[rules, 5]: source, kind, buckets, start, end."""
-    rows: Rows = NO_ROWS_ASKED
+    row_filters: CompiledFilters = NO_ROW_FILTERS
 
 
-def choice_of(sources: Collection[int], rules: Sequence[Sequence[int]] = (), asked: Rows = NO_ROWS_ASKED) -> Choice:
-    """All events of these sources, but for what rules and predicates keep back."""
-    return Choice(np.array(sorted(sources), np.int64), np.array(list(rules), np.int64).reshape(-1, 5), asked)
+def choice_of(
+    sources: Collection[int], rules: Sequence[Sequence[int]] = (), row_filters: CompiledFilters = NO_ROW_FILTERS
+) -> Choice:
+    """Return all events of these sources that pass rules and predicates."""
+    return Choice(np.array(sorted(sources), np.int64), np.array(list(rules), np.int64).reshape(-1, 5), row_filters)
 
 
 def digest_of(choice: Choice) -> bytes:
-    """The same for choices that choose the same events."""
-    found = blake2b(digest_size=16)
-    for part in map(np.asarray, (choice.sources, choice.rules, *choice.rows)):
-        found.update(repr((part.dtype.str, part.shape)).encode() + part.tobytes())
-    return found.digest()
+    """Return 16 bytes that identify a choice."""
+    digest = blake2b(digest_size=16)
+    for part in map(np.asarray, (choice.sources, choice.rules, *choice.row_filters)):
+        digest.update(repr((part.dtype.str, part.shape)).encode() + part.tobytes())
+    return digest.digest()
 
 
 def ranges_of(rules: Sequence[Sequence[int]]) -> set[int]:
-    """The sources whose keys are asked for a range that is not empty: they have to be numbers."""
+    """Return the sources with a RANGE filter that is not empty: their keys have to be numbers."""
     return {source for source, kind, _, start, end in rules if kind == _RANGE and start != end}
 
 
 def rules_of(source: int, kind: str, spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int]]:
-    """The rules of a source's filters; none: all of it passes.
+    """Return the rules of a source's filters; none: all of it passes.
 
     :param kind: Databus's ``partitionType``.
     :param spans: buckets (of a range 1), start and end of each filter.
     """
     if kind == "NONE":
         return []
-    nothing = (source, _RANGE, 1, 0, 0)
-    return [nothing, *((source, _KINDS[kind], *one) for one in spans)]
+    empty_rule = (source, _RANGE, 1, 0, 0)
+    return [empty_rule, *((source, _KINDS[kind], *one) for one in spans)]
 
 
 @njit(cache=True, nogil=True)
 def _parse_long(buf: Any, start: Any, count: Any) -> Any:
-    """``(whether it is a number, the number)`` as ``Long.parseLong`` has it, of ASCII digits."""
+    """Return ``(is a number, the number)`` like ``Long.parseLong``, of ASCII digits."""
     at = start
     end = start + count
     negative = False
@@ -105,7 +107,7 @@ def _parse_long(buf: Any, start: Any, count: Any) -> Any:
         at += 1
     if at == end:
         return False, np.int64(0)
-    value = np.int64(0)  # counted downwards, where there is room for the smallest number
+    value = np.int64(0)  # counted downwards, which has room for the smallest number
     limit = np.int64(-9223372036854775808) if negative else np.int64(-9223372036854775807)
     while at < end:
         digit = np.int64(u8(buf, at)) - 48
@@ -118,7 +120,7 @@ def _parse_long(buf: Any, start: Any, count: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _hash_code(buf: Any, start: Any, count: Any) -> Any:
-    """``String.hashCode`` of UTF-8 text: 31 · hash + each UTF-16 unit, in 32 signed bits."""
+    """Return ``String.hashCode`` of UTF-8 text: 31 · hash + each UTF-16 unit, in 32 signed bits."""
     at = start
     end = start + count
     value = np.int64(0)
@@ -150,7 +152,7 @@ def _inside(start: Any, end: Any, number: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _bucket(number: Any, buckets: Any) -> Any:
-    """``Math.abs(number) % buckets`` as Java has it: the smallest number's absolute value is itself."""
+    """Return ``Math.abs(number) % buckets`` as in Java: the smallest number's absolute value is itself."""
     if number == np.int64(-9223372036854775808):
         rest = np.int64(np.uint64(1 << 63) % np.uint64(buckets))
         return -rest
@@ -159,7 +161,7 @@ def _bucket(number: Any, buckets: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _hash(buf: Any, start: Any, count: Any) -> Any:
-    """FNV-1a, folded to 32 bits."""
+    """Return FNV-1a, folded to 32 bits."""
     value = np.uint64(0xCBF29CE484222325)
     for k in range(count):
         value = (value ^ np.uint64(buf[start + k])) * np.uint64(0x100000001B3)
@@ -168,7 +170,7 @@ def _hash(buf: Any, start: Any, count: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _parts(buf: Any, at: Any) -> Any:
-    """Where an event's schema id, its row, and the row before that begin (-1: it has none)."""
+    """Return the offsets of an event's schema id, its row and its before image (-1: none)."""
     if buf[at] == 0:
         key = at + 53
         return at + 33, key + (4 + u32_at(buf, key) if i16_at(buf, at + 9) & 8 else 8), np.int64(-1)
@@ -182,7 +184,7 @@ def _parts(buf: Any, at: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
-    """Where the first window begins that has an event by one of these schemas; ``end`` if none has.
+    """Return the offset of the first window that has an event by one of these schemas; ``end`` if there is none.
 
     :param start: where a window begins.
     :param schemas: uint8[n, 16]: their ids.
@@ -206,13 +208,13 @@ def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _version_of(buf: Any, digest: Any, source: Any, rows: Any) -> Any:
-    """The number of the schema version among those that something is asked of; -1: it is none of them."""
-    for version in range(rows.bounds.shape[0]):
-        if rows.bounds[version, 4] != source:
+def _version_of(buf: Any, digest: Any, source: Any, filters: Any) -> Any:
+    """Return the index of the event's schema among those with filters; -1: none."""
+    for version in range(filters.bounds.shape[0]):
+        if filters.bounds[version, 4] != source:
             continue
         k = 0
-        while k < 16 and rows.digests[version, k] == buf[digest + k]:
+        while k < 16 and filters.digests[version, k] == buf[digest + k]:
             k += 1
         if k == 16:
             return version
@@ -220,23 +222,23 @@ def _version_of(buf: Any, digest: Any, source: Any, rows: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _row_passes(buf: Any, at: Any, source: Any, rows: Any) -> Any:
+def _row_passes(buf: Any, at: Any, source: Any, filters: Any) -> Any:
     digest, value, before = _parts(buf, at)
-    version = _version_of(buf, digest, source, rows)
+    version = _version_of(buf, digest, source, filters)
     if version < 0:
         return True
-    first, last, begin, end = rows.bounds[version, :4]
+    first, last, begin, end = filters.bounds[version, :4]
     if begin == end:
         return True
-    fields, program = rows.fields[first:last], rows.program[begin:end]
-    if row_passes(buf, value, fields, program, rows.text, rows.floats):
+    fields, program = filters.fields[first:last], filters.program[begin:end]
+    if row_passes(buf, value, fields, program, filters.text, filters.floats):
         return True
-    return before >= 0 and row_passes(buf, before, fields, program, rows.text, rows.floats)
+    return before >= 0 and row_passes(buf, before, fields, program, filters.text, filters.floats)
 
 
 @njit(cache=True, nogil=True)
 def _passes(buf: Any, at: Any, source: Any, rules: Any) -> Any:
-    """1: the event passes the rules, 0: it does not, -1: they cannot be asked."""
+    """Return 1 if the event passes the rules, 0 if not, -1 if RANGE met a key that is not a number."""
     first = buf[at] == 0
     key = at + (53 if first else 45)
     is_number = i16_at(buf, at + (9 if first else 21)) & 8 == 0
@@ -272,14 +274,14 @@ def _passes(buf: Any, at: Any, source: Any, rules: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def select(
-    buf: Any, start: Any, end: Any, budget: Any, sources: Any, rules: Any, rows: Any, drop: Any, starts: Any
+    buf: Any, start: Any, end: Any, budget: Any, sources: Any, rules: Any, filters: Any, drop: Any, starts: Any
 ) -> Any:
-    """Choose the events of ``sources`` that pass ``rules`` and ``rows``, and all control events, as long as they fit.
+    """Choose the events of ``sources`` that pass ``rules`` and ``filters``, and all control events, while they fit.
 
-    :param drop: so many of them are passed over first.
-    :param starts: int64, filled with where the chosen ones begin; no more are chosen than it holds.
+    :param drop: so many of them are skipped first.
+    :param starts: int64, filled with the offsets of the chosen ones; no more are chosen than it holds.
     :return: ``(chosen, bytes of them, data events of them, stop, size of the event that does not fit or 0)``; chosen is
-        -1 if a rule cannot be asked about an event.
+        -1 if RANGE met a key that is not a number.
     """
     at = start
     chosen = 0
@@ -290,13 +292,13 @@ def select(
         source = source_at(buf, at)
         wanted = 1
         if source >= 0:
-            place = np.searchsorted(sources, source)
+            index = np.searchsorted(sources, source)
             wanted = 0
-            if place < sources.shape[0] and sources[place] == source:
+            if index < sources.shape[0] and sources[index] == source:
                 wanted = _passes(buf, at, source, rules)
                 if wanted < 0:
                     return _NO_NUMBER, used, data, at, size
-                if wanted and rows.bounds.shape[0] and not _row_passes(buf, at, source, rows):
+                if wanted and filters.bounds.shape[0] and not _row_passes(buf, at, source, filters):
                     wanted = 0
         if wanted:
             if drop > 0:
@@ -315,7 +317,7 @@ def select(
 
 @njit(cache=True, nogil=True)
 def gather(buf: Any, starts: Any, count: Any, out: Any) -> None:
-    """Copy the events that begin at ``starts[:count]`` behind each other."""
+    """Copy the events that begin at ``starts[:count]``, one after the other."""
     at = np.int64(0)
     for i in range(count):
         size = size_at(buf, starts[i])
@@ -324,20 +326,20 @@ def gather(buf: Any, starts: Any, count: Any, out: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def gather_smaller(buf: Any, starts: Any, count: Any, rows: Any, out: Any) -> Any:
-    """As :func:`gather`, without the columns that are not wanted; how many bytes that takes. CRCs are left wrong."""
+def gather_smaller(buf: Any, starts: Any, count: Any, filters: Any, out: Any) -> Any:
+    """Copy like :func:`gather`, with nulls for unwanted columns; return the bytes written. CRCs are left wrong."""
     to = np.int64(0)
     for i in range(count):
         at, source = starts[i], source_at(buf, starts[i])
         digest, value, before = _parts(buf, at)
-        version = _version_of(buf, digest, source, rows) if source >= 0 else -1
+        version = _version_of(buf, digest, source, filters) if source >= 0 else -1
         if version < 0:
             size = size_at(buf, at)
             copy(out, to, buf, at, size)
             to += size
             continue
-        first, last = rows.bounds[version, 0], rows.bounds[version, 1]
-        fields, kept = rows.fields[first:last], rows.kept[first:last]
+        first, last = filters.bounds[version, 0], filters.bounds[version, 1]
+        fields, kept = filters.fields[first:last], filters.kept[first:last]
         begin, head = to, (before if before >= 0 else value) - at
         copy(out, to, buf, at, head)
         to += head

@@ -1,8 +1,8 @@
-"""Rows in Avro binary as Arrow columns, a column at a time: the way back of ``_events._avro``.
+"""Decode rows in Avro binary to Arrow columns, a column at a time: the inverse of ``_events._avro``.
 
-Every row has a cursor. A pass over all rows reads one field of each, from the first field to the last, so a column is
-made by compiled loops and no Python object per row. No cursor passes its row's end: where a value would, the row is
-damaged (its cursor is −1 from then on), and nothing of the batch is given.
+Every row has a cursor. A pass over all rows reads one field of each, from the first field to the last, so compiled
+loops make a column without a Python object per row. No cursor passes its row's end. If a value would, the row is
+damaged (its cursor is −1 from then on), and the whole batch is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DECIMAL_BYTES: Final = 16
 
 @njit(cache=True, nogil=True)
 def _varint(buf: Any, at: Any, end: Any) -> Any:
-    """``(a zigzag number, where it ends)``; −1: it does not end in the row."""
+    """Return ``(a zigzag number, its end)``; end −1: it does not end in the row."""
     word = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < 64:
@@ -48,7 +48,7 @@ def _varint(buf: Any, at: Any, end: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _branches(buf: Any, cursor: Any, ends: Any, null_branch: int, branch: int, valid: Any) -> None:
-    """Which branch of its union each value is; ``valid`` becomes false where it is null."""
+    """Read the union's branch of each value; ``valid`` becomes false if it is null."""
     for i in range(cursor.shape[0]):
         if not valid[i]:
             continue
@@ -69,7 +69,7 @@ def _longs(buf: Any, cursor: Any, ends: Any, valid: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _fixed(buf: Any, cursor: Any, ends: Any, valid: Any, width: int, out: Any) -> None:
-    """``width`` bytes of each, as they are."""
+    """Copy ``width`` bytes of each."""
     for i in range(cursor.shape[0]):
         if not valid[i]:
             continue
@@ -83,7 +83,7 @@ def _fixed(buf: Any, cursor: Any, ends: Any, valid: Any, width: int, out: Any) -
 
 @njit(cache=True, nogil=True)
 def _spans(buf: Any, cursor: Any, ends: Any, valid: Any, starts: Any, sizes: Any) -> None:
-    """Where the bytes of each are; nothing where there are none."""
+    """Find the bytes of each value; size 0 if it is null."""
     for i in range(cursor.shape[0]):
         sizes[i] = 0
         if not valid[i]:
@@ -105,7 +105,7 @@ def _gather(buf: Any, starts: Any, sizes: Any, offsets: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _words(buf: Any, cursor: Any, starts: Any, sizes: Any, out: Any) -> None:
-    """Big-endian two's complement of up to 16 bytes as 16 little-endian ones."""
+    """Convert big-endian two's complement of up to 16 bytes to 16 little-endian ones."""
     for i in range(starts.shape[0]):
         size = sizes[i]
         if size > 16:
@@ -118,7 +118,7 @@ def _words(buf: Any, cursor: Any, starts: Any, sizes: Any, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _items(buf: Any, cursor: Any, ends: Any, valid: Any, counts: Any, starts: Any, width: int) -> None:
-    """Arrays of ``width`` bytes an item, in one block each, as they are written here."""
+    """Find arrays of ``width`` bytes an item, in one block each, as the relay writes them."""
     for i in range(cursor.shape[0]):
         counts[i] = 0
         if not valid[i]:
@@ -140,16 +140,16 @@ def _items(buf: Any, cursor: Any, ends: Any, valid: Any, counts: Any, starts: An
 
 
 @dataclass
-class _Rows:
-    """What the columns are read from."""
+class _RowCursors:
+    """Input of the columns."""
 
     data: Any
     cursor: Int64s
     ends: Int64s
 
 
-_Read = Callable[[_Rows, Bools], pa.Array]
-"""Reads one field of all rows that are valid."""
+_Read = Callable[[_RowCursors, Bools], pa.Array]
+"""Reads one field of all valid rows."""
 
 
 def _bitmap(valid: Bools) -> pa.Buffer | None:
@@ -163,7 +163,7 @@ def _array(kind: pa.DataType, valid: Bools, *buffers: Any) -> pa.Array:
 def _of_longs(kind: pa.DataType) -> _Read:
     width = np.dtype(f"i{kind.bit_width // 8}")
 
-    def read(rows: _Rows, valid: Bools) -> pa.Array:
+    def read(rows: _RowCursors, valid: Bools) -> pa.Array:
         out = np.zeros(len(valid), np.int64)
         _longs(rows.data, rows.cursor, rows.ends, valid, out)
         return _array(kind, valid, out.astype(width, copy=False))
@@ -174,7 +174,7 @@ def _of_longs(kind: pa.DataType) -> _Read:
 def _of_fixed(kind: pa.DataType) -> _Read:
     width = kind.bit_width // 8
 
-    def read(rows: _Rows, valid: Bools) -> pa.Array:
+    def read(rows: _RowCursors, valid: Bools) -> pa.Array:
         out = np.zeros(len(valid) * width, np.uint8)
         _fixed(rows.data, rows.cursor, rows.ends, valid, width, out)
         return _array(kind, valid, out)
@@ -182,20 +182,20 @@ def _of_fixed(kind: pa.DataType) -> _Read:
     return read
 
 
-def _boolean(rows: _Rows, valid: Bools) -> pa.Array:
+def _boolean(rows: _RowCursors, valid: Bools) -> pa.Array:
     out = np.zeros(len(valid), np.uint8)
     _fixed(rows.data, rows.cursor, rows.ends, valid, 1, out)
     return _array(pa.bool_(), valid, np.packbits(out != 0, bitorder="little"))
 
 
-def _found(rows: _Rows, valid: Bools) -> tuple[Int64s, Int64s]:
+def _value_spans(rows: _RowCursors, valid: Bools) -> tuple[Int64s, Int64s]:
     starts, sizes = np.zeros(len(valid), np.int64), np.zeros(len(valid), np.int64)
     _spans(rows.data, rows.cursor, rows.ends, valid, starts, sizes)
     return starts, sizes
 
 
-def _gathered(rows: _Rows, starts: Int64s, sizes: Int64s) -> tuple[Any, Any]:
-    """int32 offsets, and the bytes behind each other."""
+def _gathered(rows: _RowCursors, starts: Int64s, sizes: Int64s) -> tuple[Any, Any]:
+    """Return int32 offsets, and the bytes in sequence."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -204,22 +204,22 @@ def _gathered(rows: _Rows, starts: Int64s, sizes: Int64s) -> tuple[Any, Any]:
 
 
 def _of_bytes(kind: pa.DataType) -> _Read:
-    def read(rows: _Rows, valid: Bools) -> pa.Array:
-        return _array(kind, valid, *_gathered(rows, *_found(rows, valid)))
+    def read(rows: _RowCursors, valid: Bools) -> pa.Array:
+        return _array(kind, valid, *_gathered(rows, *_value_spans(rows, valid)))
 
     return read
 
 
 def _of_decimals(kind: pa.DataType) -> _Read:
-    def read(rows: _Rows, valid: Bools) -> pa.Array:
+    def read(rows: _RowCursors, valid: Bools) -> pa.Array:
         out = np.zeros(_DECIMAL_BYTES * len(valid), np.uint8)
-        _words(rows.data, rows.cursor, *_found(rows, valid), out)
+        _words(rows.data, rows.cursor, *_value_spans(rows, valid), out)
         return _array(kind, valid, out)
 
     return read
 
 
-def _floats(rows: _Rows, valid: Bools) -> pa.Array:
+def _floats(rows: _RowCursors, valid: Bools) -> pa.Array:
     counts, starts = np.zeros(len(valid), np.int64), np.zeros(len(valid), np.int64)
     _items(rows.data, rows.cursor, rows.ends, valid, counts, starts, 4)
     offsets, data = _gathered(rows, starts, counts * 4)
@@ -231,7 +231,7 @@ def _floats(rows: _Rows, valid: Bools) -> pa.Array:
 def _of_record(fields: Sequence[tuple[pa.Field, _Read]]) -> _Read:
     kind = pa.struct([field for field, _ in fields])
 
-    def read(rows: _Rows, valid: Bools) -> pa.Array:
+    def read(rows: _RowCursors, valid: Bools) -> pa.Array:
         columns = [one(rows, valid) for _, one in fields]
         return pa.Array.from_buffers(kind, len(valid), [_bitmap(valid)], children=columns)
 
@@ -239,10 +239,10 @@ def _of_record(fields: Sequence[tuple[pa.Field, _Read]]) -> _Read:
 
 
 def _in_union(one: _Read, null_branch: int, branch: int) -> _Read:
-    def read(rows: _Rows, valid: Bools) -> pa.Array:
-        there = valid.copy()
-        _branches(rows.data, rows.cursor, rows.ends, null_branch, branch, there)
-        return one(rows, there)
+    def read(rows: _RowCursors, valid: Bools) -> pa.Array:
+        present = valid.copy()
+        _branches(rows.data, rows.cursor, rows.ends, null_branch, branch, present)
+        return one(rows, present)
 
     return read
 
@@ -268,9 +268,9 @@ _PLAIN: Final[Mapping[str, tuple[pa.DataType, _Read]]] = {
 
 
 def _reader(avro: Any) -> tuple[pa.DataType, _Read]:
-    """How values of an Avro type are read.
+    """Return the Arrow type of an Avro type, and the function that reads its values.
 
-    :raises UnsupportedError: it is none that a relay writes.
+    :raises UnsupportedError: a type that a relay does not write.
     """
     if isinstance(avro, list):
         others = [one for one in avro if one != "null"]
@@ -292,16 +292,16 @@ def _reader(avro: Any) -> tuple[pa.DataType, _Read]:
         if name == "array" and avro.get("items") == "float":
             return pa.list_(pa.float32()), _floats
     if not isinstance(name, str) or name not in _PLAIN:
-        raise UnsupportedError(f"Avro's {avro} has no column type: ask for json or binary")
+        raise UnsupportedError(f"Avro's {avro} has no column type: request json or binary")
     return _PLAIN[name]
 
 
 def _fields(record: Mapping[str, Any]) -> list[tuple[pa.Field, _Read]]:
-    found = []
+    fields = []
     for one in record["fields"]:
         kind, read = _reader(one["type"])
-        found.append((pa.field(one["name"], kind), read))
-    return found
+        fields.append((pa.field(one["name"], kind), read))
+    return fields
 
 
 class RowDecoder:
@@ -316,11 +316,11 @@ class RowDecoder:
         self.fields: Sequence[pa.Field] = [field for field, _ in self._fields]
 
     def decode(self, data: Any, starts: Int64s, sizes: Int64s) -> list[pa.Array]:
-        """The columns of the rows ``data[starts[i]:starts[i] + sizes[i]]`` (uint8[]).
+        """Return the columns of the rows ``data[starts[i]:starts[i] + sizes[i]]`` (uint8[]).
 
         :raises DecodeError: these are not rows of the schema.
         """
-        rows = _Rows(data, starts.astype(np.int64), (starts + sizes).astype(np.int64))
+        rows = _RowCursors(data, starts.astype(np.int64), (starts + sizes).astype(np.int64))
         columns = [read(rows, np.ones(len(starts), np.bool_)) for _, read in self._fields]
         if not np.array_equal(rows.cursor, rows.ends):
             raise DecodeError("a row in the buffer does not fit its schema")

@@ -1,8 +1,8 @@
 """Events as JSON lines, in Databus's two encodings (``DbusEventSerializable.java``): keys in its order, no spaces.
 
-``json`` has keys of bytes, schema ids and values in base64; ``json_plain_value`` the value's bytes as text, which says
-something only of values that are text. The lines are put together column by column with Arrow: no Python object per
-event, but for plain values.
+``json`` has keys of bytes, schema ids and values in base64. ``json_plain_value`` has the value's bytes as text,
+readable only if the values are text. Arrow builds the lines column by column: no Python object per event, except for
+plain values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.databus import EOP_SOURCE, EventFields, event_fields, stretches_of
+from headgate.databus import EOP_SOURCE, EventFields, byte_ranges, event_fields
 from headgate.kernels import base64_text, text_bytes
 
 __all__ = ["json_lines"]
@@ -26,7 +26,7 @@ _NO_DIGEST: Final = "A" * 22 + "=="
 
 
 def json_lines(data: Any, *, plain: bool) -> bytes:
-    """The lines of whole events (uint8[]), all of one version.
+    """Return the lines of whole events (uint8[]), all of one version.
 
     :param plain: ``json_plain_value``.
     """
@@ -60,11 +60,11 @@ class _Lines:
         payload = f.attributes & 0x80
         whole = self._part("payload", f.schema_version, self._digests(), f.value_size, self._values())
         has_before = f.before >= 0
-        place = f.before - _DIGEST_BYTES
+        digest_starts = f.before - _DIGEST_BYTES
         before = self._part(
             "metadata",
             f.before_version,
-            self._base64(place, np.where(has_before, _DIGEST_BYTES, 0)),
+            self._base64(digest_starts, np.where(has_before, _DIGEST_BYTES, 0)),
             f.before_size,
             self._values_at(f.before, f.before_size),
         )
@@ -101,25 +101,25 @@ class _Lines:
         return pc.if_else(pa.array(f.key >= 0), texts, numbers)
 
     def _digests(self) -> pa.Array:
-        place = self._fields.digest
-        texts = self._base64(place, np.where(place >= 0, _DIGEST_BYTES, 0))
-        return pc.if_else(pa.array(place >= 0), texts, _NO_DIGEST)
+        starts = self._fields.digest
+        texts = self._base64(starts, np.where(starts >= 0, _DIGEST_BYTES, 0))
+        return pc.if_else(pa.array(starts >= 0), texts, _NO_DIGEST)
 
     def _values(self) -> pa.Array:
         return self._values_at(self._fields.value, self._fields.value_size)
 
-    def _values_at(self, place: Any, count: Any) -> pa.Array:
+    def _values_at(self, starts: Any, sizes: Any) -> pa.Array:
         if self._encoding == "JSON":
-            return self._base64(place, count)
+            return self._base64(starts, sizes)
         texts = (
             self._data[at : at + size].tobytes().decode("utf-8", "replace")
-            for at, size in zip(place.tolist(), count.tolist(), strict=True)
+            for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         )
         return pa.array([json.dumps(text, ensure_ascii=False)[1:-1] for text in texts], pa.string())
 
-    def _base64(self, place: Any, size: Any) -> pa.Array:
-        """Stretches of the data in base64."""
-        return base64_text(stretches_of(self._data, place, size))
+    def _base64(self, starts: Any, sizes: Any) -> pa.Array:
+        """Return ranges of the data in base64."""
+        return base64_text(byte_ranges(self._data, starts, sizes))
 
 
 def _number(values: Any) -> pa.Array:

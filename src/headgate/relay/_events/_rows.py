@@ -1,10 +1,10 @@
-"""Rows in Avro binary, as they stand in events: walked, asked, and made smaller by compiled loops.
+"""Rows in Avro binary, as in events: compiled loops test predicates on them and leave out columns.
 
-A schema is a table of its fields, int64[fields, 4]: how the value is laid out (below), whether it is a union, the
-number of the union's null branch, and the field's *slot*: where its value goes when a row is walked (-1: nowhere). A
-predicate is a program in postfix form, int64[steps, 5]: what to do, the slot, how to compare, and two arguments; text
-that it compares with is in one array of bytes, numbers with a point in one of floats. Truth is SQL's: a comparison with
-NULL is neither true nor false.
+A schema is a table of its fields, int64[fields, 4]: the layout of the value (below), whether it is a union, the number
+of the union's null branch, and the field's *slot*: where its value goes when a row is read (-1: nowhere). A predicate
+is a program in postfix form, int64[steps, 5]: the operation, the slot, the comparison, and two arguments. The text that
+it compares with is in one array of bytes, numbers with a point in one of floats. Truth is SQL's: a comparison with NULL
+is neither true nor false.
 
 Layouts (Avro 1.12 specification, "Binary Encoding"): a zigzag varint; 4 or 8 bytes little-endian; a varint and so many
 bytes; such bytes that hold a two's-complement big-endian number; a record of a varint and bytes; an array of floats.
@@ -36,7 +36,7 @@ FLOATS: Final = 6
 LONG_OF: Final = 0
 """Compares with the first argument."""
 DOUBLE_OF: Final = 1
-"""Compares with the float whose number is the first argument."""
+"""Compares with the float whose index is the first argument."""
 BYTES_OF: Final = 2
 """Compares with the bytes from the first argument to the second one, byte by byte."""
 DECIMAL_OF: Final = 3
@@ -61,7 +61,7 @@ _UNKNOWN: Final = 2
 
 @njit(cache=True, nogil=True)
 def _varint(buf: Any, at: Any) -> Any:
-    """``(number, where it ends)``"""
+    """Return ``(number, its end)``."""
     word = np.uint64(0)
     shift = np.uint64(0)
     while True:
@@ -75,8 +75,8 @@ def _varint(buf: Any, at: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _behind(buf: Any, at: Any, layout: Any) -> Any:
-    """Where a value ends."""
+def _end_of(buf: Any, at: Any, layout: Any) -> Any:
+    """Return the end of a value."""
     if layout == LONG:
         return _varint(buf, at)[1]
     if layout == FLOAT:
@@ -101,7 +101,7 @@ def _behind(buf: Any, at: Any, layout: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _is_null(buf: Any, at: Any, field: Any) -> Any:
-    """``(whether the value is null, where it begins)``"""
+    """Return ``(is null, where the value begins)``."""
     if field[1] == 0:
         return False, at
     branch, at = _varint(buf, at)
@@ -109,30 +109,30 @@ def _is_null(buf: Any, at: Any, field: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _holds(how: Any, sign: Any) -> Any:
-    if how == EQ:
+def _holds(comparison: Any, sign: Any) -> Any:
+    if comparison == EQ:
         return sign == 0
-    if how == NE:
+    if comparison == NE:
         return sign != 0
-    if how == LT:
+    if comparison == LT:
         return sign < 0
-    if how == LE:
+    if comparison == LE:
         return sign <= 0
-    return sign > 0 if how == GT else sign >= 0
+    return sign > 0 if comparison == GT else sign >= 0
 
 
 @njit(cache=True, nogil=True)
 def _sign_of_bytes(buf: Any, at: Any, size: Any, text: Any, begin: Any, end: Any) -> Any:
     for k in range(min(size, end - begin)):
-        mine, theirs = u8(buf, at + k), u8(text, begin + k)
-        if mine != theirs:
-            return -1 if mine < theirs else 1
+        left, right = u8(buf, at + k), u8(text, begin + k)
+        if left != right:
+            return -1 if left < right else 1
     return -1 if size < end - begin else 1 if size > end - begin else 0
 
 
 @njit(cache=True, nogil=True)
 def _sign_of_decimal(buf: Any, at: Any, size: Any, high: Any, low: Any) -> Any:
-    """A big-endian two's-complement number of at most 16 bytes against one of 128 bits."""
+    """Compare a big-endian two's-complement number of at most 16 bytes with one of 128 bits."""
     top = np.int64(-1) if buf[at] & 0x80 else np.int64(0)
     bottom = np.uint64(0) if top == 0 else ~np.uint64(0)
     for k in range(size):
@@ -157,36 +157,36 @@ def _floating(buf: Any, at: Any, layout: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _compared(buf: Any, at: Any, layout: Any, step: Any, text: Any, floats: Any) -> Any:
-    """What a comparison with a value that is not null gives."""
-    kind, how = step[0], step[2]
+    """Return the result of a comparison with a value that is not null."""
+    kind, comparison = step[0], step[2]
     if kind == LONG_OF:
         number = _varint(buf, at)[0]
-        return _holds(how, -1 if number < step[3] else 1 if number > step[3] else 0)
+        return _holds(comparison, -1 if number < step[3] else 1 if number > step[3] else 0)
     if kind == DOUBLE_OF:
         value, other = _floating(buf, at, layout), floats[step[3]]
-        return _holds(how, -1 if value < other else 1 if value > other else 0)
+        return _holds(comparison, -1 if value < other else 1 if value > other else 0)
     size, start = _varint(buf, at)
     if kind == DECIMAL_OF:
-        return _holds(how, _sign_of_decimal(buf, start, size, step[3], step[4]))
+        return _holds(comparison, _sign_of_decimal(buf, start, size, step[3], step[4]))
     if kind == STARTS:
         wanted = step[4] - step[3]
         return size >= wanted and _sign_of_bytes(buf, start, wanted, text, step[3], step[4]) == 0
-    return _holds(how, _sign_of_bytes(buf, start, size, text, step[3], step[4]))
+    return _holds(comparison, _sign_of_bytes(buf, start, size, text, step[3], step[4]))
 
 
 @njit(cache=True, nogil=True)
 def row_passes(buf: Any, start: Any, fields: Any, program: Any, text: Any, floats: Any) -> Any:
     """Whether the predicate is true of the row that begins at ``start``."""
-    places = np.full(MOST_SLOTS, -1, np.int64)  # -1: null
+    value_starts = np.full(MOST_SLOTS, -1, np.int64)  # -1: null
     layouts = np.zeros(MOST_SLOTS, np.int64)
     at = start
     for f in range(fields.shape[0]):
         null, at = _is_null(buf, at, fields[f])
         slot = fields[f, 3]
         if slot >= 0 and not null:
-            places[slot], layouts[slot] = at, fields[f, 0]
+            value_starts[slot], layouts[slot] = at, fields[f, 0]
         if not null:
-            at = _behind(buf, at, fields[f, 0])
+            at = _end_of(buf, at, fields[f, 0])
     stack = np.zeros(MOST_STEPS, np.int64)
     top = -1
     for s in range(program.shape[0]):
@@ -204,27 +204,27 @@ def row_passes(buf: Any, start: Any, fields: Any, program: Any, text: Any, float
             stack[top] = _UNKNOWN if stack[top] == _UNKNOWN else 1 - stack[top]
         else:
             top += 1
-            place = places[step[1]] if kind != ALWAYS else np.int64(-1)
+            value_at = value_starts[step[1]] if kind != ALWAYS else np.int64(-1)
             if kind == ALWAYS:
                 stack[top] = step[3]
             elif kind == NULL_OF:
-                stack[top] = _TRUE if place < 0 else _FALSE
-            elif place < 0:
+                stack[top] = _TRUE if value_at < 0 else _FALSE
+            elif value_at < 0:
                 stack[top] = _UNKNOWN
             else:
-                stack[top] = _TRUE if _compared(buf, place, layouts[step[1]], step, text, floats) else _FALSE
+                stack[top] = _TRUE if _compared(buf, value_at, layouts[step[1]], step, text, floats) else _FALSE
     return stack[0] == _TRUE
 
 
 @njit(cache=True, nogil=True)
 def put_row(buf: Any, start: Any, fields: Any, kept: Any, out: Any, to: Any) -> Any:
-    """Write the row with null in place of the fields that are not kept and can be null; where it ends in ``out``."""
+    """Write the row with null for nullable fields that are not kept; return its end in ``out``."""
     at = start
     for f in range(fields.shape[0]):
         begin = at
         null, at = _is_null(buf, at, fields[f])
         if not null:
-            at = _behind(buf, at, fields[f, 0])
+            at = _end_of(buf, at, fields[f, 0])
         if kept[f] or null or fields[f, 1] == 0 or fields[f, 2] < 0:
             copy(out, to, buf, begin, at - begin)
             to += at - begin

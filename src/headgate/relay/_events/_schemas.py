@@ -1,20 +1,20 @@
-"""Avro schemas of tables: made from a table's definition, or taken from a registry folder; numbered, never changed.
+"""Avro schemas of tables: made from a table's definition, or read from a registry folder; numbered, never changed.
 
-A registry is a folder of files ``<source name>.<version>.avsc``, as Databus keeps it. It is read at the start, and a
-definition that none of a source's versions describes gets a new one, which is written there before any event refers to
-it. So a version means the same for ever, for this relay, the next one on the same folder, and every consumer.
+A registry is a folder of files ``<source name>.<version>.avsc``, as in Databus. It is read at the start. If no version
+of a source describes a definition, a new version is written there before any event refers to it. So a version means the
+same forever, for this relay, the next one on the same folder, and every consumer.
 
 A schema *describes* a definition if each column has exactly one field, found by ``dbFieldPosition`` with the column's
-name in ``dbFieldName`` (without regard to case), with the type it was made for (``dbFieldType``, if it is there), and
-``pk`` names the table's key. Databus maps columns by position alone, and goes on with the newest version whatever the
-table looks like by then; here a difference is a new version.
+name in ``dbFieldName`` (case-insensitive), with the type it was made for (``dbFieldType``, if present), and ``pk``
+names the table's key. Databus maps columns by position alone, and keeps the newest version however the table has
+changed; here a difference makes a new version.
 
 Attributes of Databus's schemas (``meta``, ``name=value;`` pairs): of the record ``dbFieldName`` (the table) and ``pk``
 (Avro names of the key's columns, by comma), of a field ``dbFieldName``, ``dbFieldPosition`` (from 0), ``dbFieldType``.
 
-Databus registers the schemas of metadata under one name, ``metadata-source``, whatever source an event is of, and its
-client keeps one for each version of that name (``SchemaRegistryService.java``, ``DispatcherState.java``). Where updates
-hold the row before them, that row is the metadata, so each schema gets a version of that name, too. It is kept as
+Databus registers the schemas of metadata under one name, ``metadata-source``, for all sources, and its client keeps one
+for each version of that name (``SchemaRegistryService.java``, ``DispatcherState.java``). If updates hold before images,
+these are the metadata, so each schema gets a version of that name, too. It is stored as
 ``metadata-source.<version>.avsc``, with the same text.
 """
 
@@ -35,8 +35,8 @@ from headgate.errors import ConfigError
 __all__ = ["METADATA", "Registry", "Types", "field_attributes", "generate"]
 
 Types: TypeAlias = Literal["exact", "databus"]
-"""How columns become Avro types where a schema is made: every value exactly, by Avro's logical types, or as Databus's
-own generator has them (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNED → long)."""
+"""How columns become Avro types in new schemas: every value exactly, by Avro's logical types, or as in Databus's own
+generator (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNED → long)."""
 
 METADATA: Final = "metadata-source"
 _FILE: Final = re.compile(r"(.*)\.(\d+)\.avsc")
@@ -48,13 +48,13 @@ _LARGEST_VERSION: Final = 2**13 - 1
 
 
 def field_attributes(meta: Any) -> dict[str, str]:
-    """The pairs of a ``meta`` attribute; a schema without one has none."""
+    """Return the pairs of a ``meta`` attribute; none for None."""
     pairs = (part.partition("=") for part in str(meta or "").split(";"))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
 def key_fields(record: Mapping[str, Any]) -> list[str]:
-    """The Avro names of the key's columns, in its order; none: there is no key.
+    """Return the Avro names of the key's columns, in its order; none: there is no key.
 
     :param record: a parsed schema.
     """
@@ -62,7 +62,7 @@ def key_fields(record: Mapping[str, Any]) -> list[str]:
 
 
 def _camel(name: str) -> str:
-    """``first_name`` → ``firstName``: an Avro name (letters, digits, underscores, no digit first)."""
+    """Convert ``first_name`` to ``firstName``: an Avro name (letters, digits, underscores, no digit first)."""
     words = [word for word in _NOT_IN_NAME.sub("_", name).split("_") if word] or ["column"]
     first = words[0] if words[0].isupper() is False else words[0].lower()
     text = first[:1].lower() + first[1:] + "".join(word[:1].upper() + word[1:] for word in words[1:])
@@ -70,7 +70,7 @@ def _camel(name: str) -> str:
 
 
 def _names(table: TableDef) -> list[str]:
-    """The Avro names of a table's columns; two that would be the same are told apart by their position."""
+    """Return the Avro names of a table's columns; a repeated name ends with the column's position."""
     names: list[str] = []
     for position, column in enumerate(table.columns):
         name = _camel(column.name)
@@ -79,12 +79,12 @@ def _names(table: TableDef) -> list[str]:
 
 
 def column_type(column: Column) -> str:
-    """What ``dbFieldType`` holds: MySQL's type without its parameters, in capitals."""
+    """Return the ``dbFieldType``: MySQL's type without its parameters, in capitals."""
     return column.type.upper() + (" UNSIGNED" if column.unsigned else "")
 
 
 def generate(source: str, version: int, table: TableDef, types: Types) -> dict[str, Any]:
-    """The schema of a definition: nullable fields with default null, in the table's order."""
+    """Return the schema of a definition: nullable fields with default null, in the table's order."""
     namespace, _, short = source.rpartition(".")
     names = _names(table)
     make = _exact_type if types == "exact" else _databus_type
@@ -145,20 +145,20 @@ def _plain_type(column: Column, name: str) -> Any:
 
 
 def describes(schema: Mapping[str, Any], table: TableDef) -> bool:
-    """Whether a schema is one of this definition (see the module's beginning)."""
+    """Whether a schema describes this definition (see the module's docstring)."""
     fields = schema["fields"]
     if len(fields) != len(table.columns):
         return False
     avro: dict[int, str] = {}
     for order, field in enumerate(fields):
-        given = field_attributes(field.get("meta"))
-        position = int(given.get("dbFieldPosition", order))
+        attributes = field_attributes(field.get("meta"))
+        position = int(attributes.get("dbFieldPosition", order))
         if not 0 <= position < len(table.columns) or position in avro:
             return False
         column = table.columns[position]
-        if given.get("dbFieldName", field["name"]).lower() != column.name.lower():
+        if attributes.get("dbFieldName", field["name"]).lower() != column.name.lower():
             return False
-        if "dbFieldType" in given and given["dbFieldType"].upper() != column_type(column):
+        if "dbFieldType" in attributes and attributes["dbFieldType"].upper() != column_type(column):
             return False
         if not _fits(field["type"], column):
             return False
@@ -167,7 +167,7 @@ def describes(schema: Mapping[str, Any], table: TableDef) -> bool:
 
 
 def _fits(avro: Any, column: Column) -> bool:
-    """Whether a decimal of Avro holds every value of the column; of other types ``dbFieldType`` tells."""
+    """Whether an Avro decimal has the column's precision and scale; ``dbFieldType`` decides for other types."""
     branches = avro if isinstance(avro, list) else [avro]
     for one in branches:
         if isinstance(one, dict) and one.get("logicalType") == "decimal" and column.type == "decimal":
@@ -176,37 +176,37 @@ def _fits(avro: Any, column: Column) -> bool:
 
 
 class Registry:
-    """All versions of all sources in one folder, or in memory; for any number of threads.
+    """All versions of all sources in one folder, or in memory. Thread-safe.
 
-    :param folder: None: kept in memory only, so versions begin at 1 with every start.
-    :param befores: rows before updates are written, too, so schemas get versions as schemas of metadata.
+    :param folder: None: in memory only, so versions begin at 1 with every start.
+    :param before_images: before images are written, so schemas also get versions as schemas of metadata.
     :raises ConfigError: a file in the folder is not an Avro record, or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path | None, types: Types = "exact", *, befores: bool = False) -> None:
-        self._folder, self.types, self._befores = folder, types, befores
+    def __init__(self, folder: Path | None, types: Types = "exact", *, before_images: bool = False) -> None:
+        self._folder, self.types, self._with_before_images = folder, types, before_images
         self._lock = threading.Lock()
         self._known: dict[str, dict[int, Schema]] = {}
         self._metadata: dict[bytes, int] = {}
         self.changes = 0
-        """How many versions there are; grows after a version is known and before an event refers to it."""
+        """Number of versions; grows after a version is known and before an event refers to it."""
         self._of_table: dict[tuple[str, str], Schema] = {}
         if folder is not None and folder.is_dir():
             for file in sorted(folder.iterdir()):
-                found = _FILE.fullmatch(file.name)
-                if found:
-                    self._add(found[1], int(found[2]), _read(file))
-        for source in sorted(self._known) if befores else ():
+                match = _FILE.fullmatch(file.name)
+                if match:
+                    self._add(match[1], int(match[2]), _read(file))
+        for source in sorted(self._known) if before_images else ():
             self._name_metadata(*self.versions(source))
 
     def _add(self, source: str, version: int, text: str) -> Schema:
-        """:raises ConfigError: its id is that of another version, whose decimals are different."""
+        """:raises ConfigError: another version has the same id, but different decimals."""
         schema = Schema(source, version, text, json.loads(text))
         for one in self.versions(source) if source != METADATA else ():
             if one.digest == schema.digest and _decimals(one.value) != _decimals(schema.value):
                 raise ConfigError(
                     f"the schemas {source}.{one.version}.avsc and {source}.{version}.avsc have the same id, which does "
-                    "not tell a decimal's precision and scale: give their records different names"
+                    "not cover a decimal's precision and scale: give their records different names"
                 )
         self._known.setdefault(source, {})[version] = schema
         if source == METADATA:
@@ -215,24 +215,24 @@ class Registry:
         return schema
 
     def versions(self, source: str) -> Sequence[Schema]:
-        """A source's schemas, oldest version first."""
+        """Return a source's schemas, oldest version first."""
         return [schema for _, schema in sorted(dict(self._known.get(source, {})).items())]
 
     def schema_of(self, source: str, table: TableDef) -> Schema:
-        """The newest version that describes the definition; one is made and written if there is none.
+        """Return the newest version that describes the definition; make and write one if there is none.
 
-        :raises ConfigError: the folder cannot be written, or a source has no version left.
+        :raises ConfigError: the folder cannot be written, or the source has no version left.
         """
-        place = (source, table.fingerprint)
+        key = (source, table.fingerprint)
         with self._lock:
-            schema = self._of_table.get(place)
+            schema = self._of_table.get(key)
             if schema is None:
                 fitting = [one for one in self.versions(source) if describes(one.value, table)]
-                schema = self._of_table[place] = fitting[-1] if fitting else self._make(source, table)
+                schema = self._of_table[key] = fitting[-1] if fitting else self._make(source, table)
         return schema
 
     def metadata_version(self, schema: Schema) -> int:
-        """The version of ``metadata-source`` that a schema has where rows before updates are written; 0: none."""
+        """Return a schema's version of ``metadata-source``, for before images; 0: none."""
         return self._metadata.get(schema.digest, 0)
 
     def _name_metadata(self, *schemas: Schema) -> None:
@@ -243,13 +243,13 @@ class Registry:
     def _next(self, source: str) -> int:
         version = max(self._known.get(source, {0: None})) + 1
         if version > _LARGEST_VERSION:
-            raise ConfigError(f"{source} has {version - 1} schema versions, as many as an event can name")
+            raise ConfigError(f"{source} has {version - 1} schema versions, the most that events can name")
         return version
 
     def _make(self, source: str, table: TableDef) -> Schema:
         version = self._next(source)
         text = json.dumps(generate(source, version, table, self.types), indent=2, ensure_ascii=False)
-        if self._befores:
+        if self._with_before_images:
             self._name_metadata(Schema(source, version, text, json.loads(text)))
         return self._write(source, version, text)
 
@@ -276,17 +276,17 @@ def _read(file: Path) -> str:
 
 
 def _decimals(schema: Any) -> list[Any]:
-    """Precision and scale of each decimal in a schema."""
+    """Return precision and scale of each decimal in a schema."""
     if isinstance(schema, list):
-        return [found for one in schema for found in _decimals(one)]
+        return [decimal for one in schema for decimal in _decimals(one)]
     if not isinstance(schema, dict):
         return []
-    own = [(schema.get("precision"), schema.get("scale", 0))] if schema.get("logicalType") == "decimal" else []
-    return own + _decimals(list(schema.values()))
+    declared = [(schema.get("precision"), schema.get("scale", 0))] if schema.get("logicalType") == "decimal" else []
+    return declared + _decimals(list(schema.values()))
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_name(f".{file.name}.{os.getpid()}")

@@ -1,6 +1,6 @@
-"""What consumers ask of rows: which ones (predicates), and which columns of them; compiled for each schema version.
+"""Row filters of consumers: predicates, and wanted columns; compiled for each schema version.
 
-A predicate is a list in prefix form, in JSON: there is nothing in it that could be run, and it needs no parser::
+A predicate is a list in prefix form, in JSON: it contains no code, and needs no parser::
 
     ["=", "status", "paid"]                        also != < <= > >=
     ["in", "status", ["paid", "sent"]]
@@ -9,15 +9,14 @@ A predicate is a list in prefix form, in JSON: there is nothing in it that could
     ["and", …, …]  ["or", …, …]  ["not", …]
 
 A column is named as in MySQL, or as in the Avro schema. Numbers are compared exactly, with columns of DECIMAL too (a
-number in text is as good); dates and times with text as MySQL prints it (a TIMESTAMP in UTC), unless the schema has
-them as numbers; text by its code points, whatever the column's collation says, so letters' case counts. A comparison
-with NULL is neither true nor false, and what is not true does not pass; a column that a version of the schema lacks is
-NULL.
+number in text is valid); dates and times with text as MySQL prints it (a TIMESTAMP in UTC), unless the schema has them
+as numbers; text by its code points, whatever the column's collation, so case counts. A comparison with NULL is neither
+true nor false, and only true passes. A column that a version of the schema lacks is NULL.
 
-Of an update the row after it is asked, and the row before it as well where the relay has it: one that passes is enough,
-so a consumer hears when a row leaves what it wants. Otherwise it does not.
+For an update the after image is tested, and the before image as well if the relay has it: one that passes is enough. So
+only with before images a consumer gets the update by which a row leaves its filter.
 
-Columns that are not wanted are null in the event, which keeps its schema; the key, and what cannot be null, stay.
+Unwanted columns are null in the event, which keeps its schema; the key, and columns that cannot be null, stay.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from headgate.databus import Schema
 from headgate.relay._events import _rows as rows
 from headgate.relay._events._schemas import field_attributes
 
-__all__ = ["NO_ROWS_ASKED", "RowFilter", "Rows", "check_predicate", "compile_rows"]
+__all__ = ["NO_ROW_FILTERS", "CompiledFilters", "RowFilter", "check_predicate", "compile_filters"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -50,30 +49,30 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is wanted of one source's rows; None: all."""
+    """Filter of one source's rows; None: all."""
 
     where: Any = None
     columns: tuple[str, ...] | None = None
 
 
-class Rows(NamedTuple):
-    """Compiled filters of some schema versions, as compiled loops take them."""
+class CompiledFilters(NamedTuple):
+    """Compiled filters of some schema versions, in the form of compiled loops."""
 
     digests: npt.NDArray[np.uint8]
-    """uint8[versions, 16]: the schemas' identities."""
+    """uint8[versions, 16]: the schemas' ids."""
     bounds: Int64s
     """int64[versions, 5]: begin and end of each one's fields, and of its program (empty: all pass); the source."""
     fields: Int64s
     kept: npt.NDArray[np.bool_]
-    """bool[fields]: whether the field goes out."""
+    """bool[fields]: whether the field is delivered."""
     program: Int64s
     text: npt.NDArray[np.uint8]
     floats: npt.NDArray[np.float64]
     smaller: bool
-    """Whether any field does not go out."""
+    """Whether any field is left out."""
 
 
-NO_ROWS_ASKED: Final = Rows(
+NO_ROW_FILTERS: Final = CompiledFilters(
     np.zeros((0, 16), np.uint8),
     np.zeros((0, 5), np.int64),
     np.zeros((0, 4), np.int64),
@@ -90,21 +89,21 @@ def _is_value(value: Any) -> bool:
 
 
 def check_predicate(node: Any, depth: int = 0) -> Any:
-    """The predicate as it is.
+    """Return the predicate.
 
-    :raises ValueError: it is none.
+    :raises ValueError: it is not a predicate.
     """
     if not isinstance(node, list) or not node or not isinstance(node[0], str) or depth > _DEEPEST:
-        raise ValueError("no predicate")
+        raise ValueError("not a predicate")
     name, rest = node[0], node[1:]
     if name in ("and", "or", "not"):
         if not rest or (name == "not" and len(rest) != 1):
-            raise ValueError("no predicate")
+            raise ValueError("not a predicate")
         for one in rest:
             check_predicate(one, depth + 1)
         return node
     if not rest or not isinstance(rest[0], str):
-        raise ValueError("no column")
+        raise ValueError("a predicate needs a column name")
     if (name == "null" and len(rest) == 1) or (
         len(rest) == 2
         and (
@@ -114,7 +113,7 @@ def check_predicate(node: Any, depth: int = 0) -> Any:
         )
     ):
         return node
-    raise ValueError("no predicate")
+    raise ValueError("not a predicate")
 
 
 def _columns_in(node: Any) -> set[str]:
@@ -137,7 +136,7 @@ class _Field(NamedTuple):
 
 
 def _fields_of(schema: Schema) -> list[_Field]:
-    found = []
+    fields = []
     for index, field in enumerate(schema.value["fields"]):
         avro, branch = field["type"], -1
         is_union = isinstance(avro, list)
@@ -146,8 +145,8 @@ def _fields_of(schema: Schema) -> list[_Field]:
             avro = next(one for one in avro if one != "null")
         column = field_attributes(field.get("meta")).get("dbFieldName", field["name"])
         names = frozenset((column.lower(), str(field["name"]).lower()))
-        found.append(_Field(index, _layout(avro), avro, is_union, branch, names))
-    return found
+        fields.append(_Field(index, _layout(avro), avro, is_union, branch, names))
+    return fields
 
 
 def _layout(avro: Any) -> int:
@@ -167,7 +166,7 @@ def _layout(avro: Any) -> int:
 
 
 class _Program:
-    """A predicate for one schema version."""
+    """A compiled predicate for one schema version."""
 
     def __init__(self, fields: Sequence[_Field], text: bytearray, floats: list[float]) -> None:
         self._fields, self._text, self._floats = fields, text, floats
@@ -189,16 +188,16 @@ class _Program:
         elif name == "in":
             self.add(["or", *(["=", node[1], one] for one in node[2])])
         else:
-            self._ask(name, node[1], node[2] if len(node) > 2 else None)
+            self._test_column(name, node[1], node[2] if len(node) > 2 else None)
         if len(self.steps) > rows.MOST_STEPS or len(self.slots) > rows.MOST_SLOTS:
-            raise ValueError("too long a predicate")
+            raise ValueError("the predicate is too long")
 
-    def _step(self, kind: int, slot: int = 0, how: int = 0, first: int = 0, second: int = 0) -> None:
-        self.steps.append((kind, slot, how, first, second))
+    def _step(self, kind: int, slot: int = 0, comparison: int = 0, first: int = 0, second: int = 0) -> None:
+        self.steps.append((kind, slot, comparison, first, second))
 
-    def _ask(self, name: str, column: str, value: Any) -> None:
+    def _test_column(self, name: str, column: str, value: Any) -> None:
         field = next((one for one in self._fields if column.lower() in one.names), None)
-        if field is None:  # another version has it
+        if field is None:  # only another version has it
             self._step(rows.ALWAYS, first=1 if name == "null" else 2)
             return
         slot = self.slots.setdefault(field.number, len(self.slots))
@@ -206,63 +205,63 @@ class _Program:
             self._step(rows.NULL_OF, slot)
         elif name == "starts":
             if field.layout != rows.BYTES:
-                raise ValueError(f"{column} holds no text")
-            self._step(rows.STARTS, slot, 0, *self._stretch(value))
+                raise ValueError(f"{column} is not a text column")
+            self._step(rows.STARTS, slot, 0, *self._add_text(value))
         else:
             self._compare(field, slot, _COMPARISONS[name], value)
 
-    def _stretch(self, value: str) -> tuple[int, int]:
+    def _add_text(self, value: str) -> tuple[int, int]:
         begin = len(self._text)
         self._text += value.encode("utf-8", "surrogatepass")
         return begin, len(self._text)
 
-    def _compare(self, field: _Field, slot: int, how: int, value: Any) -> None:
+    def _compare(self, field: _Field, slot: int, comparison: int, value: Any) -> None:
         if field.layout == rows.BYTES:
             if not isinstance(value, str):
-                raise ValueError("text is compared with text")
-            self._step(rows.BYTES_OF, slot, how, *self._stretch(value))
+                raise ValueError("compare text columns with text")
+            self._step(rows.BYTES_OF, slot, comparison, *self._add_text(value))
         elif field.layout in (rows.FLOAT, rows.DOUBLE):
             self._floats.append(float(_number(value)))
-            self._step(rows.DOUBLE_OF, slot, how, len(self._floats) - 1)
+            self._step(rows.DOUBLE_OF, slot, comparison, len(self._floats) - 1)
         elif field.layout == rows.LONG:
-            how, number = _whole(_ticks(field.avro, value), how, _INT64)
-            self._step(rows.LONG_OF, slot, how, number)
+            comparison, number = _whole_comparison(_ticks(field.avro, value), comparison, _INT64)
+            self._step(rows.LONG_OF, slot, comparison, number)
         elif field.layout == rows.DECIMAL:
             scaled = Fraction(_number(value)) * 10 ** int(field.avro.get("scale", 0))  # Decimal rounds to 28 digits
-            how, number = _whole(scaled, how, _INT128)
+            comparison, number = _whole_comparison(scaled, comparison, _INT128)
             low = number & (2**64 - 1)
-            self._step(rows.DECIMAL_OF, slot, how, number >> 64, low - 2**64 if low >= _INT64 else low)
+            self._step(rows.DECIMAL_OF, slot, comparison, number >> 64, low - 2**64 if low >= _INT64 else low)
         else:
-            raise ValueError("such a column cannot be compared")
+            raise ValueError("a column of this type cannot be compared")
 
 
 def _number(value: Any) -> Decimal:
     try:
-        found = Decimal(str(value))
+        number = Decimal(str(value))
     except InvalidOperation:
-        raise ValueError(f"{value!r} is no number") from None
-    if not found.is_finite() or abs(found.adjusted()) > 100:
-        raise ValueError(f"{value!r} is no number")
-    return found
+        raise ValueError(f"{value!r} is not a number") from None
+    if not number.is_finite() or abs(number.adjusted()) > 100:
+        raise ValueError(f"{value!r} is not a number")
+    return number
 
 
-def _whole(value: Decimal | Fraction, how: int, limit: int) -> tuple[int, int]:
-    """A comparison of a whole number with any one, as one with a whole one in ``[-limit, limit)``."""
+def _whole_comparison(value: Decimal | Fraction, comparison: int, limit: int) -> tuple[int, int]:
+    """Convert a comparison of a whole number with any number to one with a whole number in ``[-limit, limit)``."""
     never, always = (rows.LT, -limit), (rows.GE, -limit)
     floor = math.floor(value)
     if floor != value:
-        if how in (rows.EQ, rows.NE):
-            return never if how == rows.EQ else always
-        how = rows.LE if how in (rows.LT, rows.LE) else rows.GT
+        if comparison in (rows.EQ, rows.NE):
+            return never if comparison == rows.EQ else always
+        comparison = rows.LE if comparison in (rows.LT, rows.LE) else rows.GT
     if floor >= limit:
-        return always if how in (rows.LT, rows.LE, rows.NE) else never
+        return always if comparison in (rows.LT, rows.LE, rows.NE) else never
     if floor < -limit:
-        return always if how in (rows.GT, rows.GE, rows.NE) else never
-    return how, floor
+        return always if comparison in (rows.GT, rows.GE, rows.NE) else never
+    return comparison, floor
 
 
 def _ticks(avro: Any, value: Any) -> Decimal:
-    """A value as the schema's whole number; dates and times may be text."""
+    """Return a value as the schema's whole number; dates and times may be text."""
     logical = (avro.get("logicalType") if isinstance(avro, dict) else None) or ""
     if not isinstance(value, str) or not (logical == "date" or "timestamp" in logical):
         return _number(value)
@@ -271,7 +270,7 @@ def _ticks(avro: Any, value: Any) -> Decimal:
             return Decimal(date.fromisoformat(value).toordinal() - _EPOCH_DAY)
         at = datetime.fromisoformat(value.removesuffix("Z"))
     except ValueError:
-        raise ValueError(f"{value!r} is no {'date' if logical == 'date' else 'time'}") from None
+        raise ValueError(f"{value!r} is not a {'date' if logical == 'date' else 'time'}") from None
     since = at.replace(tzinfo=at.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return Decimal(micros) if logical.endswith("micros") else Decimal(micros) / 1000
@@ -280,14 +279,16 @@ def _ticks(avro: Any, value: Any) -> Decimal:
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
-def compile_rows(filters: Mapping[int, RowFilter], versions_of: Callable[[int], Sequence[Schema]]) -> Rows:
-    """The filters of some sources, for all versions of their schemas.
+def compile_filters(
+    filters: Mapping[int, RowFilter], versions_of: Callable[[int], Sequence[Schema]]
+) -> CompiledFilters:
+    """Compile the filters of some sources, for all versions of their schemas.
 
-    :param versions_of: a source's schemas, by its id.
+    :param versions_of: returns a source's schemas, by its id.
     :raises ValueError: a column that no version has, or a comparison that its type does not have.
     """
     if not filters:
-        return NO_ROWS_ASKED
+        return NO_ROW_FILTERS
     text, floats = bytearray(), list[float]()
     digests, bounds, fields, kept, program = (
         bytearray(),
@@ -299,21 +300,32 @@ def compile_rows(filters: Mapping[int, RowFilter], versions_of: Callable[[int], 
     for source, wanted in filters.items():
         versions = versions_of(source)
         known = {name for schema in versions for field in _fields_of(schema) for name in field.names}
-        asked = set(wanted.columns or ()) | (set() if wanted.where is None else _columns_in(wanted.where))
-        unknown = sorted(name for name in asked if name.lower() not in known)
+        named = set(wanted.columns or ()) | (set() if wanted.where is None else _columns_in(wanted.where))
+        unknown = sorted(name for name in named if name.lower() not in known)
         if versions and unknown:
             raise ValueError(f"there is no column {unknown[0]}")
         for schema in versions:
-            own = _fields_of(schema)
-            made = _Program(own, text, floats)
+            schema_fields = _fields_of(schema)
+            compiled = _Program(schema_fields, text, floats)
             if wanted.where is not None:
-                made.add(wanted.where)
+                compiled.add(wanted.where)
             digests += schema.digest
-            bounds.append([len(fields), len(fields) + len(own), len(program), len(program) + len(made.steps), source])
-            fields += [[one.layout, int(one.is_union), one.null_branch, made.slots.get(one.number, -1)] for one in own]
-            kept += _kept(schema, own, wanted.columns)
-            program += made.steps
-    return Rows(
+            bounds.append(
+                [
+                    len(fields),
+                    len(fields) + len(schema_fields),
+                    len(program),
+                    len(program) + len(compiled.steps),
+                    source,
+                ]
+            )
+            fields += [
+                [one.layout, int(one.is_union), one.null_branch, compiled.slots.get(one.number, -1)]
+                for one in schema_fields
+            ]
+            kept += _kept(schema, schema_fields, wanted.columns)
+            program += compiled.steps
+    return CompiledFilters(
         np.frombuffer(digests, np.uint8).reshape(-1, 16),
         np.array(bounds, np.int64).reshape(-1, 5),
         np.array(fields, np.int64).reshape(-1, 4),

@@ -1,14 +1,14 @@
 """The relay over HTTP.
 
 =========================================  =======================================================================
-``_parameters``                            the parameters of commands: read and described by one table
+``_parameters``                            command parameters: one table parses and describes them
 ``_commands``                              what a command is, and its errors
-``_requests``                              what consumers ask of ``/stream``
-``_reading``                               events read, waited for (``_news``), counted and decoded (``_decoded``)
-``_about _statistics _stream _live _log``  the commands; ``_bootstrap``, ``_groups``: those of the rooms beside
-``_compiled``                              choices of events that are compiled once
-``_gate``                                  who asks: tokens and limits
-``_openapi``                               what the commands take and answer, for programs
+``_requests``                              what consumers request from ``/stream``
+``_reading``                               events: read, wait (``_notifier``), count and decode (``_decoded``)
+``_about _statistics _stream _live _log``  the commands; ``_bootstrap``, ``_groups``: those of the neighbouring rooms
+``_compiled``                              compiled event filters, cached
+``_gate``                                  authentication and rate limits
+``_openapi``                               OpenAPI description of the commands
 ``_app``                                   all of them in one application
 =========================================  =======================================================================
 """

@@ -1,4 +1,4 @@
-"""What a relay reads and how it is: ``/sources``, ``/register``, ``/physicalSources``, ``/bufferInfo``, ``/admin``."""
+"""The relay's sources and state: ``/sources``, ``/register``, ``/physicalSources``, ``/bufferInfo``, ``/admin``."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _FOUR: Final = {
     "required": ["sourceSchemas"],
 }
 _WITH_METADATA: Final = 4
-"""The version of the protocol that has schemas of metadata."""
+"""The protocol version that includes schemas of metadata."""
 
 
 def commands(relay: Relay) -> list[Command]:
-    """Those that tell, and change nothing."""
+    """Return the commands, which only report."""
     about = _About(relay)
     states = {"enum": ["RUNNING", "ERROR_RETRYING", "SUSPENDED_ON_ERROR"]}
     status = Command(
         "/admin/status",
         about.admin,
-        "Whether the relay runs, tries again or has stopped, and why",
+        "Whether the relay runs, retries or has stopped, and why",
         [PRETTY],
         object_of(status=states, message=_TEXT),
         for_all=True,
@@ -62,16 +62,16 @@ def commands(relay: Relay) -> list[Command]:
                 flag("compress", "true: the answer is gzip, in base64."),
             ],
             {"anyOf": [_SCHEMAS, _FOUR, _TEXT]},
-            for_all=True, headers={"x-dbus-protocol-version": "The version that the answer is in."},
+            for_all=True, headers={"x-dbus-protocol-version": "The version of the answer."},
         ),
-        Command("/physicalSources", about.physical_sources, "What is read, without passwords", [PRETTY], _SOURCES),
+        Command("/physicalSources", about.physical_sources, "Physical sources, without passwords", [PRETTY], _SOURCES),
         Command(
             "/physicalBuffers", about.physical_buffers, "The logical sources of each physical source", [PRETTY],
             {"type": "object", "additionalProperties": _SOURCES}, for_all=True,
         ),
         Command(
             "/bufferInfo/inbound/{name}/{partition}", about.buffer_info,
-            "The oldest and the newest SCN of a physical source, and their times in ms since 1970; -1: there is none",
+            "The oldest and the newest SCN of a physical source, and their times in ms since 1970; -1: none",
             [
                 segment("name", "The physical source's name."),
                 integer("partition", "Its id.", least=1, in_path=True), PRETTY,
@@ -90,18 +90,18 @@ class _About:
     def _readable(self, client: Client) -> Sequence[LogicalSource]:
         return [one for one in self._relay.names.all() if client.may_read(one.name)]
 
-    async def sources(self, request: Request, given: Mapping[str, Any]) -> Response:
-        found = self._readable(client_of(request))
-        if given["v"] == 1:
-            return reply(request, [{"name": one.name, "id": one.id} for one in found])
+    async def sources(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        sources = self._readable(client_of(request))
+        if parameters["v"] == 1:
+            return reply(request, [{"name": one.name, "id": one.id} for one in sources])
         wild = {"wildcard": False, "allSourcesWildcard": False}
-        return reply(request, [{"id": one.id, "name": one.name, **wild} for one in found])
+        return reply(request, [{"id": one.id, "name": one.name, **wild} for one in sources])
 
-    async def register(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def register(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         client = client_of(request)
         wanted = self._readable(client)
-        if given["sources"] is not None:
-            wanted = known_sources(given["sources"], client, self._relay.selections, "register").sources
+        if parameters["sources"] is not None:
+            wanted = known_sources(parameters["sources"], client, self._relay.selections, "register").sources
         schemas = {one.name: self._relay.registry.versions(one.name) for one in wanted}
         Registrations.note(request, schemas)
         entries = [
@@ -110,62 +110,64 @@ class _About:
             for schema in schemas[one.name]
         ]
         metadata = self._metadata(schemas)
-        protocol = _protocol(request, given["protocolVersion"], metadata)
+        protocol = _protocol(request, parameters["protocolVersion"], metadata)
         four = {"sourceSchemas": entries, **({"metadataSchemas": metadata} if metadata else {})}
         text = compact(four if protocol == _WITH_METADATA else entries)
-        if given["compress"]:
+        if parameters["compress"]:
             text = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
         return Response(text, headers={**HEADERS, "x-dbus-protocol-version": str(protocol)})
 
     def _metadata(self, schemas: Mapping[str, Sequence[Schema]]) -> list[dict[str, Any]]:
-        """The schemas of rows before updates; ``crc32`` is Databus's name for whatever id events have."""
+        """Return the schemas of rows before updates; ``crc32`` is Databus's name of the id in events."""
         registry = self._relay.registry
-        found = {registry.metadata_version(one): one for versions in schemas.values() for one in versions}
+        by_version = {registry.metadata_version(one): one for versions in schemas.values() for one in versions}
         return [
             {"version": version, "schema": one.text, "crc32": base64.b64encode(one.digest).decode()}
-            for version, one in sorted(found.items())
+            for version, one in sorted(by_version.items())
             if version
         ]
 
-    async def physical_sources(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
+    async def physical_sources(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        del parameters
         return reply(request, [dict(one.source.shown) for one in self._relay.partitions.values()])
 
-    async def physical_buffers(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
-        client, found = client_of(request), {}
+    async def physical_buffers(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        del parameters
+        client, buffers = client_of(request), {}
         for number, one in self._relay.partitions.items():
-            there = [source for source in self._readable(client) if self._relay.names.physical_of(source.id) == number]
-            if there or not client.is_restricted:
-                found[f"{one.source.name}:{number}"] = [{"name": source.name, "id": source.id} for source in there]
-        return reply(request, found)
+            sources = [
+                source for source in self._readable(client) if self._relay.names.physical_of(source.id) == number
+            ]
+            if sources or not client.is_restricted:
+                buffers[f"{one.source.name}:{number}"] = [{"name": source.name, "id": source.id} for source in sources]
+        return reply(request, buffers)
 
-    async def admin(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
+    async def admin(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        del parameters
         status, message = self._relay.status()
         if client_of(request).is_restricted and message:
-            message = "its operator knows why"  # tables' names may be in it
+            message = "the relay's operator can see the reason"  # the message may contain table names
         return reply(request, {"status": status, "message": message})
 
-    async def buffer_info(self, request: Request, given: Mapping[str, Any]) -> Response:
-        found = self._relay.partitions.get(given["partition"])
-        if found is None or found.source.name != given["name"]:
-            raise InvalidParameterError("bufferInfo", "partition", f"{given['name']}/{given['partition']}")
-        info = found.buffer.info()
+    async def buffer_info(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        partition = self._relay.partitions.get(parameters["partition"])
+        if partition is None or partition.source.name != parameters["name"]:
+            raise InvalidParameterError("bufferInfo", "partition", f"{parameters['name']}/{parameters['partition']}")
+        info = partition.buffer.info()
         stamps = [stamp if stamp < 0 else stamp // _NS_PER_MS for stamp in (info.last_stamp, info.first_stamp)]
         value = {"minScn": info.min_scn, "maxScn": info.max_scn}
         return reply(request, value | {"timestampLatestEvent": stamps[0], "timestampFirstEvent": stamps[1]})
 
-    async def no_buffer(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
+    async def no_buffer(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        del parameters
         raise InvalidParameterError("bufferInfo", "path", request.path_params["rest"])
 
 
-def _protocol(request: Request, asked: int, metadata: Sequence[Any]) -> int:
-    """The version that ``/register`` answers in.
+def _protocol(request: Request, requested: int, metadata: Sequence[Any]) -> int:
+    """Return the protocol version of the answer to ``/register``.
 
-    Databus's client never asks for 4, but it reads an answer by the version in the answer's header
+    Databus's client never requests 4, but it parses an answer by the version in the answer's header
     (``DatabusHttpClientImpl.java``, ``NettyHttpDatabusRelayConnection.java``).
     """
     reads_the_header = "protocolVersion" in request.query_params and is_databus_client(request)
-    return _WITH_METADATA if metadata and reads_the_header else asked
+    return _WITH_METADATA if metadata and reads_the_header else requested

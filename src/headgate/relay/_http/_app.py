@@ -1,7 +1,7 @@
-"""The relay over HTTP: every module's commands, in one application.
+"""The relay over HTTP: the commands of all modules, in one application.
 
-A module contributes a function ``commands(relay)`` that gives a list of ``_commands.Command``;
-what stands in a room above (a reader of Delta tables, say) is given to :func:`create_app` as more of them.
+A module contributes a function ``commands(relay)`` that returns a list of ``_commands.Command``.
+A room above (a reader of Delta tables, for example) passes its commands to :func:`create_app` as ``more``.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _MODULES: Final[Sequence[Callable[[Relay], Sequence[Command]]]] = (
 def create_app(
     relay: Relay, more: Sequence[Command] = (), *, suppliers: Mapping[int, Supplier] | None = None
 ) -> Starlette:
-    """The HTTP side of a relay.
+    """Return the relay's HTTP application.
 
-    :param more: commands beside the relay's own.
-    :param suppliers: of the rows of bootstraps, by physical source; default: MySQL.
+    :param more: commands in addition to the relay's.
+    :param suppliers: suppliers of bootstrap rows, by physical source; default: MySQL.
     """
-    own = [command for module in _MODULES for command in module(relay)]
-    own += _bootstrap_commands.commands(relay, suppliers)
+    relay_commands = [command for module in _MODULES for command in module(relay)]
+    relay_commands += _bootstrap_commands.commands(relay, suppliers)
     config = relay.config
-    commands = described([*more, *own], tokens=bool(config.tenants))
+    commands = described([*more, *relay_commands], tokens=bool(config.tenants))
     routes = [route(one, relay.usage, relay.traffic) for one in commands]
     app = Starlette(
         routes=routes,
         middleware=[
             Middleware(Origins, config.allow_origins, local=not config.tenants and is_loopback(config.host)),
             Middleware(Gate, config.tenants),
-            Middleware(_Exact, routes),
+            Middleware(_FixedPathRouter, routes),
         ],
         exception_handlers={404: _unknown, 405: _unknown},
     )
@@ -65,23 +65,23 @@ def create_app(
     return app
 
 
-class _Exact:
-    """Finds commands whose path has no names in it at once: Starlette holds each request against one route after the
-    other, which takes a consumer that polls longer than its events do.
+class _FixedPathRouter:
+    """Looks up commands with a fixed path in a dictionary: Starlette matches a request against one route after the
+    other, which takes longer than a polling consumer's events do.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[Route]) -> None:
         self._app = app
         plain = [one for one in routes if not one.param_convertors]
-        self._found = {(one.path, method): one.app for one in plain for method in one.methods or ()}
+        self._by_path = {(one.path, method): one.app for one in plain for method in one.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        found = self._found.get((scope["path"], scope["method"])) if scope["type"] == "http" else None
-        await (found or self._app)(scope, receive, send)
+        """Serve one request."""
+        handler = self._by_path.get((scope["path"], scope["method"])) if scope["type"] == "http" else None
+        await (handler or self._app)(scope, receive, send)
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    """A path that means nothing, or another method than GET."""
+    """Answer an unknown path, or an unsupported method."""
     del error
     return failure(UNKNOWN, f"Unknown command: {request.method} {request.scope['path']}")

@@ -1,10 +1,10 @@
 """``/startSCN``, ``/bootstrap``, ``/targetSCN``: Databus's bootstrap server, in the relay itself
 (``StartSCNRequestProcessor.java``, ``BootstrapRequestProcessor.java``, ``TargetSCNRequestProcessor.java``).
 
-An SCN is answered as a JSON *string*. The answer of ``/bootstrap`` ends with a checkpoint event, with which the next
-request goes on; the header ``PhaseCompleted: TRUE`` says that nothing is left of the phase. All answers name the server
-in ``X-DBUS2-BS-HOSTPORT`` as ``host:port``, by the name under which the client asked for it: Databus's client looks the
-name up, and goes on only with a server of that address (``ServerInfo.java``, ``BootstrapPullThread.java``).
+An SCN is answered as a JSON *string*. The answer of ``/bootstrap`` ends with a checkpoint event, which the next request
+sends back; the header ``PhaseCompleted: TRUE`` means that the phase is complete. All answers name the server in
+``X-DBUS2-BS-HOSTPORT`` as ``host:port``, by the name that the client used: Databus's client resolves the name, and
+continues only with a server of that address (``ServerInfo.java``, ``BootstrapPullThread.java``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.relay._buffer import Batch
 from headgate.relay._events._choice import Choice, choice_of
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
-from headgate.relay._http._compiled import CompiledFilters
+from headgate.relay._http._compiled import FilterCache
 from headgate.relay._http._hosts import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
 from headgate.relay._http._requests import STREAM, Filters, KeyFilters, filters_of
@@ -37,14 +37,14 @@ from headgate.relay._tenants import Client, client_of
 __all__ = ["commands"]
 
 _LARGEST_BATCH: Final = 16 << 20
-"""More than this is given in several answers, whatever ``batchSize`` says, unless it is one event."""
+"""A larger answer is split into several, whatever ``batchSize`` is, except a single event."""
 _MARGIN: Final = 900
-"""Bytes that Databus keeps free beside the checkpoint of the request."""
+"""Bytes that Databus reserves in addition to the checkpoint of the request."""
 _POINT: Final = Annotated[
     dict[str, Any], WithJsonSchema(object_of(consumption_mode={"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]}))
 ]
 _SCN: Final = {"type": "string", "pattern": "^[0-9]+$"}
-_SERVER: Final = {"X-DBUS2-BS-HOSTPORT": "This server, as the client knows it."}
+_SERVER: Final = {"X-DBUS2-BS-HOSTPORT": "This server, by the name that the client used."}
 
 
 def _point(about: str, *, required: bool = True) -> Parameter:
@@ -52,26 +52,26 @@ def _point(about: str, *, required: bool = True) -> Parameter:
 
 
 def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> list[Command]:
-    """The three of them.
+    """Return the three commands.
 
     :param suppliers: of rows, by physical source; default: MySQL.
     """
-    made = _Commands(relay, suppliers or {})
+    handlers = _Commands(relay, suppliers or {})
     filters = next(one for one in STREAM if one.name == "filters")
     return [
         Command(
-            "/startSCN", made.start, "Begin a bootstrap: the SCN that it begins at",
+            "/startSCN", handlers.start, "Begin a bootstrap: the SCN that it begins at",
             [
                 text("sources", "Names or ids of logical sources, by comma.", required=True),
-                _point("Where the consumer is: bootstrap_since_scn, 0 if it is new."),
+                _point("The consumer's position: bootstrap_since_scn, 0 if it is new."),
             ],
             _SCN, for_all=True, headers=_SERVER,
         ),
         Command(
-            "/bootstrap", made.bootstrap, "The next rows of a source, or changes since the start",
+            "/bootstrap", handlers.bootstrap, "The next rows of a source, or changes since the start",
             [
-                text("sources", "Ids of logical sources, by comma; the checkpoint says which one is read."),
-                _point("Where the bootstrap is, as the answer before had it."),
+                text("sources", "Ids of logical sources, by comma; the checkpoint names the one to read."),
+                _point("The checkpoint at the end of the previous answer."),
                 integer("batchSize", "The most bytes of events.", required=True),
                 choice("output", "The form of the events.", ("binary", "json", "json_plain_value"), default="binary"),
                 json_value("filter", "Which keys of this source.", KeyFilters),
@@ -79,15 +79,15 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
                 choice("maxev", "The newest event version that is understood: 0 is version 1.", (0, 2), default=0),
             ],
             for_all=True, headers=_SERVER | {
-                "PhaseCompleted": "TRUE: nothing is left of the phase.",
+                "PhaseCompleted": "TRUE: the phase is complete.",
                 "x-dbus-pending-event-size": "Bytes of the next event, if it is larger than batchSize.",
             },
         ),
         Command(
-            "/targetSCN", made.target, "The SCN up to which the consumer has to follow",
+            "/targetSCN", handlers.target, "The SCN up to which the consumer has to follow",
             [
                 text("source", "The name or id of the source that was read last.", required=True),
-                _point("Where the bootstrap is.", required=False),
+                _point("The bootstrap's checkpoint.", required=False),
             ],
             _SCN, for_all=True, headers=_SERVER,
         ),
@@ -96,72 +96,76 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
 
 class _Commands:
     def __init__(self, relay: Relay, suppliers: Mapping[int, Supplier]) -> None:
-        self._relay, self._filters = relay, CompiledFilters(relay)
-        self._made = {
+        self._relay, self._filter_cache = relay, FilterCache(relay)
+        self._bootstraps = {
             number: Bootstrap.of(relay, partition, suppliers.get(number))
             for number, partition in relay.partitions.items()
         }
 
-    def _source(self, client: Client, command: str, parameter: str, given: str) -> LogicalSource:
-        """By name, or by id.
+    def _source(self, client: Client, command: str, parameter: str, name_or_id: str) -> LogicalSource:
+        """Return a source by its name or id.
 
         :raises NotAllowedError: the client may not read it.
         """
-        wanted = given.strip()
-        found = next((one for one in self._relay.names.all() if wanted in (one.name, str(one.id))), None)
-        if found is None:
-            raise InvalidParameterError(command, parameter, given)
-        client.check([found.name])
-        return found
+        wanted = name_or_id.strip()
+        source = next((one for one in self._relay.names.all() if wanted in (one.name, str(one.id))), None)
+        if source is None:
+            raise InvalidParameterError(command, parameter, name_or_id)
+        client.check([source.name])
+        return source
 
     def _of(self, source: LogicalSource) -> Bootstrap:
         number = self._relay.names.physical_of(source.id)
         assert number is not None
-        return self._made[number]
+        return self._bootstraps[number]
 
-    async def start(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def start(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/startSCN``"""
-        sources = [self._source(client_of(request), "startSCN", "sources", one) for one in given["sources"].split(",")]
-        made = {id(one): one for one in map(self._of, sources)}
-        if len(made) > 1:
+        sources = [
+            self._source(client_of(request), "startSCN", "sources", one) for one in parameters["sources"].split(",")
+        ]
+        bootstraps = {id(one): one for one in map(self._of, sources)}
+        if len(bootstraps) > 1:
             raise InvalidParameterError("startSCN", "sources", "sources of different physical sources")
-        (one,) = made.values()
-        found = await run_in_threadpool(one.start, given["checkPoint"].since)
-        return _scn(request, found)
+        (one,) = bootstraps.values()
+        scn = await run_in_threadpool(one.start, parameters["checkPoint"].since)
+        return _scn(request, scn)
 
-    async def target(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def target(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/targetSCN``"""
-        point = given["checkPoint"] or BootstrapPoint()
-        made = self._of(self._source(client_of(request), "targetSCN", "source", given["source"]))
-        return _scn(request, await run_in_threadpool(made.target, point.start, point.window, rows=_has_rows(point)))
+        point = parameters["checkPoint"] or BootstrapPoint()
+        bootstrap = self._of(self._source(client_of(request), "targetSCN", "source", parameters["source"]))
+        return _scn(
+            request, await run_in_threadpool(bootstrap.target, point.start, point.window, rows=_has_rows(point))
+        )
 
-    async def bootstrap(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def bootstrap(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/bootstrap``"""
-        point: BootstrapPoint = given["checkPoint"]
+        point: BootstrapPoint = parameters["checkPoint"]
         head = len(compact(point.to_json())) + _MARGIN
-        size, client = max(given["batchSize"] - head, 0), client_of(request)
+        size, client = max(parameters["batchSize"] - head, 0), client_of(request)
         answer = self._changes if point.mode == CATCHUP else self._rows
-        source, piece, after = await run_in_threadpool(answer, client, point, min(size, _LARGEST_BATCH), given)
+        source, piece, after = await run_in_threadpool(answer, client, point, min(size, _LARGEST_BATCH), parameters)
         if not piece.batch.size and 0 < piece.batch.pending <= size:
-            source, piece, after = await run_in_threadpool(answer, client, point, piece.batch.pending, given)
+            source, piece, after = await run_in_threadpool(answer, client, point, piece.batch.pending, parameters)
         headers = _headers(request)
         if piece.done:
             headers["PhaseCompleted"] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
             headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
-        body = await run_in_threadpool(self._body, source, piece, after, given)
+        body = await run_in_threadpool(self._body, source, piece, after, parameters)
         return events_response(request, body, headers)
 
-    def _choice(self, source: LogicalSource, given: Mapping[str, Any]) -> Choice:
-        found: Filters = given["filters"] or Filters([], {})
-        if given["filter"] is not None:
-            found = filters_of({str(source.id): given["filter"]})
-        self._filters.check_keys("bootstrap", found.rules, [source.id])
-        own = {number: one for number, one in found.rows.items() if number == source.id}
-        return choice_of([source.id], found.rules, self._filters.rows("bootstrap", own))
+    def _choice(self, source: LogicalSource, parameters: Mapping[str, Any]) -> Choice:
+        filters: Filters = parameters["filters"] or Filters([], {})
+        if parameters["filter"] is not None:
+            filters = filters_of({str(source.id): parameters["filter"]})
+        self._filter_cache.check_keys("bootstrap", filters.rules, [source.id])
+        row_filters = {number: one for number, one in filters.row_filters.items() if number == source.id}
+        return choice_of([source.id], filters.rules, self._filter_cache.row_filters("bootstrap", row_filters))
 
     def _rows(
-        self, client: Client, point: BootstrapPoint, size: int, given: Mapping[str, Any]
+        self, client: Client, point: BootstrapPoint, size: int, parameters: Mapping[str, Any]
     ) -> tuple[LogicalSource, Piece, BootstrapPoint]:
         source = self._source(client, "bootstrap", "checkPoint", point.snapshot_source)
         if point.start < 0 or point.offset < 0:
@@ -169,35 +173,37 @@ class _Commands:
         if not _has_rows(point):
             return source, Piece(Batch([]), -1, done=True), replace(point, offset=-1)
         piece = self._of(source).rows(
-            point.start, source, point.offset, size, at_least=point.window, choice=self._choice(source, given)
+            point.start, source, point.offset, size, at_least=point.window, choice=self._choice(source, parameters)
         )
         return source, piece, replace(point, offset=piece.offset)
 
     def _changes(
-        self, client: Client, point: BootstrapPoint, size: int, given: Mapping[str, Any]
+        self, client: Client, point: BootstrapPoint, size: int, parameters: Mapping[str, Any]
     ) -> tuple[LogicalSource, Piece, BootstrapPoint]:
         source = self._source(client, "bootstrap", "checkPoint", point.catchup_source)
         if point.start < 0 or point.target < 0:
             raise InvalidParameterError("bootstrap", "checkPoint", "it has no start or no target")
-        piece = self._of(source).changes(point.start, point.place, point.target, size, self._choice(source, given))
+        piece = self._of(source).changes(
+            point.start, point.position, point.target, size, self._choice(source, parameters)
+        )
         return source, piece, replace(point, window=piece.scn, window_offset=piece.offset)
 
-    def _body(self, source: LogicalSource, piece: Piece, after: BootstrapPoint, given: Mapping[str, Any]) -> bytes:
+    def _body(self, source: LogicalSource, piece: Piece, after: BootstrapPoint, parameters: Mapping[str, Any]) -> bytes:
         version = self._relay.config.event_version
         partition = self._relay.names.physical_of(source.id) or 0
         parts = list(piece.batch.parts)
         if not piece.done and not piece.batch.pending:
             parts.append(checkpoint_event(after, version, partition))
         data = np.concatenate([np.zeros(0, np.uint8), *parts])
-        if max(given["maxev"], 1) < version:
+        if max(parameters["maxev"], 1) < version:
             data = convert_to_v1(data)
-        if given["output"] == "binary":
+        if parameters["output"] == "binary":
             return bytes(data)
-        return json_lines(data, plain=given["output"] == "json_plain_value")
+        return json_lines(data, plain=parameters["output"] == "json_plain_value")
 
 
 def _has_rows(point: BootstrapPoint) -> bool:
-    """Whether it is a bootstrap with rows; else changes alone will do."""
+    """Return whether the bootstrap reads rows; if not, changes are enough."""
     return point.since <= 0 or point.start > point.since
 
 

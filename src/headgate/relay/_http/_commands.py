@@ -1,10 +1,10 @@
-"""What every command of the relay is made of: a path, a table of parameters, and how it answers or fails.
+"""What every command of the relay consists of: a path, a table of parameters, and how it answers or fails.
 
-What is the same for all of them (Databus, ``DatabusRequest.java``, ``DatabusHttpHeaders.java``): bodies are
-``text/plain; charset=UTF-8`` whatever they hold, and an error is status 500, a body ``{"error": …, "message": …}`` and
-headers with the Java classes of error and cause, by which clients tell a consumer that is too far behind
-(``ScnNotFoundException``) from everything else. Ours alone, status 400: a filter that can never be asked about the keys
-or rows of its source, and rows that cannot be given at all; it is no use to come again for them.
+Common to all of them (Databus, ``DatabusRequest.java``, ``DatabusHttpHeaders.java``): bodies are
+``text/plain; charset=UTF-8`` whatever they contain. An error is status 500, a body ``{"error": …, "message": …}`` and
+headers with the Java classes of error and cause. By these, clients distinguish a consumer that is too far behind
+(``ScnNotFoundException``) from all other errors. Only headgate has status 400: for a filter that can never apply to the
+keys or rows of its source, and for rows that cannot be encoded. A retry does not help there.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _SERVER: Final = (
     (b"x-dbus-server-host", socket.gethostname().encode("ascii", "backslashreplace")),
     (b"x-dbus-server-service", b"headgate-relay"),
 )
-"""Of every answer of a command, by which Databus's clients say in their logs where they are connected; its service
-identifier is made of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
+"""Headers of every answer of a command, which Databus's clients log as their server. Its service identifier consists
+of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
 _WHOLE_BODY: Final = 8192
 _KNOWN_QUERIES: Final = 128
-"""Of a command: all who wait for the same events ask for them in the same words, and most of that is JSON in JSON."""
+"""Per command: consumers of the same events send the same query, most of which is JSON in JSON."""
 _LONG_QUERY: Final = 2000
 _NO_PATH: Final[Mapping[str, str]] = MappingProxyType({})
 PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
@@ -77,63 +77,62 @@ PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
 class Command:
     """One command.
 
-    The function gets the request and its parameters, read by the table; others may be given the same objects, so it
-    changes none. HeadgateErrors that it raises, and InvalidParameterErrors, become Databus's errors; filters that do
-    not fit, ours.
+    ``answer`` receives the request and its parsed parameters. Requests may share them, so it must not modify them.
+    Its HeadgateErrors and InvalidParameterErrors become Databus's errors; filters that do not fit, headgate's.
     """
 
     path: str
-    """As Starlette has it: ``/bufferInfo/inbound/{name}/{partition}``; segments in braces are in ``parameters``."""
+    """In Starlette's form: ``/bufferInfo/inbound/{name}/{partition}``; segments in braces are in ``parameters``."""
     answer: Callable[[Request, Mapping[str, Any]], Awaitable[Response]]
     summary: str
     parameters: Sequence[Parameter] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
-    """JSON Schema of the body of a good answer; empty: anything."""
+    """JSON Schema of the body of a successful answer; empty: anything."""
     media: Sequence[str] = (TEXT,)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of a good answer, name → what it says; only those that matter to clients."""
+    """Headers of a successful answer that matter to clients: name → description."""
     for_all: bool = False
-    """Whether tenants that may read only some sources may use it: it keeps to those itself, or gives nothing away."""
+    """Whether tenants restricted to some sources may use it: it checks the sources, or reveals nothing of them."""
     shown: bool = True
-    """Whether ``/openapi.json`` has it."""
+    """Whether ``/openapi.json`` lists it."""
     body: Mapping[str, Any] | None = None
-    """JSON Schema of what is sent to it, by POST; None: nothing, it is a GET."""
+    """JSON Schema of the body to POST; None: no body, the method is GET."""
     changes: Sequence[Parameter] = ()
-    """Parameters of PUT and POST, where a command that is a GET has these, too."""
+    """Additional parameters of PUT and POST, if a GET command also has these methods."""
 
     @property
     def methods(self) -> Sequence[str]:
-        """GET or POST; or GET, POST and PUT."""
+        """GET, or POST; or GET, POST and PUT."""
         if self.changes:
             return ("GET", "POST", "PUT")
         return ("GET",) if self.body is None else ("POST",)
 
     def takes(self, method: str) -> Sequence[Parameter]:
-        """The parameters of a method."""
+        """Return the parameters of a method."""
         return [*self.parameters, *(self.changes if method in ("POST", "PUT") else ())]
 
     @property
     def name(self) -> str:
-        """The path's first segment: Databus's name of the command."""
+        """Databus's name of the command: the path's first segment."""
         return self.path.split("/")[1]
 
 
 def route(command: Command, usage: Usage, traffic: Traffic) -> Route:
-    """The command as Starlette serves it, its errors as Databus's clients read them."""
+    """Return the command as a Starlette route; its errors have Databus's form."""
     return Route(command.path, _Served(command, usage, traffic), methods=list(command.methods))
 
 
 class _Served:
-    """A command as an ASGI application: one, unlike a function, is called by Starlette as it is, and consumers that
-    poll notice what stands between the server and the buffer.
+    """A command as an ASGI application. Starlette calls an application directly, but wraps a function; consumers that
+    poll notice every layer between the server and the buffer.
     """
 
     def __init__(self, command: Command, usage: Usage, traffic: Traffic) -> None:
         self._command, self._usage, self._traffic = command, usage, traffic
-        self._given = lru_cache(_KNOWN_QUERIES)(self._read)
+        self._read_cached = lru_cache(_KNOWN_QUERIES)(self._read)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         request = Request(scope, receive)
         client, began = client_of(request), time.monotonic()
         try:
@@ -174,30 +173,30 @@ class _Served:
         query, path = request.scope["query_string"], request.path_params
         if path or len(query) > _LONG_QUERY:
             return self._read(request.method, query, path)
-        return self._given(request.method, query)
+        return self._read_cached(request.method, query)
 
     def _read(self, method: str, query: bytes, path: Mapping[str, str] = _NO_PATH) -> Mapping[str, Any]:
         return read_parameters(self._command.name, self._command.takes(method), QueryParams(query), path)
 
 
 async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) -> AsyncIterator[Any]:
-    """An answer's parts, counted as they go."""
+    """Yield an answer's parts, counted as they are sent."""
     async for part in parts:
         traffic.sent(address, len(part))
         yield part
 
 
 def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object that has these properties, and perhaps more."""
+    """Return the JSON Schema of an object that has at least these properties."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def failure(
     error: str, message: str, cause: str | None = None, *, status: int = 500, more: Mapping[str, str] | None = None
 ) -> Response:
-    """An error as Databus has it; ``error`` and ``cause`` are Java's names. What Databus lacks has another status.
+    """Return an error in Databus's form; ``error`` and ``cause`` are Java names. headgate's errors have another status.
 
-    :param more: headers beside.
+    :param more: additional headers.
     """
     text = " ".join(message.split())
     headers = {**HEADERS, **(more or {}), "x-dbus-error": error, "x-dbus-error-message": _in_header(text)}
@@ -207,33 +206,33 @@ def failure(
 
 
 def _in_header(text: str) -> str:
-    """As it may stand in a header: what is not printable ASCII is escaped."""
+    """Return text for a header: characters other than printable ASCII are escaped."""
     return text.encode("unicode_escape").decode("ascii")
 
 
 def events_response(request: Request, body: bytes | memoryview[int], headers: Mapping[str, str]) -> Response:
-    """Events; more than 8 KiB go in chunks, as Databus sends them (``ChunkedBodyWritableByteChannel.java``).
+    """Return events; more than 8 KiB go in chunks, as Databus sends them (``ChunkedBodyWritableByteChannel.java``).
 
-    Its client reads a body while it comes. Where there is a length, it takes the end of what has come for the end of
-    the body, if that is longer than what Netty gives it as a whole (``ChunkedBodyReadableByteChannel.java``, Netty 3's
+    Databus's client parses a body while it arrives. If a body has a length and is longer than one piece from Netty,
+    the client takes the end of the received part for its end (``ChunkedBodyReadableByteChannel.java``, Netty 3's
     ``HttpMessageDecoder.java``). HTTP/1.0 has no chunks.
     """
     response = Response(body, headers=dict(headers))
     if len(body) > _WHOLE_BODY and request.scope["http_version"] != "1.0":
-        del response.headers["content-length"]  # the server sends what has no length in chunks
+        del response.headers["content-length"]  # the server sends a body without a length in chunks
     return response
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
+    """Return JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _pretty(value: Any) -> str:
-    """As Jackson's default printer has it: ``"name" : value`` a line."""
+    """Return JSON in the format of Jackson's default printer: one ``"name" : value`` per line."""
     return json.dumps(value, ensure_ascii=False, indent=2, separators=(",", " : "))
 
 
 def reply(request: Request, value: Any) -> Response:
-    """A value as JSON; ``?pretty`` for people."""
+    """Answer with a value as JSON; ``?pretty`` formats it for people."""
     return Response(_pretty(value) if "pretty" in request.query_params else compact(value), headers=HEADERS)

@@ -1,4 +1,4 @@
-"""Filters, held against the schemas that there are: whether they can be asked, and those of rows compiled and kept."""
+"""Filters checked against the current schemas: whether they can apply, and a cache of compiled row filters."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ from typing import Final
 from headgate.databus import Schema
 from headgate.relay._events._choice import ranges_of
 from headgate.relay._events._schemas import key_fields
-from headgate.relay._events._where import NO_ROWS_ASKED, RowFilter, Rows, compile_rows
+from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters, RowFilter, compile_filters
 from headgate.relay._http._parameters import UnfitFilterError
 from headgate.relay._relay import Relay
 
-__all__ = ["CompiledFilters"]
+__all__ = ["FilterCache"]
 
 _MOST_COMPILED: Final = 1000
-"""Filters that stay compiled, of all consumers together."""
+"""Compiled filters in the cache, of all consumers together."""
 
 
-class CompiledFilters:
-    """Those of one relay."""
+class FilterCache:
+    """The compiled filters of one relay."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._compiled: dict[tuple[str, tuple[int, ...]], Rows] = {}
+        self._compiled: dict[tuple[str, tuple[int, ...]], CompiledFilters] = {}
 
-    def rows(self, command: str, filters: Mapping[int, RowFilter]) -> Rows:
-        """Compiled again when a schema has a new version.
+    def row_filters(self, command: str, filters: Mapping[int, RowFilter]) -> CompiledFilters:
+        """Return compiled row filters; compile again when a schema has a new version.
 
         :raises UnfitFilterError: a filter does not fit a schema.
         """
         if not filters:
-            return NO_ROWS_ASKED
+            return NO_ROW_FILTERS
         versions = {source: self._versions(source) for source in filters}
-        key = (repr(sorted(filters.items())), tuple(len(found) for found in versions.values()))
-        found = self._compiled.get(key)
-        if found is None:
+        key = (repr(sorted(filters.items())), tuple(len(schemas) for schemas in versions.values()))
+        compiled = self._compiled.get(key)
+        if compiled is None:
             try:
-                found = compile_rows(filters, versions.__getitem__)
+                compiled = compile_filters(filters, versions.__getitem__)
             except ValueError as error:
                 raise UnfitFilterError(command, "filters", error) from None
             if len(self._compiled) >= _MOST_COMPILED:
                 self._compiled.clear()
-            self._compiled[key] = found
-        return found
+            self._compiled[key] = compiled
+        return compiled
 
     def check_keys(self, command: str, rules: Sequence[Sequence[int]], sources: Container[int]) -> None:
-        """Whether rules can be asked about the keys of sources, as far as the newest schemas tell.
+        """Check that rules can apply to the keys of sources, by the newest schemas.
 
-        :raises UnfitFilterError: a RANGE where keys are never numbers: of several columns, or of none. Text in one
-            column may be one, as with Databus; it is seen when it comes.
+        :raises UnfitFilterError: a RANGE on keys that are never numbers: of several columns, or none. Text in one
+            column may be one, as with Databus; each event is checked.
         """
         for source in sorted(one for one in ranges_of(rules) if one in sources):
             versions = self._versions(source)
             key = key_fields(versions[-1].value) if versions else None
             if key is not None and len(key) != 1:
                 keys = f"are made of {', '.join(key)}" if key else "are empty"
-                reason = f"RANGE for source {source}, whose keys {keys} and no numbers: take MOD or HASH"
+                reason = f"RANGE needs integer keys, but the keys of source {source} {keys}: use MOD or HASH"
                 raise UnfitFilterError(command, "filters", reason)
 
     def _versions(self, source: int) -> Sequence[Schema]:

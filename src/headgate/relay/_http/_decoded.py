@@ -1,8 +1,8 @@
 """Events with their rows decoded: as Arrow tables, or as JSON lines for people and browsers.
 
-Events of one answer are taken apart once, into arrays (``databus._fields``); the rows of each schema among
-them become columns together (``_events._decode``). A line is put together column by column with Arrow, too,
-so an answer costs no Python object per row.
+The events of one answer are parsed once, into arrays (``databus._fields``); the rows of each schema become columns
+together (``_events._decode``). JSON lines are also built column by column with Arrow, so an answer costs no Python
+object per row.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.databus import EOP_SOURCE, EventFields, Place, Schema, stretches_of
+from headgate.databus import EOP_SOURCE, EventFields, Schema, StreamPosition, byte_ranges
 from headgate.errors import DecodeError
 from headgate.kernels import base64_text, escaped, fixed_point, quoted
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import SourceNames
 
-__all__ = ["DecodedRows", "Decoders", "arrow_streams", "decoded", "places_after", "row_lines", "window_offsets"]
+__all__ = ["DecodedRows", "Decoders", "arrow_streams", "decode_rows", "positions_after", "row_lines", "window_offsets"]
 
 _DIGEST_BYTES: Final = 16
 _DELETE: Final = 2
@@ -37,13 +37,13 @@ class DecodedRows:
     source: int
     schema: Schema
     events: npt.NDArray[np.int64]
-    """Which of the answer's events they are, from 0."""
+    """Indexes of the events in the answer, from 0."""
     meta: Sequence[pa.Array]
-    """See :data:`META`, and the key."""
+    """The columns of :data:`META`, and the key."""
     fields: Sequence[pa.Field]
     columns: Sequence[pa.Array]
-    before: pa.StructArray | None = None
-    """The rows before updates; null for other events. None: nobody asked for them."""
+    before_images: pa.StructArray | None = None
+    """The rows before updates; null for other events. None: not requested."""
 
 
 META: Final = (
@@ -52,45 +52,47 @@ META: Final = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_ts", pa.timestamp("ns", tz="UTC"), nullable=False),
 )
-"""Before the rows' own columns and the key: the transaction; the event's place in the answer, which is the order of the
-log over all sources; ``UPSERT`` or ``DELETE``; the commit's time."""
+"""Columns before the key and the rows' columns: the transaction; the event's index in the answer, which is the order of
+the log over all sources; ``UPSERT`` or ``DELETE``; the commit's time."""
 
 
 class Decoders:
-    """How the rows of each schema are read; made once for each."""
+    """Row decoders by schema, each created once."""
 
     def __init__(self, names: SourceNames, registry: Registry) -> None:
         self._names, self._registry = names, registry
         self._known: dict[tuple[int, bytes], tuple[Schema, RowDecoder]] = {}
 
     def of(self, source: int, digest: bytes) -> tuple[Schema, RowDecoder]:
-        """Of a source's events with this schema id.
+        """Return the decoder of a source's events with this schema id.
 
         :raises DecodeError: the registry has no such schema.
         :raises UnsupportedError: a type that has no column type.
         """
-        found = self._known.get((source, digest))
-        if found is None:
+        entry = self._known.get((source, digest))
+        if entry is None:
             named = self._names.by_id(source)
             versions = () if named is None else self._registry.versions(named.name)
             schema = next((one for one in versions if one.digest == digest), None)
             if schema is None:
                 raise DecodeError(f"the registry has no schema {digest.hex()} of source {source}")
-            found = self._known[source, digest] = (schema, RowDecoder(schema.value))
-        return found
+            entry = self._known[source, digest] = (schema, RowDecoder(schema.value))
+        return entry
 
 
-def decoded(data: Any, fields: EventFields, decoders: Decoders, *, befores: bool = False) -> list[DecodedRows]:
-    """The rows of whole events (uint8[]), by schema, each in the order of the events.
+def decode_rows(
+    data: Any, fields: EventFields, decoders: Decoders, *, with_before_images: bool = False
+) -> list[DecodedRows]:
+    """Decode the rows of whole events (uint8[]), by schema, each in the order of the events.
 
-    :param befores: those before updates, too, which have the schema of those after them.
-    :raises DecodeError: a row does not fit its schema, or nobody knows that.
+    :param with_before_images: also those before updates, which have the schema of the rows after them.
+    :raises DecodeError: a row does not fit its schema, or the registry lacks the schema.
     :raises UnsupportedError: a type that has no column type.
     """
     events = np.flatnonzero((fields.source >= 0) & (fields.digest >= 0))
     if not len(events):
         return []
-    found = []
+    decoded = []
     while len(events):
         first = int(events[0])
         source, digest = int(fields.source[first]), data[fields.digest[first] :][:_DIGEST_BYTES]
@@ -99,17 +101,21 @@ def decoded(data: Any, fields: EventFields, decoders: Decoders, *, befores: bool
         chosen, events = events[same], events[~same]
         schema, decoder = decoders.of(source, digest.tobytes())
         columns = decoder.decode(data, fields.value[chosen], fields.value_size[chosen])
-        before = _before(data, fields, chosen, decoder) if befores else None
-        found.append(DecodedRows(source, schema, chosen, _meta(data, fields, chosen), decoder.fields, columns, before))
-    return found
+        before_images = _decode_before_images(data, fields, chosen, decoder) if with_before_images else None
+        decoded.append(
+            DecodedRows(source, schema, chosen, _meta(data, fields, chosen), decoder.fields, columns, before_images)
+        )
+    return decoded
 
 
-def _before(data: Any, fields: EventFields, events: npt.NDArray[np.int64], decoder: RowDecoder) -> pa.StructArray:
-    has = fields.before[events] >= 0
-    those = events[has]
-    columns = decoder.decode(data, fields.before[those], fields.before_size[those])
+def _decode_before_images(
+    data: Any, fields: EventFields, events: npt.NDArray[np.int64], decoder: RowDecoder
+) -> pa.StructArray:
+    has_before = fields.before[events] >= 0
+    updates = events[has_before]
+    columns = decoder.decode(data, fields.before[updates], fields.before_size[updates])
     rows = pa.StructArray.from_arrays(columns, fields=list(decoder.fields))
-    return rows.take(pa.array(np.cumsum(has) - 1, mask=~has))
+    return rows.take(pa.array(np.cumsum(has_before) - 1, mask=~has_before))
 
 
 def _meta(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> list[pa.Array]:
@@ -123,24 +129,24 @@ def _meta(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> list
 
 
 def _keys(data: Any, fields: EventFields, events: npt.NDArray[np.int64]) -> pa.Array:
-    """int64, or bytes; the events of one schema have keys of one kind."""
+    """Return keys as int64 or bytes; the events of one schema have keys of one kind."""
     if fields.key[events[0]] < 0:
         return pa.array(fields.long_key[events])
-    return stretches_of(data, fields.key[events], fields.key_size[events])
+    return byte_ranges(data, fields.key[events], fields.key_size[events])
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------
 
 
-def arrow_streams(found: Sequence[DecodedRows]) -> bytes:
-    """Arrow IPC streams behind each other, one for each schema, of one record batch."""
+def arrow_streams(decoded: Sequence[DecodedRows]) -> bytes:
+    """Return concatenated Arrow IPC streams, one for each schema, each of one record batch."""
     out = pa.BufferOutputStream()
-    for one in found:
+    for one in decoded:
         about = {"source": one.schema.source, "source_id": str(one.source), "version": str(one.schema.version)}
         key = pa.field("_key", one.meta[-1].type, nullable=False)
         schema, columns = pa.schema([*META, key, *one.fields], metadata=about), [*one.meta, *one.columns]
-        if one.before is not None:
-            schema, columns = schema.append(pa.field("_before", one.before.type)), [*columns, one.before]
+        if one.before_images is not None:
+            schema, columns = schema.append(pa.field("_before", one.before_images.type)), [*columns, one.before_images]
         with pa.ipc.new_stream(out, schema) as stream:
             stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return bytes(out.getvalue())
@@ -149,11 +155,11 @@ def arrow_streams(found: Sequence[DecodedRows]) -> bytes:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def row_lines(found: Sequence[DecodedRows]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """JSON objects, as ``headgate consume`` prints them, in the order of the events; and which events they are."""
-    if not found:
+def row_lines(decoded: Sequence[DecodedRows]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return JSON objects as ``headgate consume`` prints them, in the order of the events; and the event indexes."""
+    if not decoded:
         return pa.array([], pa.string()), np.zeros(0, np.int64)
-    lines, events = pa.concat_arrays([_lines(one) for one in found]), np.concatenate([one.events for one in found])
+    lines, events = pa.concat_arrays([_lines(one) for one in decoded]), np.concatenate([one.events for one in decoded])
     order = np.argsort(events)
     return lines.take(pa.array(order)), events[order]
 
@@ -175,7 +181,7 @@ def _lines(rows: DecodedRows) -> pa.Array:
     ]
     for order, (field, column) in enumerate(zip(rows.fields, rows.columns, strict=True)):
         parts += [f"{',' if order else ''}{_string(field.name)}:", _values(column)]
-    parts += ["}}"] if rows.before is None else ['},"before":', _values(rows.before), "}"]
+    parts += ["}}"] if rows.before_images is None else ['},"before":', _values(rows.before_images), "}"]
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -184,7 +190,7 @@ def _string(text: str) -> str:
 
 
 def _text(key: pa.Array) -> pa.Array:
-    """Bytes as text; what is none, one value at a time."""
+    """Decode bytes as text; if some are not UTF-8, value by value, with replacements."""
     try:
         return key.cast(pa.string())
     except pa.ArrowInvalid:
@@ -192,7 +198,7 @@ def _text(key: pa.Array) -> pa.Array:
 
 
 def _values(array: pa.Array) -> pa.Array:
-    """A column's values as JSON; what JSON lacks as in docs/json-lines.md."""
+    """Return a column's values as JSON; values that JSON lacks as in docs/json-lines.md."""
     kind = array.type
     if pa.types.is_string(kind):
         text = quoted(escaped(array))
@@ -220,31 +226,31 @@ def _values(array: pa.Array) -> pa.Array:
     return text.fill_null("null")
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
+# --- positions --------------------------------------------------------------------------------------------------------
 
 
-def window_offsets(fields: EventFields, place: Place) -> npt.NDArray[np.int64]:
-    """How many events of its window a reader has had after each event, counted as a checkpoint does; the events are of
-    one physical source and begin at ``place``. After a window's end it is −1.
+def window_offsets(fields: EventFields, position: StreamPosition) -> npt.NDArray[np.int64]:
+    """Return how many events of its window a reader has after each event, counted as in a checkpoint. After a window's
+    end it is −1. The events are of one physical source and begin at ``position``.
     """
     ends = fields.source == EOP_SOURCE
     numbers = np.arange(len(ends))
     begins = np.zeros(len(ends), np.int64)
     begins[1:] = np.where(ends[:-1], numbers[1:], 0)
     offsets = numbers - np.maximum.accumulate(begins) + 1
-    if len(ends) and place.offset > 0 and place.scn == fields.scn[0]:
+    if len(ends) and position.offset > 0 and position.scn == fields.scn[0]:
         first = int(np.argmax(ends)) + 1 if ends.any() else len(ends)
-        offsets[:first] += place.offset
+        offsets[:first] += position.offset
     offsets[ends] = -1
     return offsets
 
 
-def places_after(fields: EventFields, places: Mapping[int, Place]) -> dict[int, Place]:
-    """Where each physical source's reader is after these events, which began at ``places``."""
-    found = dict(places)
-    for number, place in places.items():
-        own = np.flatnonzero(fields.physical == number)
-        if len(own):
-            part = EventFields(*(column[own] for column in fields))
-            found[number] = Place(int(part.scn[-1]), int(window_offsets(part, place)[-1]))
-    return found
+def positions_after(fields: EventFields, positions: Mapping[int, StreamPosition]) -> dict[int, StreamPosition]:
+    """Return the position of each physical source's reader after these events, which began at ``positions``."""
+    after = dict(positions)
+    for number, position in positions.items():
+        events = np.flatnonzero(fields.physical == number)
+        if len(events):
+            part = EventFields(*(column[events] for column in fields))
+            after[number] = StreamPosition(int(part.scn[-1]), int(window_offsets(part, position)[-1]))
+    return after

@@ -1,15 +1,16 @@
-"""Who asks the relay over HTTP, and whether not too often.
+"""Authentication and rate limits of the relay's HTTP requests.
 
-Where there are tenants, every request needs the token of one of them, as Bearer, from wherever it comes; all tokens are
-compared, each in constant time. Where there are none, whoever reaches the port may ask. A tenant's limits are its own:
+If tenants are configured, every request needs the token of one of them, as Bearer, from any address; all tokens are
+compared, each in constant time. Without tenants, every client that reaches the port may send requests. A tenant's
+limits:
 
-* so many requests at a time;
-* so many requests a second: up to a second's worth of them (at least one) at once;
-* so many bytes of answers a second: an answer is never cut, so a large one is paid for afterwards, by the next request;
-  an answer without an end goes on no faster.
+* a number of concurrent requests;
+* requests per second: bursts up to one second's worth of them (at least one);
+* bytes of answers per second: an answer is never cut, so the next request waits for a large one; an endless answer is
+  slowed down to the rate.
 
-Whoever is over a limit gets status 429 with ``Retry-After`` in seconds. The limits count in the server's one thread, so
-they need no locks; a restart forgets them.
+A request over a limit gets status 429 with ``Retry-After`` in seconds. The limits are counted in the server's one
+thread, so they need no locks; a restart resets them.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ _pause = asyncio.sleep
 
 
 class _Allowance:
-    """So much a second; what was not used lasts for a second."""
+    """A rate per second; an unused allowance lasts for one second."""
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate, self._most, self._left, self._at = rate, max(rate, 1.0), max(rate, 1.0), now
 
     def seconds_until(self, least: float, now: float) -> float:
-        """How long until ``least`` is left; 0: it is."""
+        """Return how long until ``least`` is left; 0: it is left now."""
         self._left = min(self._most, self._left + (now - self._at) * self._rate)
         self._at = now
         return max(0.0, (least - self._left) / self._rate)
 
     def take(self, amount: float) -> None:
-        """May be more than is left."""
+        """Take an amount, even if less is left."""
         self._left -= amount
 
 
 class _Limits:
-    """What one tenant has used."""
+    """The usage and limits of one tenant."""
 
     def __init__(self, tenant: Tenant, clock: Callable[[], float]) -> None:
         self.tenant, self._clock = tenant, clock
@@ -61,20 +62,20 @@ class _Limits:
         self._bytes = None if tenant.bytes_per_second is None else _Allowance(tenant.bytes_per_second, now)
 
     def refusal(self) -> Response | None:
-        """What a request that is one too many gets; else it counts."""
+        """Return the refusal of a request over a limit; otherwise count it."""
         tenant, now = self.tenant, self._clock()
         if tenant.concurrent is not None and self.running >= tenant.concurrent:
-            return _too_many(f"{tenant.name} has {self.running} requests under way, as many as it may", _BUSY_SECONDS)
+            return _too_many(f"{tenant.name} has {self.running} concurrent requests, its limit", _BUSY_SECONDS)
         if self._bytes is not None and (wait := self._bytes.seconds_until(0, now)):
             return _too_many(f"{tenant.name} may read {tenant.bytes_per_second:g} bytes a second", wait)
         if self._requests is not None:
             if wait := self._requests.seconds_until(1, now):
-                return _too_many(f"{tenant.name} may ask {tenant.requests_per_second:g} times a second", wait)
+                return _too_many(f"{tenant.name} may send {tenant.requests_per_second:g} requests a second", wait)
             self._requests.take(1)
         return None
 
     def sent(self, size: int) -> float:
-        """A body's bytes went out; how many seconds the next ones should wait."""
+        """Count a body's sent bytes; return how many seconds the next ones should wait."""
         if self._bytes is None:
             return 0.0
         self._bytes.take(size)
@@ -82,14 +83,14 @@ class _Limits:
 
 
 class Gate:
-    """Lets requests through that may ask, with the :class:`Client` in their state."""
+    """Admits authorized requests within limits, with the :class:`Client` in their state."""
 
     def __init__(self, app: ASGIApp, tenants: Sequence[Tenant], clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._limits: Mapping[str, _Limits] = {one.name: _Limits(one, clock) for one in tenants}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif not self._limits:
@@ -124,12 +125,12 @@ class Gate:
             limits.running -= 1
 
     def _tenant(self, headers: Headers) -> _Limits | None:
-        found = [one for one in self._limits.values() if one.tenant.token.bearer(headers)]
-        return found[0] if found else None
+        matches = [one for one in self._limits.values() if one.tenant.token.bearer(headers)]
+        return matches[0] if matches else None
 
 
 def _unknown() -> Response:
-    message = "a token is needed: Authorization: Bearer, and the token of a tenant"
+    message = "a token is needed: send Authorization: Bearer with the token of a tenant"
     return failure("Unauthorized", message, status=401, more={"www-authenticate": 'Bearer realm="headgate"'})
 
 

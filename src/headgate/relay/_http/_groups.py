@@ -1,7 +1,7 @@
-"""``/groups/<name>``: where the members of a group of consumers report (``_groups``).
+"""``/groups/<name>``: the reports of the members of a consumer group (``_groups``).
 
-It is for programs, by POST of JSON: a page in somebody's browser cannot send that to another host without asking
-first, and it gets no leave. Each tenant has groups of its own.
+It is for programs, by POST of JSON: a web page cannot send that to another host, because the preflight's answer does
+not allow it. Each tenant has separate groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import LARGEST_GROUP, Done, Place, checkpoint_json
+from headgate.databus import LARGEST_GROUP, PartitionReport, StreamPosition, checkpoint_json
 from headgate.errors import ConfigError
 from headgate.relay._groups import GroupFolder
 from headgate.relay._http._commands import PRETTY, Command, object_of, reply
@@ -27,14 +27,14 @@ from headgate.relay._tenants import Client, client_of
 __all__ = ["commands"]
 
 _LARGEST_BODY: Final = 4 << 20
-"""Of reports; the largest group's checkpoints are a tenth of it."""
+"""Of reports; the checkpoints of the largest group are a tenth of it."""
 _NUMBER: Final = {"type": "integer"}
 _BOOLEAN: Final = {"type": "boolean"}
 _CHECKPOINT: Final = {"type": ["object", "null"]}
 
 
 class _Report(BaseModel):
-    """Of one partition."""
+    """A member's report on one partition."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -44,7 +44,7 @@ class _Report(BaseModel):
 
 
 class _Sync(BaseModel):
-    """What a member sends."""
+    """The body that a member sends."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +58,7 @@ class _Sync(BaseModel):
 
 
 def commands(relay: Relay) -> list[Command]:
-    """To report and to look."""
+    """Return the commands to report to a group and to show it."""
     groups = _Groups(relay)
     name = segment("name", "The group's name: letters, digits, '.', '_' and '-'.")
     owned = object_of(generation=_NUMBER, checkpoint=_CHECKPOINT, back=_BOOLEAN, bootstrap=_BOOLEAN)
@@ -73,7 +73,7 @@ def commands(relay: Relay) -> list[Command]:
         Command(
             "/groups/{name}",
             groups.sync,
-            "A member of a group of consumers reports, and is told what it owns",
+            "Report as a member of a consumer group, and get the partitions that it owns",
             [name],
             object_of(partitions={"type": "object", "additionalProperties": owned}),
             body=_Sync.model_json_schema(),
@@ -96,33 +96,35 @@ class _Groups:
         self._folder = relay.config.groups or (None if relay.config.state is None else relay.config.state / "groups")
         self._folders: dict[Path, GroupFolder] = {}
 
-    async def sync(self, request: Request, given: Mapping[str, Any]) -> Response:
-        asked = await _read(request)
-        done = {number: Done(one.generation, one.checkpoint, one.release) for number, one in asked.done.items()}
+    async def sync(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        body = await _read(request)
+        done = {
+            number: PartitionReport(one.generation, one.checkpoint, one.release) for number, one in body.done.items()
+        }
         try:
             client = client_of(request)
-            start = self._start(asked.sources, client)
-            found = await run_in_threadpool(
+            start = self._start(body.sources, client)
+            owned = await run_in_threadpool(
                 self._of(client).sync,
-                given["name"],
-                asked.member,
-                sources=asked.sources,
-                partitions=asked.partitions,
-                lease_seconds=asked.lease_ms / 1000,
+                parameters["name"],
+                body.member,
+                sources=body.sources,
+                partitions=body.partitions,
+                lease_seconds=body.lease_ms / 1000,
                 done=done,
-                leave=asked.leave,
+                leave=body.leave,
                 start=start,
-                bootstrap=asked.bootstrap,
+                bootstrap=body.bootstrap,
             )
-        except ConfigError as error:  # what the member asks for cannot be: it is not to try again
+        except ConfigError as error:  # the request contradicts the group: the member must not retry it
             raise InvalidParameterError("groups", "name", str(error)) from None
-        return reply(request, {"partitions": {str(number): one.to_json() for number, one in found.items()}})
+        return reply(request, {"partitions": {str(number): one.to_json() for number, one in owned.items()}})
 
-    async def show(self, request: Request, given: Mapping[str, Any]) -> Response:
-        found = await run_in_threadpool(self._of(client_of(request)).show, given["name"])
-        if found is None:
-            raise InvalidParameterError("groups", "name", given["name"])
-        return reply(request, found)
+    async def show(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        group = await run_in_threadpool(self._of(client_of(request)).show, parameters["name"])
+        if group is None:
+            raise InvalidParameterError("groups", "name", parameters["name"])
+        return reply(request, group)
 
     def _of(self, client: Client) -> GroupFolder:
         if self._folder is None:
@@ -132,7 +134,7 @@ class _Groups:
         return self._folders.setdefault(folder, GroupFolder(folder))
 
     def _start(self, sources: list[str], client: Client) -> Mapping[str, Any] | None:
-        """The place before all that the buffer holds; None: nothing was ever in it."""
+        """Return the checkpoint before everything in the buffer; None: the buffer never had anything."""
         names = self._relay.names
         client.check(sources)
         wanted = [one for one in names.all() if (not sources or one.name in sources) and client.may_read(one.name)]
@@ -141,11 +143,11 @@ class _Groups:
             raise ConfigError(f"the relay has no source {min(missing)}")
         physical = {names.physical_of(one.id) for one in wanted} if wanted else set(self._relay.partitions)
         if len(physical) != 1:
-            raise ConfigError("a group reads sources of one physical source, because each has SCNs of its own")
+            raise ConfigError("a group reads sources of one physical source: SCNs of several cannot be compared")
         (number,) = physical
         assert number is not None
-        prev = self._relay.partitions[number].buffer.prev_scn
-        return None if prev < 0 else checkpoint_json(Place(prev))
+        oldest_resumable = self._relay.partitions[number].buffer.oldest_resumable_scn
+        return None if oldest_resumable < 0 else checkpoint_json(StreamPosition(oldest_resumable))
 
 
 async def _read(request: Request) -> _Sync:
@@ -160,5 +162,5 @@ async def _read(request: Request) -> _Sync:
         return _Sync.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(one) for one in first["loc"])
-        raise InvalidParameterError("groups", place or "body", first["msg"]) from None
+        location = ".".join(str(one) for one in first["loc"])
+        raise InvalidParameterError("groups", location or "body", first["msg"]) from None

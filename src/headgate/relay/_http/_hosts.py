@@ -1,9 +1,9 @@
-"""What a ``Host`` header names.
+"""Parser of ``Host`` headers.
 
 Most programs send ``name:port`` or ``[address]:port`` (RFC 9110, "Host"). Databus's Java client sends what Java prints
 of an ``InetSocketAddress`` (``AbstractNettyHttpConnection.java``): ``name/address:port``, without the name if it never
-had one. An IPv6 address stands there in brackets since Java 14, without them before. No browser sends a slash: what is
-behind one in a URL is no part of its host.
+had one. Since Java 14 an IPv6 address is in brackets there, before without them. No browser sends a slash, because in a
+URL it ends the host.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 
 class _Host(NamedTuple):
     names: tuple[str, ...]
-    """A name and an address, or one of them; without brackets."""
+    """A name, an address or both; without brackets."""
     port: str
 
 
 def is_here(host: str) -> bool:
-    """Whether all that a header names is this machine."""
+    """Return whether all names and addresses of a header are this machine."""
     names = _parse(host).names
     return bool(names) and all(map(is_loopback, names))
 
 
 def host_and_port(host: str, server: tuple[str, int]) -> str:
-    """The server in the plain form ``host:port``, by the first name in the header.
+    """Return the server as ``host:port``, by the first valid name in the header.
 
-    :param server: the address that was connected to, for what the header does not say.
+    :param server: the address that the client connected to, for parts missing in the header.
     """
     names, port = _parse(host)
     name = next((one for one in names if _NAME.fullmatch(one)), server[0])

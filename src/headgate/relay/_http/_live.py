@@ -1,13 +1,14 @@
 """``/events``: decoded changes as server-sent events (WHATWG HTML, "Server-sent events"), for browsers and ``curl -N``.
 
 A message is one change, its data the JSON object that ``headgate consume`` prints; an ``end`` message follows the last
-one of each transaction. Ids are places: ``<SCN>:<events of the transaction so far>``, and ``<SCN>`` at its end. A
-browser that lost the connection comes again with the last one it saw in ``Last-Event-ID`` and gets what follows it, so
-it sees every change at least once, in order, as long as the buffer reaches back. Where it does not, the first answer is
-the same error as of ``/stream``, at which a browser ends; within an answer it is a ``failure`` message, then the end.
+one of each transaction. Ids are positions: ``<SCN>:<events of the transaction so far>``, and ``<SCN>`` at its end. A
+browser that lost the connection reconnects with the last id in ``Last-Event-ID`` and gets what follows it. So it sees
+every change at least once, in order, while the buffer reaches back to that id. If the buffer does not, the first answer
+is the same error as of ``/stream``, and the browser stops; in a running answer it is a ``failure`` message, then the
+end.
 
-While nothing happens a comment is sent from time to time, so that whoever is between does not take the connection for
-dead. What a client does not take is not read ahead: one piece of at most 256 KiB of events at a time.
+Without events a comment is sent every 15 s, so that proxies do not close the connection. Nothing is read ahead of a
+slow client, except one piece of at most 256 KiB of events.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from headgate.databus import EOP_SOURCE, EventFields, Place
+from headgate.databus import EOP_SOURCE, EventFields, StreamPosition
 from headgate.errors import HeadgateError
 from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch, KeyIsNoNumberError
 from headgate.relay._http._commands import Command, compact
-from headgate.relay._http._decoded import places_after, row_lines, window_offsets
-from headgate.relay._http._openapi import ROW_PLACE
+from headgate.relay._http._decoded import positions_after, row_lines, window_offsets
+from headgate.relay._http._openapi import ROW_REFERENCE
 from headgate.relay._http._parameters import InvalidParameterError, integer
 from headgate.relay._http._reading import Streams
-from headgate.relay._http._requests import STREAM, StreamRequest, readable, stream_request
+from headgate.relay._http._requests import STREAM, StreamRequest, build_stream_request, readable
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import client_of
 
@@ -42,25 +43,25 @@ __all__ = ["command"]
 
 MEDIA: Final = "text/event-stream"
 _HEADERS: Final = {"content-type": MEDIA, "cache-control": "no-store"}
-_PLACE: Final = re.compile(r"([0-9]{1,19})(?::([0-9]{1,10}))?", re.ASCII)
+_POSITION: Final = re.compile(r"([0-9]{1,19})(?::([0-9]{1,10}))?", re.ASCII)
 _PIECE: Final = 256 << 10
 _HEARTBEAT_SECONDS: Final = 15.0
-"""Proxies close connections that were idle for a minute, some after half of that."""
+"""Proxies close connections that are idle for a minute, some after half of that."""
 _RETRY_MS: Final = 1000
 _COMMON: Final = {"sources", "checkPoint", "streamFromLatestScn", "filters", "maxev"}
-"""The parameters of ``/stream`` that mean the same here."""
+"""The parameters that mean the same as in ``/stream``."""
 
 
 def command(relay: Relay, streams: Streams) -> Command:
-    """``/events``."""
+    """Return the command ``/events``."""
     parameters = [one for one in STREAM if one.name in _COMMON]
-    seconds = integer("seconds", "End after so many seconds; by default never.", most=86_400)
+    seconds = integer("seconds", "End after so many seconds; default: never.", most=86_400)
     return Command(
         "/events",
         _Live(relay, streams).events,
         "Decoded changes of one physical source as server-sent events",
         [*parameters, seconds],
-        {"description": f"Messages; the data of a change is a {ROW_PLACE}."},
+        {"description": f"Messages; the data of a change is a {ROW_REFERENCE}."},
         media=(MEDIA,),
         for_all=True,
     )
@@ -70,59 +71,65 @@ class _Live:
     def __init__(self, relay: Relay, streams: Streams) -> None:
         self._relay, self._streams = relay, streams
 
-    async def events(self, request: Request, given: Mapping[str, Any]) -> Response:
-        asked = self._asked(request, given)
+    async def events(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        stream_request = self._stream_request(request, parameters)
         if request.method == "HEAD":
             return Response(headers=_HEADERS)
-        batch = await self._streams.read(asked)  # so that what is wrong from the start is an error of the request
-        return StreamingResponse(self._messages(asked, batch, given["seconds"]), headers=_HEADERS)
+        batch = await self._streams.read(
+            stream_request
+        )  # before the response starts, so that an early error is the request's
+        return StreamingResponse(self._messages(stream_request, batch, parameters["seconds"]), headers=_HEADERS)
 
-    def _asked(self, request: Request, given: Mapping[str, Any]) -> StreamRequest:
+    def _stream_request(self, request: Request, parameters: Mapping[str, Any]) -> StreamRequest:
         unused = {"subs": None, "checkPointMult": None, "wait": 0, "size": _PIECE, "output": "rows"}
         client, selections = client_of(request), self._relay.selections
-        if given["sources"] is None:
-            given = {**given, "sources": readable(client, selections)}
-        asked = stream_request({**given, **unused}, client, selections, list(self._relay.partitions))
-        if len(asked.places) != 1:
+        if parameters["sources"] is None:
+            parameters = {**parameters, "sources": readable(client, selections)}
+        stream_request = build_stream_request(
+            {**parameters, **unused}, client, selections, list(self._relay.partitions)
+        )
+        if len(stream_request.positions) != 1:
             raise InvalidParameterError("events", "sources", "sources of one physical source, not of several or none")
         last = request.headers.get("last-event-id")
         if not last:
-            return self._streams.begin(asked)
-        return replace(asked, places=dict.fromkeys(asked.places, _place(last)), latest=False)
+            return self._streams.begin(stream_request)
+        return replace(
+            stream_request, positions=dict.fromkeys(stream_request.positions, _parse_position(last)), latest=False
+        )
 
-    async def _messages(self, asked: StreamRequest, batch: Batch, seconds: int | None) -> AsyncIterator[bytes]:
+    async def _messages(self, stream_request: StreamRequest, batch: Batch, seconds: int | None) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         yield f"retry: {_RETRY_MS}\n\n".encode()
         try:
             while True:
                 if batch.size:
-                    text, asked = await run_in_threadpool(self._text, asked, batch)
+                    text, stream_request = await run_in_threadpool(self._text, stream_request, batch)
                     yield text
                 elif batch.pending:
-                    asked = replace(asked, size=batch.pending)
+                    stream_request = replace(stream_request, size=batch.pending)
                 else:
                     yield b":\n\n"
                 left = _HEARTBEAT_SECONDS if end is None else min(_HEARTBEAT_SECONDS, end - loop.time())
                 if left <= 0:
                     return
-                batch = await self._streams.read(replace(asked, wait_ms=max(1, int(left * 1000))))
+                batch = await self._streams.read(replace(stream_request, wait_ms=max(1, int(left * 1000))))
         except (HeadgateError, KeyIsNoNumberError, InvalidParameterError) as error:
             value = compact({"error": type(error).__name__, "message": " ".join(str(error).split())})
             yield f"event: failure\ndata: {value}\n\n".encode()
 
-    def _text(self, asked: StreamRequest, batch: Batch) -> tuple[bytes, StreamRequest]:
-        """The messages of a batch, and what to ask for next."""
-        _, fields, found = self._streams.decode(asked, batch)
-        ((number, place),) = asked.places.items()
-        lines, events = row_lines(found)
-        texts = _with_ends(fields, window_offsets(fields, place), lines, events)
-        places = places_after(fields, {number: place})
-        return text_bytes(texts), replace(asked, places=places, size=_PIECE)
+    def _text(self, stream_request: StreamRequest, batch: Batch) -> tuple[bytes, StreamRequest]:
+        """Return the messages of a batch, and the next request."""
+        _, fields, decoded = self._streams.decode(stream_request, batch)
+        ((number, position),) = stream_request.positions.items()
+        lines, events = row_lines(decoded)
+        texts = _with_ends(fields, window_offsets(fields, position), lines, events)
+        positions = positions_after(fields, {number: position})
+        return text_bytes(texts), replace(stream_request, positions=positions, size=_PIECE)
 
 
 def _with_ends(fields: EventFields, offsets: Any, lines: pa.Array, events: Any) -> pa.Array:
-    """Each event as a message, in their order."""
+    """Return each event as a message, in their order."""
     ends = np.flatnonzero(fields.source == EOP_SOURCE)
     scns = pa.array(fields.scn).cast(pa.string())
     ids = pc.binary_join_element_wise("id: ", scns, ":", pa.array(offsets).cast(pa.string()), "")
@@ -133,8 +140,8 @@ def _with_ends(fields: EventFields, offsets: Any, lines: pa.Array, events: Any) 
     return pa.concat_arrays([changes, marks]).take(pa.array(order))
 
 
-def _place(text: str) -> Place:
-    found = _PLACE.fullmatch(text)
-    if found is None or int(found[1]) >= 2**63:
+def _parse_position(text: str) -> StreamPosition:
+    match = _POSITION.fullmatch(text)
+    if match is None or int(match[1]) >= 2**63:
         raise InvalidParameterError("events", "Last-Event-ID", text)
-    return Place(int(found[1]), -1 if found[2] is None else int(found[2]))
+    return StreamPosition(int(match[1]), -1 if match[2] is None else int(match[2]))

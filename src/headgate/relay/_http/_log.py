@@ -1,11 +1,11 @@
-"""The log itself over HTTP, for readers that would otherwise dump it from the server: ``POST /log``, ``/log/head``,
-``/log/files``.
+"""The binlog archive over HTTP, for readers that would otherwise dump the log from the server: ``POST /log``,
+``/log/head``, ``/log/files``.
 
-They are headgate's own and none of Databus's, but fail in its form: the cause is the name of an error of ours, by which
-clients tell what is not there yet (ServerBehindError) from what is not kept any more (BinlogPurgedError), and the
-header ``x-headgate-fields`` has its fields in JSON.
+They are headgate's, not Databus's, but fail in Databus's form. The cause is the name of a headgate error, by which
+clients distinguish what is not archived yet (ServerBehindError) from what is no longer archived (BinlogPurgedError);
+the header ``x-headgate-fields`` has the error's fields in JSON.
 
-A request waits in threads of its own until what it needs has come, so that it holds up nobody else's.
+A request waits for its data in a separate thread pool, so that it blocks no other commands.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["commands"]
 
 _CHUNK: Final = 1 << 20
 _THREADS: Final = 64
-"""Requests that are answered at a time; more wait for their turn."""
+"""Most requests in threads at a time; more wait for a thread."""
 _BINARY: Final = "application/octet-stream"
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
-_SOURCE: Final = text("source", "The physical source's name; needed where the relay has several.")
+_SOURCE: Final = text("source", "The physical source's name; required if the relay has several.")
 
 
-class _Asked(BaseModel):
-    """The body of a request: see :class:`headgate.mysql.LogRequest`; sets are text."""
+class _LogBody(BaseModel):
+    """The body of a request: see :class:`headgate.mysql.LogRequest`; GTID sets are text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     source: str | None = None
@@ -51,7 +51,7 @@ class _Asked(BaseModel):
     until: tuple[str, int] | None = None
 
     def request(self) -> LogRequest:
-        """:raises ConfigError: a set is none."""
+        """:raises ConfigError: a GTID set is invalid."""
         had, wanted, executed = (
             None if one is None else GtidSet.parse(one) for one in (self.had, self.wanted, self.executed)
         )
@@ -59,29 +59,29 @@ class _Asked(BaseModel):
 
 
 def commands(relay: Relay) -> list[Command]:
-    """Those about the log itself."""
+    """Return the commands of the binlog archive."""
     log = _Log(relay)
     series = {"type": "array", "items": object_of(server_uuid=_TEXT, begin=_TEXT, end=_TEXT)}
     head = object_of(
         server_uuid=_TEXT, gtid=_TEXT, begin=_TEXT, file=_TEXT, pos=_NUMBER, series=series, failed={"type": "boolean"}
     )
     return [
-        Command("/log/head", log.head, "What is kept of a server's log, as GTID sets", [_SOURCE], head, [JSON]),
+        Command("/log/head", log.head, "What the binlog archive has, as GTID sets", [_SOURCE], head, [JSON]),
         Command(
             "/log/files",
             log.files,
-            "The servers' log files that are kept, oldest first",
+            "The servers' binlog files in the archive, oldest first",
             [_SOURCE],
             {"type": "array", "items": object_of(server_uuid=_TEXT, name=_TEXT, bytes=_NUMBER, before=_TEXT)},
             [JSON],
         ),
         Command(
             "/log",
-            log.stretch,
-            "A stretch of the log, as the server would send it",
+            log.read_range,
+            "A range of the binlog, as the server would send it",
             media=[_BINARY],
-            body=_Asked.model_json_schema(),
-            headers={"x-headgate-server-uuid": "Whose log it is."},
+            body=_LogBody.model_json_schema(),
+            headers={"x-headgate-server-uuid": "The server whose log it is."},
         ),
     ]
 
@@ -91,38 +91,38 @@ class _Log:
         self._relay = relay
         self._limiter: CapacityLimiter | None = None
 
-    async def head(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def head(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del request
         try:
-            partition, spool = self._spool(given["source"])
+            partition, spool = self._spool(parameters["source"])
         except ConfigError as error:
             return _failed(error)
         return JSONResponse(await self._in_thread(_head, partition, spool))
 
-    async def files(self, request: Request, given: Mapping[str, Any]) -> Response:
+    async def files(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del request
         try:
-            _, spool = self._spool(given["source"])
+            _, spool = self._spool(parameters["source"])
         except ConfigError as error:
             return _failed(error)
-        found = await self._in_thread(spool.files)
-        return JSONResponse([one.to_json() for one in found])
+        files = await self._in_thread(spool.files)
+        return JSONResponse([one.to_json() for one in files])
 
-    async def stretch(self, request: Request, given: Mapping[str, Any]) -> Response:
-        del given
+    async def read_range(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+        del parameters
         try:
-            asked = _Asked.model_validate_json(await request.body())
-            _, spool = self._spool(asked.source)
-            reader = await self._in_thread(spool.reader, asked.request())
+            body = _LogBody.model_validate_json(await request.body())
+            _, spool = self._spool(body.source)
+            reader = await self._in_thread(spool.reader, body.request())
         except ValidationError as error:
-            return _failed(ConfigError(f"the request is wrong: {error.errors()[0]['msg']}"))
+            return _failed(ConfigError(f"invalid request: {error.errors()[0]['msg']}"))
         except HeadgateError as error:
             return _failed(error)
         headers = {"x-headgate-server-uuid": reader.server_uuid}
         return StreamingResponse(self._chunks(reader), headers=headers, media_type=_BINARY)
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
-        """An error in the middle ends the answer before its end, which its reader sees."""
+        """Yield the answer; an error truncates it before its EOF packet, which the reader detects."""
         try:
             while True:
                 chunk = await self._in_thread(reader.read, _CHUNK)
@@ -132,22 +132,22 @@ class _Log:
         finally:
             reader.close()
 
-    async def _in_thread(self, work: Any, *given: Any) -> Any:
+    async def _in_thread(self, work: Any, *arguments: Any) -> Any:
         if self._limiter is None:
             self._limiter = CapacityLimiter(_THREADS)  # needs a running loop
-        return await to_thread.run_sync(work, *given, limiter=self._limiter)
+        return await to_thread.run_sync(work, *arguments, limiter=self._limiter)
 
     def _spool(self, name: str | None) -> tuple[Partition, LogSpool]:
-        """:raises ConfigError: there is none of this name, or none is named and there are several."""
-        found = [one for one in self._relay.partitions.values() if name in (None, one.source.name)]
+        """:raises ConfigError: no source has this name, the name is missing and there are several, or no archive."""
+        matches = [one for one in self._relay.partitions.values() if name in (None, one.source.name)]
         names = ", ".join(sorted(one.source.name for one in self._relay.partitions.values()))
-        if not found:
+        if not matches:
             raise ConfigError(f"the relay has no physical source {name}; it has {names}")
-        if len(found) > 1:
+        if len(matches) > 1:
             raise ConfigError(f"the relay has several physical sources, name one (relay_source): {names}")
-        if found[0].spool is None:
+        if matches[0].spool is None:
             raise ConfigError("the relay does not keep the log: give it [log] disk_bytes, or --log-disk-bytes")
-        return found[0], found[0].spool
+        return matches[0], matches[0].spool
 
 
 def _head(partition: Partition, spool: LogSpool) -> dict[str, Any]:
@@ -156,11 +156,11 @@ def _head(partition: Partition, spool: LogSpool) -> dict[str, Any]:
         **spool.head().to_json(),
         "failed": feeder is not None and feeder.failed,
         "problem": None if feeder is None else feeder.problem,
-        "error": _told(feeder.error) if feeder is not None and feeder.error is not None else None,
+        "error": _describe_error(feeder.error) if feeder is not None and feeder.error is not None else None,
     }
 
 
-def _told(error: HeadgateError) -> dict[str, Any]:
+def _describe_error(error: HeadgateError) -> dict[str, Any]:
     return {"name": type(error).__name__, "message": error.message, "fields": error.fields}
 
 

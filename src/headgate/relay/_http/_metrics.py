@@ -1,8 +1,7 @@
-"""``/metrics``: the relay's figures as Prometheus' text, collected when they are asked for.
+"""``/metrics``: the relay's metrics in Prometheus' text format, collected on request.
 
-They are those of ``/containerStats``, ``/relayStats`` and ``/bufferInfo`` under names as Prometheus' users expect them,
-in seconds and bytes, with ``_total`` for counters. A reset of the former begins these anew, too, which Prometheus
-understands.
+They are the figures of ``/containerStats``, ``/relayStats`` and ``/bufferInfo`` by Prometheus' conventions: in seconds
+and bytes, with ``_total`` for counters. A reset of the former also resets these, which Prometheus handles.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class _Figure(NamedTuple):
     labels: tuple[str, ...]
     about: str
     samples: Callable[[Relay], _Samples]
-    """By labels; None: there is none yet."""
+    """Values by labels; None: no value yet."""
 
 
 def _source(about: str, value: Callable[[Partition], float | None]) -> _Figure:
@@ -58,8 +57,8 @@ def _client(about: str, value: Callable[[OfClient], float]) -> _Figure:
 def _lags(relay: Relay) -> _Samples:
     newest = {number: one.buffer.info().max_scn for number, one in relay.partitions.items()}
     for name, client in relay.usage.clients.items():
-        for number, scn in client.asked.items():
-            if min(scn, newest[number]) >= 0:  # a client may have come further than a relay that began anew
+        for number, scn in client.last_scns.items():
+            if min(scn, newest[number]) >= 0:  # a client may be ahead of a relay that was started with ``--anew``
                 yield (name, relay.partitions[number].name), max(0, newest[number] - scn)
 
 
@@ -69,9 +68,9 @@ def _seconds(ns: int) -> float | None:
 
 METRICS: Final[Mapping[str, _Figure]] = {
     "running": _source(
-        "1 while the source's log is read, 0 while that is tried again or has stopped", lambda one: not one.problems
+        "1 while the relay reads the source's log, 0 while it retries or has stopped", lambda one: not one.problems
     ),
-    "failed": _source("1 if the source has stopped and will not go on by itself, else 0", lambda one: one.failed),
+    "failed": _source("1 if the source has stopped and needs a restart of the relay, else 0", lambda one: one.failed),
     "events_total": _source("changes that came in", lambda one: one.feeder.stats["numDataEvents"]),
     "event_bytes_total": _source("bytes of the changes that came in", lambda one: one.feeder.stats["sizeDataEvents"]),
     "newest_commit_timestamp_seconds": _source(
@@ -90,34 +89,34 @@ METRICS: Final[Mapping[str, _Figure]] = {
     "sent_events_total": _source("changes that went out, to all consumers", lambda one: one.outbound["numDataEvents"]),
     "sent_event_bytes_total": _source("bytes of the changes that went out", lambda one: one.outbound["sizeDataEvents"]),
     "requests_total": _command("requests that were answered", 0),
-    "request_errors_total": _command("of them those that were answered with an error", 1),
+    "request_errors_total": _command("requests that were answered with an error", 1),
     "scn_not_found_total": _Figure(
         (),
-        "streams of consumers that were away for longer than the buffer reaches back",
+        "stream requests from positions that had already left the buffer",
         lambda relay: [((), relay.usage.total["numScnNotFoundStream"])],
     ),
     "connections": _Figure((), "connections that are open", lambda relay: [((), len(relay.traffic.total.open))]),
     "client_events_total": _client(
-        "changes that went out to a tenant, or where there are none to an address",
+        "changes that went out to a tenant, or to an address if there are no tenants",
         lambda one: one.events["numDataEvents"],
     ),
     "client_event_bytes_total": _client(
-        "bytes of the changes that went out to it", lambda one: one.events["sizeDataEvents"]
+        "bytes of the changes that went out to a client", lambda one: one.events["sizeDataEvents"]
     ),
     "client_lag_scns": _Figure(
         ("client", "source"),
-        "newest SCN less the one that it last asked from; with gtid-generation and relay-generated transactions",
+        "newest SCN minus the last requested one; in transactions with gtid-generation and relay-generated",
         _lags,
     ),
 }
-"""By the name behind ``headgate_relay_``. A source is ``name:id``."""
+"""By the name after ``headgate_relay_``. A source is ``name:id``."""
 
 
 def commands(relay: Relay) -> list[Command]:
-    """``/metrics``."""
+    """Return the command ``/metrics``."""
 
-    async def metrics(request: Request, given: Mapping[str, Any]) -> Response:
-        del request, given
+    async def metrics(request: Request, parameters: Mapping[str, Any]) -> Response:
+        del request, parameters
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Figures(relay))
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -1,4 +1,4 @@
-"""``/openapi.json``: what the commands take and answer, made of the tables by which they read their parameters."""
+"""``/openapi.json``: parameters and answers of the commands, generated from the tables that parse the parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from headgate.relay._http._commands import TEXT, Command, compact
 from headgate.relay._http._parameters import Parameter
 
-__all__ = ["JSON", "ROW_PLACE", "describe", "described"]
+__all__ = ["JSON", "ROW_REFERENCE", "describe", "described"]
 
 JSON: Final = "application/json"
 _ABOUT: Final = (
@@ -25,7 +25,7 @@ _ERROR: Final = {
     "required": ["error", "message"],
     "additionalProperties": False,
 }
-ROW_PLACE: Final = "#/components/schemas/Row"
+ROW_REFERENCE: Final = "#/components/schemas/Row"
 _ROW: Final = {
     "type": "object",
     "description": "A change, as a line of output=rows or a message of /events. In Arrow the same are columns: _scn, "
@@ -54,10 +54,10 @@ _FILTERS: Final = ("filter", "filters")
 
 
 def described(commands: Sequence[Command], *, tokens: bool) -> list[Command]:
-    """The commands, and the one that describes them all."""
+    """Return the commands, and the one that describes them all."""
 
-    async def answer(request: Request, given: Mapping[str, Any]) -> Response:
-        del request, given
+    async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
+        del request, parameters
         return Response(text, headers={"content-type": JSON})
 
     everything = [
@@ -69,9 +69,9 @@ def described(commands: Sequence[Command], *, tokens: bool) -> list[Command]:
 
 
 def describe(commands: Sequence[Command], *, tokens: bool) -> dict[str, Any]:
-    """OpenAPI 3.1.
+    """Describe the commands in OpenAPI 3.1.
 
-    :param tokens: requests need one.
+    :param tokens: requests need a token.
     """
     paths: dict[str, dict[str, Any]] = {}
     for one in commands:
@@ -82,7 +82,7 @@ def describe(commands: Sequence[Command], *, tokens: bool) -> dict[str, Any]:
     for one in commands:
         for parameter in one.takes("POST"):
             schemas |= parameter.schema.get("$defs", {})
-        schemas |= {name: _placed(schema) for name, schema in (one.body or {}).get("$defs", {}).items()}
+        schemas |= {name: _with_references(schema) for name, schema in (one.body or {}).get("$defs", {}).items()}
     value: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "headgate relay", "version": "1", "description": _ABOUT},
@@ -106,49 +106,49 @@ def _operation(command: Command, method: str, tokens: bool) -> dict[str, Any]:
         }
     refusals = {status: _failure(about) for status, about in _REFUSALS.items()} if tokens else {}
     if any(one.name in _FILTERS for one in command.parameters):
-        refusals["400"] = _failure("A filter that can never be asked about the keys or rows of its source.")
+        refusals["400"] = _failure("A filter that can never apply to the keys or rows of its source.")
     reads = method == "GET" or command.body is not None
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": command.summary if reads else f"{command.summary}, before they are reset or stopped",
         "parameters": [_parameter(one) for one in command.takes(method)],
-        "responses": {"200": good, **refusals, "500": _failure("Refused, in Databus's form.", cause=True)},
+        "responses": {"200": good, **refusals, "500": _failure("An error, in Databus's form.", cause=True)},
     }
     if command.body is not None:
-        found["requestBody"] = {"required": True, "content": {JSON: {"schema": _placed(command.body)}}}
-    return found
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _with_references(command.body)}}}
+    return operation
 
 
-def _placed(schema: Any) -> Any:
-    """A schema whose definitions are among the description's."""
+def _with_references(schema: Any) -> Any:
+    """Return a schema whose references point to the description's components."""
     if isinstance(schema, Mapping):
-        return {name: _placed(one) for name, one in schema.items() if name != "$defs"}
+        return {name: _with_references(one) for name, one in schema.items() if name != "$defs"}
     if isinstance(schema, list):
-        return [_placed(one) for one in schema]
-    is_place = isinstance(schema, str) and schema.startswith("#/$defs/")
-    return schema.replace("#/$defs/", "#/components/schemas/") if is_place else schema
+        return [_with_references(one) for one in schema]
+    is_reference = isinstance(schema, str) and schema.startswith("#/$defs/")
+    return schema.replace("#/$defs/", "#/components/schemas/") if is_reference else schema
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
     where = "path" if one.in_path else "query"
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": one.name,
         "in": where,
         "description": one.about,
         "required": one.required or one.in_path,
     }
     if one.is_json:
-        return found | {"content": {JSON: {"schema": _placed(one.schema)}}}
-    return found | {"schema": dict(one.schema)}
+        return description | {"content": {JSON: {"schema": _with_references(one.schema)}}}
+    return description | {"schema": dict(one.schema)}
 
 
 def _failure(about: str, *, cause: bool = False) -> dict[str, Any]:
     text = {"type": "string"}
     headers: dict[str, Any] = {
-        "x-dbus-error": {"description": "Which error it is.", "required": True, "schema": text},
-        "x-dbus-error-message": {"description": "What is wrong.", "required": True, "schema": text},
+        "x-dbus-error": {"description": "The error's name.", "required": True, "schema": text},
+        "x-dbus-error-message": {"description": "The error's description.", "required": True, "schema": text},
     }
     if cause:
-        headers["x-dbus-error-cause"] = {"description": "The cause, by which clients decide.", "schema": text}
+        headers["x-dbus-error-cause"] = {"description": "The cause, which tells clients how to react.", "schema": text}
     return {
         "description": about,
         "headers": headers,

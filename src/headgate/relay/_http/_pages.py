@@ -1,15 +1,15 @@
-"""Which web pages may read the relay through somebody's browser.
+"""Which web pages may read the relay through a browser.
 
-A browser on a machine reaches what listens on its loopback addresses, whatever page it shows. Databus answers
-``Access-Control-Allow-Origin: *`` to everything, so any page may read it; here only pages of the origins that are
-listed (Fetch Standard, "CORS protocol"; RFC 6454). What keeps the others out:
+A browser reaches its machine's loopback addresses, whatever page it shows. Databus answers
+``Access-Control-Allow-Origin: *`` to everything, so any page may read it. Here only pages of the listed origins may
+(Fetch Standard, "CORS protocol"; RFC 6454). The others are blocked:
 
-* no answer names an origin that is not listed, so a browser does not show it to the page;
-* a relay on a loopback address without tokens answers to ``Host``s of this machine only, so that a name that somebody
-  points at 127.0.0.1 does not make its page one of ours (DNS rebinding);
-* what changes something is not taken from a page of another origin, which needs no answer to do harm.
+* no answer names an unlisted origin, so a browser does not show it to the page;
+* a relay on a loopback address without tokens answers only to ``Host``s of this machine, so that a page whose name
+  resolves to 127.0.0.1 does not count as the relay's (DNS rebinding);
+* requests that change something are refused from other origins: they do harm even without a readable answer.
 
-Programs send no ``Origin`` and notice nothing of it. Whoever lists ``*`` has Databus's behaviour, without any of this.
+Programs send no ``Origin`` and are not affected. The origin ``*`` gives Databus's behaviour, without these checks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _EXPOSED: Final = (
     "retry-after, x-dbus-error, x-dbus-error-message, x-dbus-error-cause, x-dbus-error-cause-message, "
     "x-dbus-pending-event-size, x-dbus-protocol-version, x-headgate-checkpoint"
 )
-"""What a page may read beside the body."""
+"""Headers that a page may read in addition to the body."""
 
 
 class Origins:
-    """The layer that knows browsers.
+    """ASGI middleware that checks web pages' origins.
 
     :param allowed: origins, or ``*``.
-    :param local: only names of this machine may be asked for.
+    :param local: refuse requests for other hosts than this machine.
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str], *, local: bool) -> None:
@@ -52,15 +52,17 @@ class Origins:
         self._local = local and not self._any
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         host, origin = _host_and_origin(scope)
-        answer, given = self._refusal(scope["method"], host, origin), self._headers(origin)
-        if answer is None and scope["method"] == "OPTIONS":  # before a page's token is sent
-            answer = Response(status_code=204, headers=_PREFLIGHT if "access-control-allow-origin" in given else None)
-        await (answer or self._app)(scope, receive, _with(given, send) if given else send)
+        answer, cors_headers = self._refusal(scope["method"], host, origin), self._headers(origin)
+        if answer is None and scope["method"] == "OPTIONS":  # a preflight carries no token
+            answer = Response(
+                status_code=204, headers=_PREFLIGHT if "access-control-allow-origin" in cors_headers else None
+            )
+        await (answer or self._app)(scope, receive, _with(cors_headers, send) if cors_headers else send)
 
     def _headers(self, origin: str | None) -> dict[str, str]:
         if self._any:
@@ -80,20 +82,20 @@ class Origins:
             return None
         if urlsplit(origin).netloc.lower() == host.lower():
             return None
-        return failure("Forbidden", f"this is not taken from pages of {origin}", status=403)
+        return failure("Forbidden", f"pages of {origin} may not send such requests: see allow_origins", status=403)
 
 
-def _with(given: dict[str, str], send: Send) -> Send:
+def _with(headers: dict[str, str], send: Send) -> Send:
     async def send_more(message: Message) -> None:
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(given)
+            MutableHeaders(scope=message).update(headers)
         await send(message)
 
     return send_more
 
 
 def _host_and_origin(scope: Scope) -> tuple[str, str | None]:
-    """Both as they were sent; ``Host`` is empty where there is none."""
+    """Return both headers as they were sent; a missing ``Host`` is empty."""
     host, origin = b"", None
     for name, value in scope["headers"]:
         if name == b"host":

@@ -1,8 +1,7 @@
-"""The parameters of the relay's commands: one table says what may be asked, what is made of it, and
-how it is described.
+"""The parameters of the relay's commands: one table defines how each is parsed and described.
 
-A command reads only what its table names; what else a request carries is ignored, as Databus does. The same table is
-what ``/openapi.json`` shows, so that the description cannot differ from what is accepted.
+A command reads only the parameters of its table; others are ignored, as in Databus. ``/openapi.json`` shows the same
+table, so that the description cannot differ from what is accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic import TypeAdapter
 
 __all__ = [
     "LARGEST_INT",
-    "SCHEMA_PLACE",
+    "SCHEMA_REFERENCE",
     "InvalidParameterError",
     "Parameter",
     "UnfitFilterError",
@@ -31,10 +30,10 @@ __all__ = [
 ]
 
 LARGEST_INT: Final = 2**31 - 1
-"""Databus's parameters are Java's ``int``."""
-SCHEMA_PLACE: Final = "#/components/schemas/{model}"
+"""Databus's parameters have Java's type ``int``."""
+SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
 _SHOWN: Final = 500
-"""Characters of a wrong value that an error repeats: it stands in a header, too, and clients bound those."""
+"""Characters of a wrong value that an error repeats. It is also sent as a header, and clients limit those."""
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
@@ -42,14 +41,14 @@ class InvalidParameterError(Exception):
     """A parameter of a request is wrong."""
 
     def __init__(self, command: str, name: str, value: object) -> None:
-        shown = "null" if value is None else str(value)  # what is missing is Java's null
+        shown = "null" if value is None else str(value)  # Databus reports a missing value as Java's null
         if len(shown) > _SHOWN:
             shown = f"{shown[:_SHOWN]}..."
         super().__init__(f"Invalid value for parameter {name} of command {command}: {shown}")
 
 
 class UnfitFilterError(InvalidParameterError):
-    """A filter that is well formed, and can never be asked about the events of its source."""
+    """A well-formed filter that can never apply to the events of its source."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ class Parameter:
 
     name: str
     about: str
-    """For users."""
+    """Description for users."""
     schema: Mapping[str, Any]
-    """JSON Schema of its value; of a parameter in JSON, of the parsed value."""
+    """JSON Schema of the value; of a JSON parameter, of the parsed value."""
     parse: Callable[[str], Any]
-    """:raises ValueError: the text is none of it."""
+    """:raises ValueError: the text is invalid."""
     required: bool = False
     default: Any = None
-    """What it is if it is not given."""
+    """The value of a missing parameter."""
     in_path: bool = False
     is_json: bool = False
 
@@ -86,7 +85,7 @@ def integer(
     required: bool = False,
     in_path: bool = False,
 ) -> Parameter:
-    """A decimal number from ``least`` to ``most``."""
+    """Take a decimal number from ``least`` to ``most``."""
     schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
     if default is not None:
         schema["default"] = default
@@ -96,7 +95,7 @@ def integer(
 def choice(
     name: str, about: str, values: Sequence[Any], *, default: Any = None, required: bool = False, in_path: bool = False
 ) -> Parameter:
-    """One of some words, in capitals or not, or of some numbers."""
+    """Take one of some words, in any case except in the path, or of some numbers."""
     numbers = isinstance(values[0], int)
     known = {str(one): one for one in values}
     schema: dict[str, Any] = {"type": "integer" if numbers else "string", "enum": list(values)}
@@ -104,66 +103,66 @@ def choice(
         schema["default"] = default
 
     def parse(text: str) -> Any:
-        found = known.get(text if in_path else text.lower())
-        if found is None:
+        value = known.get(text if in_path else text.lower())
+        if value is None:
             raise ValueError("none of them")
-        return found
+        return value
 
     return Parameter(name, about, schema, parse, required, default, in_path)
 
 
 def flag(name: str, about: str) -> Parameter:
-    """``true``; everything else means false."""
+    """Take ``true``, in any case; every other text is false."""
     return Parameter(
         name, about, {"type": "boolean", "default": False}, lambda text: text.lower() == "true", False, False
     )
 
 
 def presence(name: str, about: str) -> Parameter:
-    """True if it is there at all."""
+    """Take any text as true."""
     schema = {"type": "string", "enum": ["", "true"]}
     return Parameter(name, about, schema, lambda _: True, False, False)
 
 
 def text(name: str, about: str, *, pattern: str | None = None, required: bool = False) -> Parameter:
-    """Any text; what it means the command checks."""
+    """Take any text; the command checks it."""
     schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
     return Parameter(name, about, schema, str, required)
 
 
 def segment(name: str, about: str) -> Parameter:
-    """A name in the path."""
+    """Take a segment of the path."""
     return Parameter(name, about, {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, str, True, None, True)
 
 
 def json_value(name: str, about: str, kind: Any, parse: Callable[[Any], Any] = lambda one: one) -> Parameter:
-    """A value in JSON.
+    """Take a JSON value.
 
-    :param kind: its type, as pydantic has it.
-    :param parse: what is made of it; raises ValueError.
+    :param kind: its type for pydantic.
+    :param parse: converts the validated value; raises ValueError.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    schema = adapter.json_schema(ref_template=SCHEMA_PLACE)
+    schema = adapter.json_schema(ref_template=SCHEMA_REFERENCE)
     return Parameter(name, about, schema, lambda text: parse(adapter.validate_json(text)), is_json=True)
 
 
 def read_parameters(
     command: str, table: Sequence[Parameter], query: Mapping[str, str], path: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What a request gives for each parameter of the table.
+    """Return the value of each parameter of the table in a request.
 
     :raises InvalidParameterError: one is missing or wrong.
     """
-    found = {}
+    values = {}
     for one in table:
-        given = (path if one.in_path else query).get(one.name)
-        if given is None:
+        value = (path if one.in_path else query).get(one.name)
+        if value is None:
             if one.required:
                 raise InvalidParameterError(command, one.name, None)
-            found[one.name] = one.default
+            values[one.name] = one.default
             continue
         try:
-            found[one.name] = one.parse(given)
+            values[one.name] = one.parse(value)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            raise InvalidParameterError(command, one.name, given) from None
-    return found
+            raise InvalidParameterError(command, one.name, value) from None
+    return values

@@ -1,7 +1,7 @@
-"""Events for the commands that give some: read from the buffers, waited for, counted, decoded.
+"""Events for the commands that return some: read from the buffers, waited for, counted, decoded.
 
-What is in memory is read in the server's own thread, which takes microseconds; what is in files, or has to be chosen
-from much, in another one. A batch refers to the buffer's bytes.
+Events in memory are read in the server's thread, which takes microseconds. Files, and choices from many bytes, are read
+in a worker thread. A batch refers to the buffer's bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from headgate.databus import EOP_SIZE, EventFields, Place, event_fields
-from headgate.relay._buffer import Batch, Stretch
+from headgate.databus import EOP_SIZE, EventFields, StreamPosition, event_fields
+from headgate.relay._buffer import Batch, WindowRange
 from headgate.relay._events._choice import Choice, choice_of
-from headgate.relay._http._compiled import CompiledFilters
-from headgate.relay._http._decoded import DecodedRows, Decoders, decoded
-from headgate.relay._http._news import News
+from headgate.relay._http._compiled import FilterCache
+from headgate.relay._http._decoded import DecodedRows, Decoders, decode_rows
+from headgate.relay._http._notifier import AppendNotifier
 from headgate.relay._http._requests import StreamRequest
 from headgate.relay._relay import Relay
 from headgate.relay._selections import Selection
@@ -27,13 +27,13 @@ from headgate.relay._selections import Selection
 __all__ = ["Streams", "joined"]
 
 _LARGEST_BATCH: Final = 16 << 20
-"""More than this is given in several answers, whatever ``size`` says, unless it is one event."""
+"""A larger answer is split into several, whatever ``size`` is, except a single event."""
 _CHOSEN_QUICKLY: Final = 8 << 20
-"""To choose from so many bytes takes some milliseconds."""
+"""Choosing from so many bytes takes some milliseconds."""
 
 
-class _Given(NamedTuple):
-    """What a partition gave, to be counted in the server's thread."""
+class _Delivered(NamedTuple):
+    """Counts of events read from a partition, to be added in the server's thread."""
 
     partition: int
     events: int
@@ -42,149 +42,161 @@ class _Given(NamedTuple):
 
 
 class Streams:
-    """Reads for ``/stream`` and for what else gives events."""
+    """Reads events for ``/stream`` and other commands."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._filters = CompiledFilters(relay)
-        self._news = News(one.buffer for one in relay.partitions.values())
+        self._filter_cache = FilterCache(relay)
+        self._notifier = AppendNotifier(one.buffer for one in relay.partitions.values())
         self._decoders = Decoders(relay.names, relay.registry)
 
-    def begin(self, asked: StreamRequest) -> StreamRequest:
-        """With the places from which it is to be read, also where that is the newest window."""
-        if not asked.latest:
-            return asked
-        places = {number: self._relay.partitions[number].buffer.last_place() for number in asked.places}
-        return replace(asked, places=places, latest=False)
+    def begin(self, stream_request: StreamRequest) -> StreamRequest:
+        """Return the request with definite positions: those of the newest windows if it asked for the latest."""
+        if not stream_request.latest:
+            return stream_request
+        positions = {
+            number: self._relay.partitions[number].buffer.newest_position() for number in stream_request.positions
+        }
+        return replace(stream_request, positions=positions, latest=False)
 
-    async def read(self, asked: StreamRequest) -> Batch:
-        """The next events; waits for them as long as asked.
+    async def read(self, stream_request: StreamRequest) -> Batch:
+        """Return the next events; wait up to ``wait_ms`` for them.
 
         :raises UnfitFilterError: a filter does not fit a source.
-        :raises KeyIsNoNumberError: a filter cannot be asked about a key.
+        :raises KeyIsNoNumberError: a RANGE filter met a key that is not a number.
         """
-        if asked.rules or asked.rows:
-            self._check(asked)
-        if asked.wait_ms:
-            return await self._await_events(asked, asked.wait_ms / 1000)
-        return await self._read(asked)
+        if stream_request.rules or stream_request.row_filters:
+            self._check(stream_request)
+        if stream_request.wait_ms:
+            return await self._await_events(stream_request, stream_request.wait_ms / 1000)
+        return await self._read(stream_request)
 
-    def decode(self, asked: StreamRequest, batch: Batch) -> tuple[Any, EventFields, list[DecodedRows]]:
-        """A batch's bytes, its events as arrays and their rows as columns; with the rows before updates where events of
-        version 2 are understood and the relay has them.
+    def decode(self, stream_request: StreamRequest, batch: Batch) -> tuple[Any, EventFields, list[DecodedRows]]:
+        """Return a batch's bytes, its events as arrays and their rows as columns; with the rows before updates if the
+        request accepts events of version 2 and the relay has them.
 
         :raises DecodeError: a row does not fit its schema.
         :raises UnsupportedError: a type that has no column type.
         """
         data = joined(batch)
         fields = event_fields(data)
-        befores = asked.version > 1 and self._relay.config.before_images
-        return data, fields, decoded(data, fields, self._decoders, befores=befores)
+        with_before_images = stream_request.version > 1 and self._relay.config.before_images
+        return data, fields, decode_rows(data, fields, self._decoders, with_before_images=with_before_images)
 
-    async def _read(self, asked: StreamRequest) -> Batch:
-        places = asked.places
-        given: list[_Given] = []
-        if all(self._is_quick(asked, number, place) for number, place in places.items()):
-            batch = self._read_now(asked, places, given)
+    async def _read(self, stream_request: StreamRequest) -> Batch:
+        positions = stream_request.positions
+        delivered: list[_Delivered] = []
+        if all(self._is_quick(stream_request, number, position) for number, position in positions.items()):
+            batch = self._read_now(stream_request, positions, delivered)
         else:
-            batch = await run_in_threadpool(self._read_now, asked, places, given)
-        for one in given:
-            self._count(asked, one)
-        self._relay.given.count(asked.sources, batch)
+            batch = await run_in_threadpool(self._read_now, stream_request, positions, delivered)
+        for one in delivered:
+            self._count(stream_request, one)
+        self._relay.delivered.count(stream_request.sources, batch)
         return batch
 
-    def _is_quick(self, asked: StreamRequest, partition: int, place: Place) -> bool:
-        """Whether nobody else waits long while it is read: what is chosen from is gone through event by event."""
-        if asked.unknown():
+    def _is_quick(self, stream_request: StreamRequest, partition: int, position: StreamPosition) -> bool:
+        """Return whether reading blocks other requests only briefly: choosing looks at every event."""
+        if stream_request.unknown():
             return False
-        found = self._relay.partitions[partition].buffer.bytes_in_memory(place)
-        return found is not None and (found <= _CHOSEN_QUICKLY or self._choice(asked, partition) is None)
+        size = self._relay.partitions[partition].buffer.bytes_in_memory(position)
+        return size is not None and (size <= _CHOSEN_QUICKLY or self._choice(stream_request, partition) is None)
 
-    def _read_now(self, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
-        batch = self._read_up_to(min(asked.size, _LARGEST_BATCH), asked, places, given)
-        if not batch.size and 0 < batch.pending <= asked.size:
-            batch = self._read_up_to(batch.pending, asked, places, given)
+    def _read_now(
+        self, stream_request: StreamRequest, positions: Mapping[int, StreamPosition], delivered: list[_Delivered]
+    ) -> Batch:
+        batch = self._read_up_to(min(stream_request.size, _LARGEST_BATCH), stream_request, positions, delivered)
+        if not batch.size and 0 < batch.pending <= stream_request.size:
+            batch = self._read_up_to(batch.pending, stream_request, positions, delivered)
         return batch
 
-    def _read_up_to(self, size: int, asked: StreamRequest, places: Mapping[int, Place], given: list[_Given]) -> Batch:
+    def _read_up_to(
+        self,
+        size: int,
+        stream_request: StreamRequest,
+        positions: Mapping[int, StreamPosition],
+        delivered: list[_Delivered],
+    ) -> Batch:
         batch = Batch([])
         choices: dict[tuple[int, int], Choice | None] = {}
-        for partition, stretch in self._turns(places):
+        for partition, window_range in self._turns(positions):
             events, control, before = batch.events, batch.control, batch.size
-            # Only now: the stretch may have events of a table that turned up after the last one was read.
+            # Only here: the range may have events of a table that was discovered after the previous range was read.
             known = (partition, self._relay.names.changes)
             if known not in choices:
-                choices[known] = self._choice(asked, partition)
+                choices[known] = self._choice(stream_request, partition)
             stops = self._relay.partitions[partition].buffer.stops
-            known_to_it = stretch.before(asked.unknown())
-            more = batch.add(known_to_it, size, choices[known], stops)
-            batch.cut = more and known_to_it.end < stretch.end
-            given.append(_Given(partition, batch.events - events, batch.control - control, batch.size - before))
+            known_range = window_range.cut_before(stream_request.unknown())
+            more = batch.add(known_range, size, choices[known], stops)
+            batch.cut = more and known_range.end < window_range.end
+            delivered.append(_Delivered(partition, batch.events - events, batch.control - control, batch.size - before))
             if batch.cut or not more:
                 break
-        for partition, place in places.items():
-            self._relay.partitions[partition].buffer.release(place.scn if place.offset < 0 else place.scn - 1)
+        for partition, position in positions.items():
+            self._relay.partitions[partition].buffer.release(position.scn if position.offset < 0 else position.scn - 1)
         return batch
 
-    def _turns(self, places: Mapping[int, Place]) -> Iterator[tuple[int, Stretch]]:
-        """Of one partition all there is; of several a window of each by turns."""
-        several = len(places) > 1
+    def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, WindowRange]]:
+        """Yield all ranges of one partition; of several partitions a window of each in turn."""
+        several = len(positions) > 1
         waiting = [
-            (number, self._relay.partitions[number].buffer.stretches(place, each=several))
-            for number, place in places.items()
+            (number, self._relay.partitions[number].buffer.ranges(position, each=several))
+            for number, position in positions.items()
         ]
         while waiting:
             left = []
-            for partition, stretches in waiting:
-                for stretch in stretches:
-                    yield partition, stretch
+            for partition, ranges in waiting:
+                for window_range in ranges:
+                    yield partition, window_range
                     if several:
-                        left.append((partition, stretches))
+                        left.append((partition, ranges))
                         break
             waiting = left
 
-    def _check(self, asked: StreamRequest) -> None:
-        """Whether filters fit, also where there is nothing to be chosen from yet."""
-        self._filters.check_keys("stream", asked.rules, self._selection(asked).ids)
-        self._filters.rows("stream", asked.rows)
+    def _check(self, stream_request: StreamRequest) -> None:
+        """Check that filters fit, even if there are no events to choose from yet."""
+        self._filter_cache.check_keys("stream", stream_request.rules, self._selection(stream_request).ids)
+        self._filter_cache.row_filters("stream", stream_request.row_filters)
 
-    def _selection(self, asked: StreamRequest) -> Selection:
-        """The sources as they are known now."""
+    def _selection(self, stream_request: StreamRequest) -> Selection:
+        """Return the requested sources, as known now."""
         selections = self._relay.selections
-        return selections.everything() if asked.sources is None else selections.of(asked.sources)
+        return selections.everything() if stream_request.sources is None else selections.of(stream_request.sources)
 
-    def _choice(self, asked: StreamRequest, partition: int) -> Choice | None:
-        """What to choose; None where that is all that the partition has."""
-        wanted = self._selection(asked)
-        if partition in wanted.whole and not asked.rules and not asked.rows:
+    def _choice(self, stream_request: StreamRequest, partition: int) -> Choice | None:
+        """Return the choice of events; None: all of the partition."""
+        wanted = self._selection(stream_request)
+        if partition in wanted.whole and not stream_request.rules and not stream_request.row_filters:
             return None
-        return choice_of(wanted.ids, asked.rules, self._filters.rows("stream", asked.rows))
+        return choice_of(
+            wanted.ids, stream_request.rules, self._filter_cache.row_filters("stream", stream_request.row_filters)
+        )
 
-    def _count(self, asked: StreamRequest, given: _Given) -> None:
-        of_control = given.control * EOP_SIZE[self._relay.config.event_version]
-        counts = (given.events, given.size - of_control, given.control, of_control)
-        stats = self._relay.partitions[given.partition].outbound
-        stats.gave(*counts)
+    def _count(self, stream_request: StreamRequest, delivered: _Delivered) -> None:
+        of_control = delivered.control * EOP_SIZE[self._relay.config.event_version]
+        counts = (delivered.events, delivered.size - of_control, delivered.control, of_control)
+        stats = self._relay.partitions[delivered.partition].outbound
+        stats.count_out(*counts)
         stats.put(numPeers=self._relay.usage.total["numPeers"])
-        self._relay.usage.gave(asked.client.name, *counts)
+        self._relay.usage.count_out(stream_request.client.name, *counts)
 
-    async def _await_events(self, asked: StreamRequest, seconds: float) -> Batch:
-        """Read, again whenever something was put in, until there are events or the time is over."""
+    async def _await_events(self, stream_request: StreamRequest, seconds: float) -> Batch:
+        """Read, again after each append, until there are events or the time is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while True:
-            news = self._news.listen()
+            appended = self._notifier.listen()
             try:
-                batch = await self._read(asked)
+                batch = await self._read(stream_request)
             except BaseException:
-                self._news.forget(news)
+                self._notifier.forget(appended)
                 raise
             if batch.size or batch.pending or batch.cut or loop.time() >= end:
-                self._news.forget(news)
+                self._notifier.forget(appended)
                 return batch
-            await self._news.wait(news, end - loop.time())
+            await self._notifier.wait(appended, end - loop.time())
 
 
 def joined(batch: Batch) -> Any:
-    """A batch's events behind each other, uint8[]."""
+    """Return a batch's events concatenated, uint8[]."""
     return batch.parts[0] if len(batch.parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *batch.parts])

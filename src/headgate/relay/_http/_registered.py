@@ -1,15 +1,15 @@
-"""Which schemas a connection was told of by ``/register``.
+"""Schemas that each connection got by ``/register``.
 
-Databus's Java client asks ``/register`` once on each connection, before the first ``/stream``, and not again while it
-lasts (``RelayPullThread.java``). An event by a schema that it does not know is null to its consumer
-(``DbusEventAvroDecoder.java``), which fails; the client gives it the same event again, for ever. So the relay remembers
-what it told. An answer of ``/stream`` ends before the first window with an event by a newer schema, and the connection
-ends with it: the client registers on its next one, and goes on with that window. It asks again only behind a window's
-end, where it has nothing to take back.
+Databus's Java client requests ``/register`` once per connection, before the first ``/stream``
+(``RelayPullThread.java``). An event by an unknown schema becomes null for its consumer (``DbusEventAvroDecoder.java``),
+which fails; the client then passes it the same event again, for ever. So the relay remembers which schemas it sent. An
+answer of ``/stream`` ends before the first window with an event by a newer schema, and the connection ends with it. The
+client registers on its next connection and continues with that window. It reconnects only after a window's end, where
+it has nothing to roll back.
 
-Only clients that name themselves as it does, in ``x-dbus-client-host`` or ``x-dbus-client-service``
-(``AbstractNettyHttpConnection.java``), and that registered on the same connection: others look a schema up when they
-meet it. Where a proxy shares its connections to the relay among clients, a connection says nothing of a client.
+This applies only to clients that identify themselves like Databus's, in ``x-dbus-client-host`` or
+``x-dbus-client-service`` (``AbstractNettyHttpConnection.java``), and registered on the same connection; others look up
+a schema when they meet it. If clients share a proxy's connections to the relay, a connection identifies no client.
 """
 
 from __future__ import annotations
@@ -29,50 +29,50 @@ _KEY: Final = "registered"
 
 
 def is_databus_client(request: Request) -> bool:
-    """Whether a client names itself as Databus's does."""
+    """Return whether a client identifies itself like Databus's."""
     return "x-dbus-client-service" in request.headers or "x-dbus-client-host" in request.headers
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Registration:
     digests: Mapping[str, frozenset[bytes]]
-    """By the source's name, the ids of its schemas."""
+    """Schema ids by the source's name."""
     changes: int = -1
-    """Of the registry, when these were last known to be all of them."""
+    """The registry's change count when ``digests`` was last known to be complete; -1: not checked."""
 
 
 class Registrations:
-    """Those of one relay's connections."""
+    """The schemas that the connections of one relay registered."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     @staticmethod
     def note(request: Request, schemas: Mapping[str, Iterable[Schema]]) -> None:
-        """These are the schemas of sources, by name, that an answer of ``/register`` has."""
-        connection: dict[str, _Told] = getattr(request.state, "connection", {})
+        """Record the schemas in an answer of ``/register``, by the source's name."""
+        connection: dict[str, _Registration] = getattr(request.state, "connection", {})
         if not is_databus_client(request):
             return
-        before = connection.get(_KEY)
-        found = {name: frozenset(one.digest for one in versions) for name, versions in schemas.items()}
-        connection[_KEY] = _Told({**(before.digests if before else {}), **found})
+        earlier = connection.get(_KEY)
+        digests = {name: frozenset(one.digest for one in versions) for name, versions in schemas.items()}
+        connection[_KEY] = _Registration({**(earlier.digests if earlier else {}), **digests})
 
     def newer(self, request: Request) -> Sequence[bytes]:
-        """Ids of the schemas that its connection was not told of, though it registered their sources.
+        """Return the ids of schemas that the connection did not get, though it registered their sources.
 
-        To be asked after events were read: a schema is in the registry before any event refers to it.
+        Call it after reading events: a schema is in the registry before any event refers to it.
         """
-        connection: dict[str, _Told] = getattr(request.state, "connection", {})
-        told = connection.get(_KEY)
-        if told is None or told.changes == self._registry.changes or not is_databus_client(request):
+        connection: dict[str, _Registration] = getattr(request.state, "connection", {})
+        registration = connection.get(_KEY)
+        if registration is None or registration.changes == self._registry.changes or not is_databus_client(request):
             return ()
         changes = self._registry.changes
-        found = [
+        newer = [
             schema.digest
-            for name, digests in told.digests.items()
+            for name, digests in registration.digests.items()
             for schema in self._registry.versions(name)
             if schema.digest not in digests
         ]
-        if not found:
-            connection[_KEY] = replace(told, changes=changes)
-        return found
+        if not newer:
+            connection[_KEY] = replace(registration, changes=changes)
+        return newer

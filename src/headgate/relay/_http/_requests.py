@@ -1,7 +1,7 @@
-"""What a consumer asks for: the parameters of ``/stream`` and ``/register``, checked.
+"""What consumers request: the parameters of ``/stream`` and ``/register``, checked.
 
 Parameters and their forms are Databus's (``ReadEventsRequestProcessor.java``, ``Checkpoint.java``,
-``CheckpointMult.java``); ``wait`` is ours.
+``CheckpointMult.java``); ``wait`` is headgate's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 
-from headgate.databus import CHECKPOINT_SCHEMA, Place, place_of
+from headgate.databus import CHECKPOINT_SCHEMA, StreamPosition, parse_position
 from headgate.relay._events._choice import rules_of
 from headgate.relay._events._where import RowFilter, check_predicate
 from headgate.relay._http._parameters import LARGEST_INT, InvalidParameterError, choice, flag, integer, json_value, text
@@ -29,16 +29,16 @@ __all__ = [
     "Filters",
     "KeyFilters",
     "StreamRequest",
+    "build_stream_request",
     "filters_of",
     "known_sources",
     "readable",
-    "stream_request",
 ]
 
 _LONGEST_WAIT_MS: Final = 60_000
 _KNOWN_LISTS: Final = 128
 _ANY: Final = -1
-"""The id of a physical partition that means each of them."""
+"""The id that means every physical partition."""
 _ID: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 """Ids of sources are 16-bit numbers."""
 _Long = Annotated[int, Field(gt=-(2**63), lt=2**63)]
@@ -47,7 +47,7 @@ _SourceId = Annotated[str, Field(pattern=r"^[0-9]{1,5}$")]
 
 
 class _Sent(BaseModel):
-    """JSON in Databus's names; what it does not know is ignored."""
+    """JSON with Databus's names; unknown ones are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, alias_generator=to_camel)
 
@@ -63,7 +63,7 @@ class _KeyFilter(_Sent):
     num_buckets: Annotated[_Long, Field(ge=1)] | None = None
 
     def span(self, kind: str) -> tuple[int, int, int]:
-        """Buckets, start and end; raises ValueError: it lacks what filters of this kind take."""
+        """Return buckets, start and end; raise ValueError if one that filters of this kind need is missing."""
         span, buckets = (self.key_range, 1) if kind == "RANGE" else (self.bkt_range, self.num_buckets)
         if span is None or buckets is None:
             raise ValueError("not a filter")
@@ -71,7 +71,7 @@ class _KeyFilter(_Sent):
 
 
 class KeyFilters(_Sent):
-    """What is wanted of a source, by its keys and rows."""
+    """The filter of one source, by its keys and rows."""
 
     partition_type: Literal["NONE", "RANGE", "MOD", "HASH"]
     filters: tuple[_KeyFilter, ...] | None = None
@@ -84,7 +84,7 @@ class KeyFilters(_Sent):
         return self
 
     def rules(self, source: int) -> list[tuple[int, int, int, int, int]]:
-        """Those of its keys."""
+        """Return the rules for the source's keys."""
         return rules_of(source, self.partition_type, (one.span(self.partition_type) for one in self.filters or ()))
 
 
@@ -107,41 +107,41 @@ class _Subscription(_Sent):
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """A checked ``/stream``."""
+    """A checked request of ``/stream``."""
 
     client: Client
     size: int
-    """Most bytes of events, as they are in binary."""
+    """Most bytes of events, in their binary form."""
     encoding: str
     sources: tuple[int, ...] | None
-    """Ids; None: all of the partitions, also those that turn up while it waits."""
-    places: Mapping[int, Place]
-    """Physical partition → from where; in the order in which they take turns."""
+    """Ids; None: all of the partitions, including those discovered while it waits."""
+    positions: Mapping[int, StreamPosition]
+    """Physical partition → start position; in the order in which they are read in turn."""
     latest: bool
-    """From the newest window on, whatever the places say."""
+    """Start at the newest window and ignore ``positions``."""
     version: int
-    """The newest event version that the consumer reads."""
+    """The newest event version that the consumer accepts."""
     wait_ms: int
-    """How long to wait for events if there are none."""
+    """How long to wait if there are no events."""
     rules: Sequence[Sequence[int]] = ()
-    """Of the filters, as in :class:`headgate.relay._events._choice.Choice`."""
-    rows: Mapping[int, RowFilter] = field(default_factory=dict)
-    """By source id: what is wanted of its rows."""
+    """The filters' rules, as in :class:`headgate.relay._events._choice.Choice`."""
+    row_filters: Mapping[int, RowFilter] = field(default_factory=dict)
+    """Filters of rows, by source id."""
     unknown: Callable[[], Sequence[bytes]] = tuple
-    """Asked when events are there: ids of schemas before whose first window the answer ends."""
+    """Called after each read: ids of schemas before whose first window the answer ends."""
 
 
 def known_sources(ids: tuple[int, ...], client: Client, selections: Selections, command: str) -> Selection:
-    """The sources with these ids.
+    """Return the sources with these ids.
 
-    :raises InvalidParameterError: there is none of an id.
+    :raises InvalidParameterError: an id is unknown.
     :raises NotAllowedError: the client may not read one.
     """
-    found = selections.of(ids)
-    if found.unknown is not None:
-        raise InvalidParameterError(command, "sources", found.unknown)
-    _check(client, found)
-    return found
+    selection = selections.of(ids)
+    if selection.unknown is not None:
+        raise InvalidParameterError(command, "sources", selection.unknown)
+    _check(client, selection)
+    return selection
 
 
 def _check(client: Client, selection: Selection) -> None:
@@ -152,41 +152,41 @@ def _check(client: Client, selection: Selection) -> None:
 
 @lru_cache(_KNOWN_LISTS)
 def _ids(listed: str) -> tuple[int, ...]:
-    """``40,41``."""
-    found = [part.strip() for part in listed.split(",")]
-    if not all(_ID.fullmatch(part) for part in found):
+    """Parse a list such as ``40,41``."""
+    parts = [part.strip() for part in listed.split(",")]
+    if not all(_ID.fullmatch(part) for part in parts):
         raise ValueError("not ids")
-    return tuple(int(part) for part in found)
+    return tuple(int(part) for part in parts)
 
 
 class Filters(NamedTuple):
-    """What a consumer wants of its sources."""
+    """A consumer's filters: of keys, and of rows by source id."""
 
     rules: list[tuple[int, int, int, int, int]]
-    rows: dict[int, RowFilter]
+    row_filters: dict[int, RowFilter]
 
 
-def filters_of(given: Mapping[str, KeyFilters]) -> Filters:
-    """The parameter ``filters``, by source id."""
-    rules = [rule for source, one in given.items() for rule in one.rules(int(source))]
-    asked = {int(source): RowFilter(one.where, one.columns) for source, one in given.items()}
-    return Filters(rules, {source: one for source, one in asked.items() if one != RowFilter()})
+def filters_of(by_source: Mapping[str, KeyFilters]) -> Filters:
+    """Convert the parameter ``filters``, by source id."""
+    rules = [rule for source, one in by_source.items() for rule in one.rules(int(source))]
+    row_filters = {int(source): RowFilter(one.where, one.columns) for source, one in by_source.items()}
+    return Filters(rules, {source: one for source, one in row_filters.items() if one != RowFilter()})
 
 
-def _several(value: Any) -> tuple[dict[int, Place], int | None]:
-    """Places by partition, and whose turn is first: an object, partition → checkpoint, perhaps with
-    ``cursorPartition``; names and values are JSON again.
+def _parse_positions(value: Any) -> tuple[dict[int, StreamPosition], int | None]:
+    """Parse positions by partition, and the partition to read first (None: any): an object, partition → checkpoint,
+    optionally with ``cursorPartition``; names and values are JSON again.
     """
-    places, first = {}, None
+    positions, first = {}, None
     try:
         for name, text in value.items():
             if name == "cursorPartition":
                 first = int(json.loads(text)["id"])
             else:
-                places[int(json.loads(name)["id"])] = place_of(json.loads(text))
+                positions[int(json.loads(name)["id"])] = parse_position(json.loads(text))
     except RecursionError:
         raise ValueError("too deep") from None
-    return places, first
+    return positions, first
 
 
 SOURCES: Final = replace(
@@ -208,15 +208,15 @@ STREAM: Final = (
     ),
     json_value(
         "checkPoint",
-        "From where, in Databus's form; none: from the oldest event.",
+        "The checkpoint to read from, in Databus's form; default: from the oldest event.",
         Annotated[dict[str, Any], WithJsonSchema(CHECKPOINT_SCHEMA)],
-        place_of,
+        parse_position,
     ),
     json_value(
         "checkPointMult",
-        'From where in each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
+        'The checkpoint of each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
         dict[str, str],
-        _several,
+        _parse_positions,
     ),
     flag("streamFromLatestScn", "true: from the newest transaction on, whatever the checkpoint is."),
     choice(
@@ -231,65 +231,67 @@ STREAM: Final = (
 )
 
 
-def stream_request(
-    given: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
+def build_stream_request(
+    parameters: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
 ) -> StreamRequest:
-    """What the parameters of ``/stream``, read by :data:`STREAM`, ask for together.
+    """Combine the parameters of ``/stream``, parsed by :data:`STREAM`.
 
-    :param partitions: the physical partitions there are.
-    :raises InvalidParameterError: sources are missing, or something that is not there is asked for.
+    :param partitions: the existing physical partitions.
+    :raises InvalidParameterError: sources are missing, or a source or partition does not exist.
     :raises NotAllowedError: the client may not read a source.
     """
-    sources, wanted = _subscribed(given, client, selections, partitions)
-    rules, rows = given["filters"] or Filters([], {})
+    sources, wanted = _subscribed(parameters, client, selections, partitions)
+    rules, row_filters = parameters["filters"] or Filters([], {})
     return StreamRequest(
         client,
-        given["size"],
-        given["output"],
+        parameters["size"],
+        parameters["output"],
         sources,
-        _places(given, wanted),
-        latest=given["streamFromLatestScn"],
-        version=max(given["maxev"], 1),
-        wait_ms=min(given["wait"], _LONGEST_WAIT_MS),
+        _positions(parameters, wanted),
+        latest=parameters["streamFromLatestScn"],
+        version=max(parameters["maxev"], 1),
+        wait_ms=min(parameters["wait"], _LONGEST_WAIT_MS),
         rules=rules,
-        rows=rows,
+        row_filters=row_filters,
     )
 
 
 def _subscribed(
-    given: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
+    parameters: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
 ) -> tuple[tuple[int, ...] | None, Sequence[int]]:
-    """Ids of sources (None: all), and the physical partitions that they are in."""
-    subscriptions, listed = given["subs"], given["sources"]
+    """Return the ids of the sources (None: all), and their physical partitions."""
+    subscriptions, listed = parameters["subs"], parameters["sources"]
     if listed is None and subscriptions is None:
         raise InvalidParameterError("stream", "sources|subs", None)
     if subscriptions is None:
         known = known_sources(listed, client, selections, "stream")
         return known.ids, known.partitions
     wanted: set[int] = set()
-    found: set[int] | None = set()
+    sources: set[int] | None = set()
     for one in subscriptions:
         source, partition = one.logical_partition.source.id, one.physical_partition.id
         wanted |= set(partitions) if partition < 0 else {partition}
-        found = None if source < 0 or found is None else found | {source}
+        sources = None if source < 0 or sources is None else sources | {source}
     if not wanted <= set(partitions):
         raise InvalidParameterError("stream", "subs", f"physical partition {min(wanted - set(partitions))}")
-    if found is not None:
-        chosen = selections.of(tuple(sorted(found)))
+    if sources is not None:
+        chosen = selections.of(tuple(sorted(sources)))
         _check(client, chosen)
         return chosen.ids, sorted(wanted)
     return (readable(client, selections) if client.is_restricted else None), sorted(wanted)
 
 
 def readable(client: Client, selections: Selections) -> tuple[int, ...]:
-    """The ids of all sources that a client may read now."""
+    """Return the ids of all sources that a client may read now."""
     return tuple(one.id for one in selections.everything().sources if client.may_read(one.name))
 
 
-def _places(given: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, Place]:
-    if given["checkPointMult"] is None:
-        return dict.fromkeys(wanted, given["checkPoint"] or Place(-1))
-    places, first = given["checkPointMult"]
+def _positions(parameters: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, StreamPosition]:
+    if parameters["checkPointMult"] is None:
+        return dict.fromkeys(wanted, parameters["checkPoint"] or StreamPosition(-1))
+    positions, first = parameters["checkPointMult"]
     order = sorted(wanted, key=lambda one: (first is not None and one < first, one))
-    any_of_them = places.get(_ANY, Place(-1))  # Databus's client has one checkpoint for all that it subscribes to
-    return {one: places.get(one, any_of_them) for one in order}
+    any_of_them = positions.get(
+        _ANY, StreamPosition(-1)
+    )  # Databus's client has one checkpoint for all its subscriptions
+    return {one: positions.get(one, any_of_them) for one in order}

@@ -1,7 +1,7 @@
-"""``/containerStats`` and ``/relayStats``: what came in, what went out and who asked, as Databus counts it.
+"""``/containerStats`` and ``/relayStats``: counters of received events, sent events and requests, as in Databus.
 
-A PUT or POST with ``reset`` begins to count anew, one with ``enabled`` stops or goes on; its answer has the counters as
-they were (Databus, ``AbstractStatsRequestProcessor.java``). Nothing else depends on them.
+A PUT or POST with ``reset`` resets counters, one with ``enabled`` stops or resumes them; its answer has the counters
+before that (Databus, ``AbstractStatsRequestProcessor.java``). Nothing else depends on them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
 
-_Given = Mapping[str, Any]
+_Parameters = Mapping[str, Any]
 
 _CHANGES: Final = (
-    presence("reset", "Begin to count anew."),
-    replace(flag("enabled", "true: count; anything else: do not, until it is true again."), default=None),
+    presence("reset", "Reset the counters."),
+    replace(flag("enabled", "true: count; any other value: stop counting, until it is true again."), default=None),
 )
 _WAY: Final = choice("way", "What came in, or what went out.", ("inbound", "outbound"), in_path=True)
 _SOURCE: Final = integer("source", "Its id.", in_path=True)
@@ -39,38 +39,42 @@ def _schema(kind: type[Counters]) -> Mapping[str, Any]:
 def _counters(
     path: str,
     about: str,
-    parameters: Sequence[Parameter],
+    path_parameters: Sequence[Parameter],
     kind: type[Counters],
-    find: Callable[[_Given], Sequence[Counters]],
+    find: Callable[[_Parameters], Sequence[Counters]],
 ) -> Command:
-    """:param find: one, or those of several physical sources; raises InvalidParameterError."""
+    """:param find: returns the counters, one or of several physical sources; raises InvalidParameterError."""
 
-    async def answer(request: Request, given: _Given) -> Response:
-        stats = find(given)
-        told = stats[0] if len(stats) == 1 else EventStats.together(f"{given['way']}.total", stats)
-        response = reply(request, told.to_json())
+    async def answer(request: Request, parameters: _Parameters) -> Response:
+        stats = find(parameters)
+        reported = stats[0] if len(stats) == 1 else EventStats.together(f"{parameters['way']}.total", stats)
+        response = reply(request, reported.to_json())
         for one in stats:
-            if given.get("enabled") is not None:
-                one.enabled = given["enabled"]
-            if given.get("reset"):
+            if parameters.get("enabled") is not None:
+                one.enabled = parameters["enabled"]
+            if parameters.get("reset"):
                 one.reset()
         return response
 
-    return Command(path, answer, about, [*parameters, PRETTY], _schema(kind), changes=_CHANGES)
+    return Command(path, answer, about, [*path_parameters, PRETTY], _schema(kind), changes=_CHANGES)
 
 
 def _names(
-    path: str, about: str, find: Callable[[_Given], Sequence[Any]], *parameters: Parameter, kind: str = "string"
+    path: str,
+    about: str,
+    find: Callable[[_Parameters], Sequence[Any]],
+    *path_parameters: Parameter,
+    kind: str = "string",
 ) -> Command:
-    async def answer(request: Request, given: _Given) -> Response:
-        return reply(request, find(given))
+    async def answer(request: Request, parameters: _Parameters) -> Response:
+        return reply(request, find(parameters))
 
-    return Command(path, answer, about, [*parameters, PRETTY], {"type": "array", "items": {"type": kind}})
+    return Command(path, answer, about, [*path_parameters, PRETTY], {"type": "array", "items": {"type": kind}})
 
 
 def commands(relay: Relay) -> list[Command]:
-    """The counters, in all, by source and by physical source."""
-    found, usage, traffic = _Found(relay), relay.usage, relay.traffic
+    """Return the commands for counters."""
+    counters, usage, traffic = _SourceCounters(relay), relay.usage, relay.traffic
     events, psource, http = (
         "/containerStats/{way}/events/",
         "Counters of a physical source",
@@ -78,131 +82,133 @@ def commands(relay: Relay) -> list[Command]:
     )
     outbound = "/containerStats/outbound/"
 
-    def clients(given: _Given) -> Sequence[str]:
-        del given
+    def clients(parameters: _Parameters) -> Sequence[str]:
+        del parameters
         return sorted(usage.clients)
 
-    async def container(request: Request, given: _Given) -> Response:
-        del given
+    async def container(request: Request, parameters: _Parameters) -> Response:
+        del parameters
         workers = to_thread.current_default_thread_limiter()
-        usage.container.look(int(workers.borrowed_tokens), workers.statistics().tasks_waiting)
+        usage.container.update(int(workers.borrowed_tokens), workers.statistics().tasks_waiting)
         return reply(request, usage.container.to_json())
 
-    async def nothing(request: Request, given: _Given) -> Response:
-        del given
+    async def unknown_path(request: Request, parameters: _Parameters) -> Response:
+        del parameters
         raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
     return [
-        _counters(f"{events}total", "Counters of all events", [_WAY], EventStats, found.total),
-        _names(f"{events}sources", "The ids of sources that had events", found.sources, _WAY, kind="integer"),
-        _counters(f"{events}source/{{source}}", "Counters of a source", [_WAY, _SOURCE], EventStats, found.source),
-        _names(f"{events}psources", "The physical sources, name:id", found.physicals, _WAY),
+        _counters(f"{events}total", "Counters of all events", [_WAY], EventStats, counters.total),
+        _names(f"{events}sources", "The ids of sources that had events", counters.sources, _WAY, kind="integer"),
+        _counters(f"{events}source/{{source}}", "Counters of a source", [_WAY, _SOURCE], EventStats, counters.source),
+        _names(f"{events}psources", "The physical sources, name:id", counters.physicals, _WAY),
         _counters(
             f"{events}psource/{{psource}}", psource, [_WAY, segment("psource", "Its name, or name:id.")], EventStats,
-            found.physical,
+            counters.physical,
         ),
         _counters(
             f"{events}psource/{{psource}}/{{partition}}", psource,
             [_WAY, segment("psource", "Its name."), integer("partition", "Its id.", in_path=True)], EventStats,
-            found.physical,
+            counters.physical,
         ),
-        _names(f"{outbound}events/clients", "The clients that asked: tenants, or addresses", clients),
+        _names(f"{outbound}events/clients", "The clients that sent requests: tenants, or addresses", clients),
         _counters(
-            f"{outbound}events/client/{{client}}", "Counters of what a client was given", [_CLIENT], EventStats,
-            lambda given: [_of("containerStats", "client", given, usage.clients).events],
+            f"{outbound}events/client/{{client}}", "Counters of the events sent to a client", [_CLIENT], EventStats,
+            lambda parameters: [_of("containerStats", "client", parameters, usage.clients).events],
         ),
         _counters(
             "/containerStats/{way}/total",
-            "Counters of all connections that consumers make (outbound), or the relay itself by HTTP (inbound: none)",
-            [_WAY], TrafficStats, lambda given: [traffic.inbound if given["way"] == "inbound" else traffic.total],
+            "Counters of all connections from consumers (outbound), or of the relay's HTTP requests (inbound: none)",
+            [_WAY], TrafficStats,
+            lambda parameters: [traffic.inbound if parameters["way"] == "inbound" else traffic.total],
         ),
         _names(f"{outbound}clients", "The addresses that connected", lambda _: sorted(traffic.clients)),
         _counters(
             f"{outbound}client/{{client}}", "Counters of an address's connections", [segment("client", "The address.")],
-            TrafficStats, lambda given: [_of("containerStats", "outbound/client/", given, traffic.clients)],
+            TrafficStats, lambda parameters: [_of("containerStats", "outbound/client/", parameters, traffic.clients)],
         ),
         Command(
             "/containerStats/container", container, "Requests, the threads that answer them, and errors", [PRETTY],
             _schema(ContainerStats),
         ),
-        Command("/containerStats/{rest:path}", nothing, "A path that names no counters", shown=False),
+        Command("/containerStats/{rest:path}", unknown_path, "A path that names no counters", shown=False),
         _counters(f"{http}total", "Counters of all requests", [], HttpStats, lambda _: [usage.total]),
-        _names(f"{http}sources", "The ids of sources that were asked for", found.sources_asked, kind="integer"),
+        _names(f"{http}sources", "The ids of sources that were requested", counters.sources_requested, kind="integer"),
         _counters(
-            f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats, found.asked
+            f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats,
+            counters.source_requests,
         ),
-        _names(f"{http}clients", "The clients that asked", clients),
+        _names(f"{http}clients", "The clients that sent requests", clients),
         _counters(
             f"{http}client/{{client}}", "Counters of a client's requests", [_CLIENT], HttpStats,
-            lambda given: [_of("containerStats", "client", given, usage.clients).http],
+            lambda parameters: [_of("containerStats", "client", parameters, usage.clients).http],
         ),
-        Command("/relayStats/{rest:path}", nothing, "A path that names no counters", shown=False),
+        Command("/relayStats/{rest:path}", unknown_path, "A path that names no counters", shown=False),
     ]  # fmt: skip
 
 
-def _of(command: str, parameter: str, given: _Given, known: Mapping[str, Any]) -> Any:
-    """A client's counters.
+def _of(command: str, parameter: str, parameters: _Parameters, known: Mapping[str, Any]) -> Any:
+    """Return a client's counters.
 
-    :raises InvalidParameterError: it never came, or long ago.
+    :raises InvalidParameterError: the client is unknown, or was forgotten since.
     """
-    if given["client"] not in known:
-        raise InvalidParameterError(command, parameter, given["client"])
-    return known[given["client"]]
+    if parameters["client"] not in known:
+        raise InvalidParameterError(command, parameter, parameters["client"])
+    return known[parameters["client"]]
 
 
-class _Found:
-    """Counters of sources."""
+class _SourceCounters:
+    """Finds the counters of sources."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay, self._partitions = relay, list(relay.partitions.values())
 
-    def total(self, given: _Given) -> Sequence[Counters]:
-        """Of all physical sources."""
-        return [one.feeder.stats if given["way"] == "inbound" else one.outbound for one in self._partitions]
+    def total(self, parameters: _Parameters) -> Sequence[Counters]:
+        return [one.feeder.stats if parameters["way"] == "inbound" else one.outbound for one in self._partitions]
 
-    def physical(self, given: _Given) -> Sequence[Counters]:
-        """Of one, or of all that share a name."""
-        name = given["psource"] if given.get("partition") is None else f"{given['psource']}:{given['partition']}"
-        pairs = zip(self._partitions, self.total(given), strict=True)
-        found = [stats for one, stats in pairs if name in (one.source.name, one.name)]
-        if not found:
+    def physical(self, parameters: _Parameters) -> Sequence[Counters]:
+        """Return those of one physical source, or of all that share a name."""
+        name = (
+            parameters["psource"]
+            if parameters.get("partition") is None
+            else f"{parameters['psource']}:{parameters['partition']}"
+        )
+        pairs = zip(self._partitions, self.total(parameters), strict=True)
+        matches = [stats for one, stats in pairs if name in (one.source.name, one.name)]
+        if not matches:
             raise InvalidParameterError("containerStats", "psource", name)
-        return found
+        return matches
 
-    def physicals(self, given: _Given) -> Sequence[str]:
-        """Names of physical sources."""
-        del given
+    def physicals(self, parameters: _Parameters) -> Sequence[str]:
+        del parameters
         return [one.name for one in self._partitions]
 
-    def sources_asked(self, given: _Given) -> Sequence[int]:
-        """Those that were asked for."""
-        del given
+    def sources_requested(self, parameters: _Parameters) -> Sequence[int]:
+        del parameters
         return sorted(self._relay.usage.by_source)
 
-    def sources(self, given: _Given) -> Sequence[int]:
-        """Those that had events."""
-        return self._relay.given.sources() if given["way"] == "outbound" else sorted(self._came())
+    def sources(self, parameters: _Parameters) -> Sequence[int]:
+        return self._relay.delivered.sources() if parameters["way"] == "outbound" else sorted(self._received())
 
-    def source(self, given: _Given) -> Sequence[Counters]:
-        """Of a logical source."""
-        number = self._known("containerStats", given)
-        if given["way"] == "inbound":
-            return [self._came().get(number) or EventStats(str(number))]
+    def source(self, parameters: _Parameters) -> Sequence[Counters]:
+        """Return the event counters of a logical source."""
+        number = self._known("containerStats", parameters)
+        if parameters["way"] == "inbound":
+            return [self._received().get(number) or EventStats(str(number))]
         physical = self._relay.names.physical_of(number)
         assert physical is not None
-        return [self._relay.given.of(number, f"{self._relay.partitions[physical].outbound['dimension']}.{number}")]
+        return [self._relay.delivered.of(number, f"{self._relay.partitions[physical].outbound['dimension']}.{number}")]
 
-    def asked(self, given: _Given) -> Sequence[Counters]:
-        """Requests for a logical source."""
-        number = self._known("relayStats", given)
+    def source_requests(self, parameters: _Parameters) -> Sequence[Counters]:
+        """Return the request counters of a logical source."""
+        number = self._known("relayStats", parameters)
         return [self._relay.usage.by_source.get(number) or HttpStats(str(number))]
 
-    def _known(self, command: str, given: _Given) -> int:
-        number: int = given["source"]
+    def _known(self, command: str, parameters: _Parameters) -> int:
+        number: int = parameters["source"]
         if self._relay.names.by_id(number) is None:
             raise InvalidParameterError(command, "source", number)
         return number
 
-    def _came(self) -> dict[int, EventStats]:
-        """By source, what came in."""
+    def _received(self) -> dict[int, EventStats]:
+        """Return the counters of received events by source."""
         return {number: stats for one in self._partitions for number, stats in one.feeder.source_stats.items()}

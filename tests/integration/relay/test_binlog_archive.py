@@ -55,7 +55,9 @@ def keeping(
     settings = ConnectionSettings.from_url(url or server.url)
     source = PhysicalSource(1, "test", settings, (LogicalSource(1, "test.None", "nobody.has_this"),))
     start = GtidSet.parse(server.gtid_executed if had is None else had)
-    relay = Relay(RelayConfig((source,), state=folder, log_disk_bytes=disk_bytes, **config), lambda _: start, anew=anew)
+    relay = Relay(
+        RelayConfig((source,), state=folder, log_disk_bytes=disk_bytes, **config), lambda _: start, reset=anew
+    )
     with relay, Serving(create_app(relay), "127.0.0.1", port) as serving:
         yield Keeping(relay, LogOfRelay(serving.url.rstrip("/"), falls_back=falls_back))
 
@@ -170,16 +172,16 @@ def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_
         kept.wait_for(server.gtid_executed)
         spool = kept.relay.partitions[1].spool
         assert spool is not None
-        take, asked = spool.take, threading.Event()
+        store, asked = spool.store, threading.Event()
         held = threading.Event()
 
         def slowly(item: Any) -> None:
             held.wait(DEADLINE_SECONDS)
-            take(item)
+            store(item)
 
-        spool.take = slowly  # type: ignore[method-assign]
+        spool.store = slowly  # type: ignore[method-assign]
         do(server, db, "UPDATE t SET v = 20 WHERE id = 2", "DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (4, 4)")
-        has_reached = spool._has_reached
+        has_reached = spool._reaches_until
 
         def told(request: LogRequest) -> bool:
             found = has_reached(request)
@@ -187,7 +189,7 @@ def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_
                 asked.set()
             return found
 
-        spool._has_reached = told  # type: ignore[assignment, method-assign]
+        spool._reaches_until = told  # type: ignore[method-assign]
         found: list[Any] = []
         reader = threading.Thread(
             target=lambda: found.extend(
@@ -276,5 +278,5 @@ def _soon(kept: Keeping, missing: GtidSet) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_spool, "_WAIT_SECONDS", 0.01)
-        with kept.log.open(LogRequest(had=GtidSet(), executed=missing)):
+        with kept.log.open(LogRequest(executed_before=GtidSet(), executed=missing)):
             pass

@@ -1,4 +1,4 @@
-"""Whether a table can be read as a signal asks: with a filter, along a surrogate key."""
+"""Check whether a table can be read as a signal requests: with a filter, along a surrogate key."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from headgate.catalog import TableDef
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
 from headgate.names import quote_name
-from headgate.spark._notes import Reading
+from headgate.spark._notes import SnapshotRequest
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server
 
-__all__ = ["Refusal", "check_reading"]
+__all__ = ["Refusal", "check_request"]
 
 
 class Refusal(NamedTuple):
-    """Why a table is not read as somebody asked."""
+    """Why a requested snapshot of a table is refused."""
 
     status: Literal["NO_PRIMARY_KEY", "SKIPPED", "SQL_EXCEPTION", "UNKNOWN_SCHEMA"]
-    """Debezium's word for it, in notifications."""
+    """Debezium's status for it, in notifications."""
     reason: str
 
 
-def check_reading(server: Server, definition: TableDef, reading: Reading, *, keeps: bool) -> Refusal | None:
-    """Why the table cannot be read like this; None: it can.
+def check_request(
+    server: Server, definition: TableDef, request: SnapshotRequest, *, keeps_rows: bool
+) -> Refusal | None:
+    """Return why the table cannot be read in this way; None: it can.
 
-    :param keeps: whether rows that change meanwhile are kept as read (``window = "keep"``).
+    :param keeps_rows: whether rows that change meanwhile are kept as read (``window = "keep"``).
     """
     from headgate.snapshot import bound_columns, literal_expression
 
-    if reading.filter is None and reading.surrogate is None:
+    if request.filter is None and request.surrogate is None:
         return None
     if not definition.key:
         return Refusal("NO_PRIMARY_KEY", "a table without a key is read whole, in one piece")
-    if reading.surrogate is not None:
-        if keeps:
+    if request.surrogate is not None:
+        if keeps_rows:
             return Refusal("SKIPPED", 'a surrogate key needs whole row images (window = "rewind")')
         try:
-            literal_expression(bound_columns(definition, reading.surrogate)[0], definition.full_name)
+            literal_expression(bound_columns(definition, request.surrogate)[0], definition.full_name)
         except SnapshotRefusedError as error:
             return Refusal("SKIPPED", error.message)
-        if not _leads_an_index(server, definition, reading.surrogate):
-            slow = f"no index begins with column {reading.surrogate}, so every chunk would look through the whole table"
-            return Refusal("SKIPPED", slow)
-    if reading.filter is not None:
-        place = f"{quote_name(definition.db)}.{quote_name(definition.name)}"
+        if not _leads_an_index(server, definition, request.surrogate):
+            reason = f"no index begins with column {request.surrogate}, so every chunk would scan the whole table"
+            return Refusal("SKIPPED", reason)
+    if request.filter is not None:
+        table = f"{quote_name(definition.db)}.{quote_name(definition.name)}"
         try:
-            server.query(f"SELECT 1 FROM {place} WHERE ({reading.filter}) LIMIT 0")
+            server.query(f"SELECT 1 FROM {table} WHERE ({request.filter}) LIMIT 0")
         except HeadgateError as error:
             if not isinstance(error, Definite):
                 raise

@@ -1,6 +1,6 @@
-"""Asking a web server by Python's own HTTP client: connections, tokens, and an error of ours where there is no answer.
+"""HTTP client by Python's standard library: connections, tokens, and headgate errors for failed connections.
 
-What an answer means is its reader's business; when to ask again, ``_answers``.
+The caller interprets the responses; ``_answers`` decides on retries.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from headgate.tls import client_context
 __all__ = ["WebServer"]
 
 _TIMEOUT_SECONDS: Final = 60.0
-"""Longer than a relay lets a request wait."""
+"""Longer than a relay keeps a request waiting."""
 
 
 @dataclass(frozen=True)
 class WebServer:
-    """Where a server is, and how it is asked.
+    """The address of a web server, and how to connect.
 
-    :param name: what errors call it.
+    :param name: for error messages.
     :param ca_file: certificates to trust; None: the system's.
-    :param ca_setting: what errors call that.
+    :param ca_setting: the name of that setting, for error messages.
     """
 
     name: str
@@ -41,9 +41,9 @@ class WebServer:
 
     @classmethod
     def of(cls, url: str, name: str, ca_file: str | os.PathLike[str] | None, ca_setting: str = "ca_file") -> WebServer:
-        """Of ``http://host:port`` or ``https://…``; what comes behind that is no matter here.
+        """Parse ``http://host:port`` or ``https://…``; ignore the path and what follows.
 
-        :raises ValueError: it is no such URL, or has a password.
+        :raises ValueError: not such a URL, or it has a user name.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
@@ -52,9 +52,9 @@ class WebServer:
         return cls(name, tls, parts.hostname, parts.port or (443 if tls else 80), ca_file, ca_setting)
 
     def connect(self) -> http.client.HTTPConnection:
-        """The caller's to close; made with the first request.
+        """Return a connection; the first request opens it, the caller closes it.
 
-        :raises ConfigError: there are no certificates in the file.
+        :raises ConfigError: the CA file holds no certificates.
         """
         if not self.tls:
             return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_SECONDS)
@@ -65,10 +65,10 @@ class WebServer:
         return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_SECONDS, context=context)
 
     @staticmethod
-    def ask(
+    def request(
         connection: http.client.HTTPConnection, method: str, target: str, content: bytes | None, token: str | None
     ) -> http.client.HTTPResponse:
-        """An answer, whose body is not read yet.
+        """Send a request and return the response, with its body unread.
 
         :param content: JSON.
         """
@@ -79,10 +79,10 @@ class WebServer:
         return connection.getresponse()
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """While it is asked.
+    def convert_errors(self) -> Iterator[None]:
+        """Convert errors of requests in this block.
 
-        :raises ConnectError: it does not answer.
+        :raises ConnectError: the server does not answer.
         :raises ConfigError: its certificate cannot be verified.
         """
         try:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.lake import Lake, Way, merge_reason
-from headgate.lake._ways import NO_VECTORS
+from headgate.lake import Lake, WriteMethod, merge_reason
+from headgate.lake._write_methods import NO_VECTORS
 from tests.lake.tables import make_table
 
 NAME = "shop.orders"
@@ -34,11 +34,11 @@ def reason(
         ({"delta.enableDeletionVectors": "false"}, {}, {}, NO_VECTORS),
         (
             {**VECTORS, "delta.enableChangeDataFeed": "true"}, {}, {},
-            "the table asks more of its writers than rows (delta.enableChangeDataFeed)",
+            "the table needs Spark's writer (delta.enableChangeDataFeed)",
         ),
         (
             {**VECTORS, "delta.columnMapping.mode": "id"}, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
-            "the table asks more of its writers than rows (delta.columnMapping.mode)",
+            "the table needs Spark's writer (delta.columnMapping.mode)",
         ),
         (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
         (
@@ -67,4 +67,4 @@ def test_a_table_that_is_not_there_yet(tmp_path: Path) -> None:
 
 
 def test_the_names_of_the_ways_are_those_of_monitors() -> None:
-    assert [*Way] == ["append", "upsert", "merge", "overwrite"]
+    assert [*WriteMethod] == ["append", "upsert", "merge", "overwrite"]

@@ -17,7 +17,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.testing import MySQLServer, Proxy, replica_pair
 from tests.integration.reading.test_replication import running_dumps
-from tests.integration.relay.test_kept_log import DEADLINE_SECONDS, do, keeping, read
+from tests.integration.relay.test_binlog_archive import DEADLINE_SECONDS, do, keeping, read
 from tests.integration.relay.test_relay import Process
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream, begin, make_tables
