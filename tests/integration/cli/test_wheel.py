@@ -1,4 +1,4 @@
-"""The wheel, installed into a fresh environment outside the checkout: alone it has all that the log and tables need.
+"""The wheel, installed into fresh environments outside the checkout: alone, and with each extra.
 
 pip takes the packages from where its own settings say, in the versions of constraints.txt. Without a network the test
 is skipped.
@@ -10,17 +10,24 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import textwrap
+import time
+import urllib.request
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.testing._folders import free_port
+
 if TYPE_CHECKING:
-    from headgate.testing import MySQLServer
+    from headgate.testing import KafkaBroker, MySQLServer
 
 ROOT = Path(__file__).parents[3]
 OUT_OF_REACH = re.compile(r"connection broken by|Could not fetch URL|Temporary failure in name resolution")
@@ -74,6 +81,24 @@ class Installed:
         assert run.returncode == code, run.stdout + run.stderr
         return run
 
+    @contextmanager
+    def process(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A program that runs until the block ends, then until Ctrl-C has ended it."""
+        command = [self.program(words[0]), *words[1:]]
+        errors = self.folder / "errors"
+        with (
+            errors.open("w") as stderr,
+            subprocess.Popen(
+                command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+            ) as process,
+        ):
+            try:
+                yield process
+                process.send_signal(signal.SIGINT)
+                assert process.wait(120) == 0, errors.read_text()
+            finally:
+                process.kill()
+
     def file(self, name: str, text: str) -> str:
         (self.folder / name).write_text(text, "utf-8")
         return name
@@ -119,3 +144,89 @@ def test_alone_it_has_the_log_and_snapshots(
     file = here.file("pipeline.toml", pipeline(mysql_server, mysql_db))
     told = here.run("headgate", "run", file, code=2).stderr
     assert told == "error: pyspark is not installed. This needs headgate[spark]: pip install 'headgate[spark]'\n"
+
+
+@pytest.mark.slow
+@LONG
+@pytest.mark.parametrize("extra", ["spark", "all"])
+def test_with_spark_it_keeps_tables(
+    install: Callable[[str], Installed], mysql_server: MySQLServer, mysql_db: str, extra: str
+) -> None:
+    here = install(extra)
+    orders(mysql_server, mysql_db)
+    file = here.file("pipeline.toml", pipeline(mysql_server, mysql_db))
+    here.run("headgate", "run", file, "--snapshot-mode", "initial_only")
+    count = "import sys, deltalake; print(deltalake.DeltaTable(sys.argv[1]).to_pyarrow_table().num_rows)"
+    assert here.run("python", "-c", count, f"lake/current/{mysql_db}/orders").stdout == "2\n"
+    assert "equal" in here.run("headgate", "verify", file).stdout
+    if extra == "all":
+        with here.process("headgate", "ui", file, "--port", "0") as page:
+            assert mysql_db in read(f"{first_line(page)}api/status")
+
+
+@pytest.mark.slow
+@LONG
+def test_with_ui_it_serves_the_page(
+    install: Callable[[str], Installed], mysql_server: MySQLServer, mysql_db: str
+) -> None:
+    here = install("ui")
+    file = here.file("pipeline.toml", pipeline(mysql_server, mysql_db))
+    with here.process("headgate", "ui", file, "--port", "0") as page:
+        url = first_line(page)
+        assert "<title>" in read(url)
+        assert "shop" in read(f"{url}api/status")
+
+
+@pytest.mark.slow
+@LONG
+def test_with_relay_it_serves_and_consumes(
+    install: Callable[[str], Installed], mysql_server: MySQLServer, mysql_db: str
+) -> None:
+    here, before, port = install("relay"), orders(mysql_server, mysql_db), str(free_port())
+    file = here.file(
+        "relay.toml",
+        f'state = "state"\n[[physical]]\nid = 1\nname = "shop"\nurl = "{mysql_server.url}"\n'
+        f'[[physical.sources]]\nid = 40\nname = "shop.Order"\ntable = "{mysql_db}.orders"\n',
+    )
+    with here.process("headgate", "relay", file, "--port", port, "--from", before):
+        wait_for(f"http://127.0.0.1:{port}/sources")
+        lines = here.run("headgate", "consume", f"http://127.0.0.1:{port}", "--windows", "1").stdout
+    assert [line["key"] for line in map(json.loads, lines.splitlines())] == [1, 2]
+
+
+@pytest.mark.slow
+@LONG
+def test_with_kafka_it_reads_a_topic(
+    install: Callable[[str], Installed], kafka_broker: KafkaBroker, kafka_topic: str
+) -> None:
+    here = install("kafka")
+    code = """
+        import sys
+        from headgate.control import KafkaCluster, KafkaTopic, check_topic
+        check_topic(KafkaTopic(KafkaCluster(sys.argv[1]), sys.argv[2], "k"))
+    """
+    here.run("python", "-c", textwrap.dedent(code), kafka_broker.bootstrap, kafka_topic)
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def wait_for(url: str, seconds: float = 120) -> None:
+    """:raises OSError: nothing serves it so long."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            read(url)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+        else:
+            return
