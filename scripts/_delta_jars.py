@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.errors import HeadgateError
 from headgate.testing._cache import make_once
-from headgate.testing._jars import drop_brought, fetch_jars
+from headgate.testing._jars import drop_bundled, fetch_jars
 
 
 def main(version: str, folder: Path) -> int:
@@ -16,7 +16,7 @@ def main(version: str, folder: Path) -> int:
         with make_once(folder) as unfinished:
             if unfinished is not None:
                 fetch_jars([f"io.delta:delta-spark_4.2_2.13:{version}"], unfinished)
-                drop_brought(unfinished)
+                drop_bundled(unfinished)
     except HeadgateError as error:
         sys.stderr.write(f"headgate: {error}\n")
         return 3

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from headgate.config import load_config
 from headgate.errors import HeadgateError
-from headgate.lake import Ledger, build_session
+from headgate.engine import build_session
+from headgate.lake import Ledger
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
 from tests.integration.pipeline.stored.history import FIRST_RUNS, happen
