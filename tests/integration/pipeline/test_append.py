@@ -269,17 +269,17 @@ def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSessio
     assert not list((tmp_path / "t").glob("*.parquet"))
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize(
-    ("kind", "key", "last"),
+    ("kind", "key", "last", "vectors"),
     [
-        ("bigint", "id", "last"),
-        ("timestamp_ntz", "id", "last"),
-        ("array<string>", "id", "last"),
-        ("struct<at: timestamp_ntz>", "id", "last"),
-        ("variant", "id", "last"),
-        ("bigint", "the id", "last"),
-        ("struct<`at =`: timestamp_ntz>", "id", "the last"),
+        ("bigint", "id", "last", "true"),
+        ("timestamp_ntz", "id", "last", "true"),
+        ("array<string>", "id", "last", "false"),
+        ("struct<at: timestamp_ntz>", "id", "last", "true"),
+        ("variant", "id", "last", "false"),
+        ("variant", "id", "last", "true"),
+        ("bigint", "the id", "last", "false"),
+        ("struct<`at =`: timestamp_ntz>", "id", "the last", "true"),
     ],
 )
 def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(

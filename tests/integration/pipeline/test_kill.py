@@ -29,8 +29,8 @@ def batches_in(log: Path) -> int:
     return sum(" INFO batch " in line for line in log.read_text().splitlines()) if log.exists() else 0
 
 
-def kill_at_random(config: Path, choice: random.Random, *, last: bool) -> None:
-    """Start the pipeline and kill it, and all it started: sometimes while it starts, else some time after a batch."""
+def kill_at_random(config: Path, choice: random.Random, longest: float, *, last: bool) -> None:
+    """Start the pipeline; kill it and all it started, while it starts or within ``longest`` seconds after a batch."""
     log = config.parent / "log.txt"
     before, wanted = batches_in(log), choice.choice([1, 2, 3] if last else [0, 1, 1, 1, 2, 3])
     process = headgate("run", config=config)
@@ -39,7 +39,7 @@ def kill_at_random(config: Path, choice: random.Random, *, last: bool) -> None:
         while batches_in(log) - before < wanted:
             assert_runs(process, log, 0.1)
             assert time.monotonic() < deadline, log.read_text()[-4000:]
-        assert_runs(process, log, choice.uniform(0, 12))
+        assert_runs(process, log, choice.uniform(0, longest))
     finally:  # also if it ended by itself, or got stuck
         kill(process)
 
@@ -47,9 +47,12 @@ def kill_at_random(config: Path, choice: random.Random, *, last: bool) -> None:
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    ("kills", "rows"), [(2, 10_000), pytest.param(20, 20_000, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    ("kills", "rows", "longest"),
+    [(2, 2_000, 4.0), pytest.param(20, 20_000, 12.0, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
-def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path, kills: int, rows: int) -> None:
+def test_killed_at_random_moments(
+    request: pytest.FixtureRequest, tmp_path: Path, kills: int, rows: int, longest: float
+) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -62,7 +65,7 @@ def test_killed_at_random_moments(request: pytest.FixtureRequest, tmp_path: Path
         for writer in writers:
             writer.start()
         for number in range(kills):
-            kill_at_random(config, choice, last=number == kills - 1)
+            kill_at_random(config, choice, longest, last=number == kills - 1)
         for writer in writers:
             writer.ended.set()
             writer.join()

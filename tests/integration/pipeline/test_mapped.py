@@ -54,8 +54,7 @@ class Turns:
         return found
 
 
-@pytest.mark.parametrize("key", ["the id", "id"])
-@pytest.mark.parametrize("made_by", ["headgate", "spark"])
+@pytest.mark.parametrize(("made_by", "key"), [("headgate", "the id"), ("headgate", "id"), ("spark", "the id")])
 @pytest.mark.timeout(600)
 def test_a_table_with_odd_names(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_by: str, key: str

@@ -489,5 +489,5 @@ def test_tables_that_a_stream_which_begins_anew_does_not_find(bench: Bench) -> N
     batch = FakeBatch(2, full_restart=True).snapshot("shop.other", 2, append=True, first=True, last=True)
     report = bench.write(batch.chunk(FakeTable("shop.other"), [(1, "x")]))
     assert {name: state.state for name, state in report.tables.items()} == {NAME: "stopped", "shop.other": "live"}
-    assert "not there" in str(report.tables[NAME].reason)
+    assert "missing, or not followed" in str(report.tables[NAME].reason)
     assert bench.rows() == [(1, "a")]

@@ -281,7 +281,7 @@ LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 50), *(pytest.param(seed, 200, marks=LONG) for seed in (11, 12, 13, 14))]
+    ("seed", "count"), [(1, 30), *(pytest.param(seed, 200, marks=LONG) for seed in (11, 12, 13, 14))]
 )
 def test_snapshots_of_a_primary_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
     snapshots, wrong = run(mysql_server, mysql_server, seed, count)
@@ -315,7 +315,7 @@ def test_snapshots_under_table_locks_are_exact(mysql_server: MySQLServer, seed: 
 
 @pytest.mark.timeout(900)
 @pytest.mark.needs_own_server
-@pytest.mark.parametrize(("seed", "count"), [(3, 30), *(pytest.param(seed, 200, marks=LONG) for seed in (31, 32))])
+@pytest.mark.parametrize(("seed", "count"), [(3, 15), *(pytest.param(seed, 200, marks=LONG) for seed in (31, 32))])
 def test_snapshots_of_a_replica_are_exact(seed: int, count: int) -> None:
     flags = {"replica_parallel_workers": 4, "replica_preserve_commit_order": True}
     with replica_pair(replica_flags=flags) as (primary, replica):

@@ -211,7 +211,7 @@ path = "{run.folder}/lake"
 """
     assert check_source(parse_config(text.format(f"{run.db}.signals"))) == [f"{run.db}.a"]
     for name, said in (
-        (f"{run.db}.nothing", "is not on the server"),
+        (f"{run.db}.nothing", "is missing, or the user has no SELECT on it"),
         (f"{run.db}.a", "has no column id"),
         ("mysql.user", "which is not followed"),
     ):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.config import load_config
-from headgate.errors import HeadgateError
 from headgate.engine import build_session
+from headgate.errors import HeadgateError
 from headgate.lake import Ledger
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
