@@ -278,7 +278,7 @@ class LogSpool:
         lost = begin - executed_before if request.wanted is None else begin & request.wanted
         if lost:
             raise BinlogPurgedError(
-                "the relay's log does not reach back so far: give it more disk_bytes, or allow that the server is read"
+                "the relay no longer has this part of the binlog: give it more disk_bytes, or let the server be read"
                 " (relay_fallback)",
                 needed=str(lost),
                 purged=str(begin),
@@ -286,8 +286,8 @@ class LogSpool:
         if request.server_uuid is not None and not any(_holds(one, request, self._gtid) for one in self._series()):
             needed = self._gtid - executed_before if request.wanted is None else request.wanted
             raise BinlogPurgedError(
-                f"the relay does not have this part of the log as server {request.server_uuid} wrote it: allow"
-                " that the server is read (relay_fallback)",
+                f"the relay does not have this part of the log as server {request.server_uuid} wrote it: let"
+                " the server be read (relay_fallback)",
                 needed=str(needed),
             )
 
