@@ -98,3 +98,10 @@ def test_hooks_are_commands_of_the_checkout() -> None:
     entries = [entry.split()[0] for entry in re.findall(r"entry: (.*)", text)]
     assert "scripts/check" in entries
     assert [entry for entry in entries if not os.access(ROOT / entry, os.X_OK)] == []
+
+
+def test_timings_are_values_that_tests_pass() -> None:
+    """No test replaces a constant that is an interval or a time limit: the code takes it as a value."""
+    patched = re.compile(r"setattr\([^)]*\b_[A-Z_]*(?:SECONDS|_MS)\b")
+    texts = {file: file.read_text() for file in (ROOT / "tests").rglob("*.py")}
+    assert [str(file) for file, text in texts.items() if patched.search(text)] == []

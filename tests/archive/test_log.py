@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from headgate.archive import LogOfRelay
-from headgate.archive import _spool as spool_module
 from headgate.binlog import EndOfLog, Framer
 from headgate.errors import (
     AccessError,
@@ -28,7 +27,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
-from headgate.relay import Relay, RelayConfig, Tenant, Token, create_app, load_relay
+from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, Token, create_app, load_relay
 from headgate.web.serving import Serving
 from tests.archive.test_spool import A, B, Server, feed, gtids
 from tests.certificates import make_certificates
@@ -72,8 +71,7 @@ def read(log: LogOfRelay, **asked: Any) -> int:
 
 
 def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_module, "_WAIT_SECONDS", 0.01)
-    with kept(tmp_path) as (relay, url):
+    with kept(tmp_path, times=RelayTimes(archive_wait=0.01)) as (relay, url):
         log = LogOfRelay(url)
         assert read(log, executed_before=gtids(3), server_uuid=A) > 500
         head = log.head()

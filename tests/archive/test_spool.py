@@ -151,7 +151,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
         folder = Path(name)
         patch.setattr(_spool, "_SMALLEST", 700)
         patch.setattr(_spool_files, "_MARK_BYTES", 300)
-        spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet)))
+        spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)))
         for what, number in [*events, ("dump", step), ("killed", 0)]:
             had = spool.gtid.count()
             if what == "commit":
@@ -168,7 +168,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
                 if kept:
                     with kept[-1].open("ab") as file:
                         file.write(server.dump(0)[100 : 100 + number])
-                spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet)))
+                spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)))
             assert sum(file.stat().st_size for file in folder.glob("*.packets")) < 25_000
         first, last = spool.begin.count(), server.number
         assert (spool.begin, spool.gtid) == (gtids(first), gtids(last))
@@ -190,7 +190,6 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(_spool, "_SMALLEST", 700)
-    monkeypatch.setattr(_spool, "_WAIT_SECONDS", 0.01)
     return tmp_path
 
 
@@ -204,7 +203,7 @@ def over_two_servers(folder: Path) -> Iterator[tuple[LogSpool, Server, Server]]:
         b.commit()
         if n == 6:
             a.rotate()
-    spool = LogSpool(folder, 1 << 20, GtidSet)
+    spool = LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
     feed(spool, A, a.dump(0), 500)
     feed(spool, B, b.dump(10), 500)
     yield spool, a, b
@@ -269,7 +268,7 @@ def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Ser
 
 def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder: Path) -> None:
     """Else nobody could read it, however quick he is."""
-    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
     with closing(spool):
         for size in (100, 200_000, 100):
             server.commit(size)
@@ -284,7 +283,7 @@ def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder:
 
 
 def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
-    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
     found: list[int] = []
     came = threading.Condition()
 
@@ -322,7 +321,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
 
 def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
     """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
-    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet)
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
     asked = LogRequest(executed_before=GtidSet(), endless=True)
     with closing(spool):
         for n in range(1, 3):
@@ -343,7 +342,7 @@ def test_damaged_files(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):
         server.commit(100)
-    spool = LogSpool(folder, 20_000, GtidSet)
+    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
     feed(spool, A, server.dump(0), 400)
     spool.close()
     files = sorted(folder.glob("*.packets"))
@@ -352,7 +351,7 @@ def test_damaged_files(folder: Path) -> None:
         data = bytearray(file.read_bytes())
         data[place] ^= 255
         file.write_bytes(data)
-    spool = LogSpool(folder, 20_000, GtidSet)
+    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
     assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
     with pytest.raises(TargetError, match="damaged"):
         spool.reader(LogRequest(executed_before=spool._segments[1].before))
@@ -363,7 +362,7 @@ def test_damaged_files(folder: Path) -> None:
     spool.close()
     (folder / f"{files[0].stem}.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a binlog archive"):
-        LogSpool(folder, 20_000, GtidSet)
+        LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
 
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
@@ -384,7 +383,7 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
 
 
 def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
-    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
     server.commit()
     writer = server._writer
     dump = server.dump(0) + packets(
@@ -398,7 +397,7 @@ def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
 
 
 def test_changes_as_statements_are_copied_for_those_who_do_not_follow_their_tables(folder: Path) -> None:
-    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet)
+    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
     server.commit()
     writer = server._writer
     begun = [writer.gtid(SOURCE, 2), writer.query("BEGIN")]

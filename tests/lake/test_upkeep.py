@@ -33,6 +33,7 @@ from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState, Upkeep
 from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
+from headgate.lake._keeper import UpkeepTimes
 from headgate.lake._kept import KeptVersions
 from headgate.lake._upkeep import STILL_FILES
 from headgate.stores import delta_rs_options
@@ -82,13 +83,19 @@ def put(folder: str, name: str, text: str) -> None:
     files_of(folder).put(name, text.encode())
 
 
+AT_ONCE = UpkeepTimes(listing=0.0)
+
+
 class Written:
     """A lake with tables that batches append to, or whose rows they replace.
 
     :param path: a URI stands for a store, also one of a folder.
     """
 
-    def __init__(self, path: Path | str, properties: Mapping[str, str] = RETENTION_PROPERTIES) -> None:
+    def __init__(
+        self, path: Path | str, properties: Mapping[str, str] = RETENTION_PROPERTIES, times: UpkeepTimes | None = None
+    ) -> None:
+        self.times = times
         self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
         self.put = None if self.lake.is_local else put
         self.states: dict[str, TableState] = {}
@@ -105,7 +112,7 @@ class Written:
 
     def restart(self) -> None:
         """A new run, which knows what the ledger says."""
-        self.upkeep = Upkeep(self.lake, HOUR)
+        self.upkeep = Upkeep(self.lake, HOUR, times=self.times)
         self.upkeep._put = self.put
         BEGUN.append(self.upkeep)
 
@@ -161,16 +168,9 @@ class Written:
         return {file.name for file in data_files_in(self.lake.current(table))}
 
 
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "_LISTING_SECONDS", 0.0)
-
-
 @pytest.mark.parametrize("is_local", [True, False])
-def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(
-    tmp_path: Path, at_once: None, is_local: bool
-) -> None:
-    made = Written(tmp_path / "lake" if is_local else (tmp_path / "lake").as_uri())
+def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(tmp_path: Path, is_local: bool) -> None:
+    made = Written(tmp_path / "lake" if is_local else (tmp_path / "lake").as_uri(), times=AT_ONCE)
     made.write(STILL, [7])
     for number in range(8):
         made.write(NAME, [number], anew=True)
@@ -184,10 +184,10 @@ def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(
     assert made.files(STILL), "which stands for ever"
 
 
-def test_random_histories(tmp_path: Path, at_once: None) -> None:
+def test_random_histories(tmp_path: Path) -> None:
     for seed in range(6):
         choice = random.Random(seed)
-        made = Written(tmp_path / str(seed) if seed % 2 else (tmp_path / str(seed)).as_uri())
+        made = Written(tmp_path / str(seed) if seed % 2 else (tmp_path / str(seed)).as_uri(), times=AT_ONCE)
         made.write(STILL, [7])
         ago = 3.0
         for number in range(choice.randrange(5, 60)):
@@ -249,8 +249,7 @@ def test_rows_that_another_program_wrote_are_not_adopted(tmp_path: Path) -> None
 
 def with_a_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
     """A table that stands still, whose five files are folded; nothing is committed."""
-    monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
-    made = Written(tmp_path / "lake")
+    made = Written(tmp_path / "lake", times=UpkeepTimes(idle=0.0))
     for number in range(5):
         made.write(STILL, [number])
     made.end()
@@ -281,9 +280,10 @@ def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
 def test_tables_of_an_earlier_headgate_get_properties(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 0.0)
     path = tmp_path / "lake"
-    made = Written(path if is_local else path.as_uri(), properties={"headgate.other": "stays"})
+    made = Written(
+        path if is_local else path.as_uri(), properties={"headgate.other": "stays"}, times=UpkeepTimes(rest=0.0)
+    )
     made.write(STILL, [1])
     made.end()
     made.round()
@@ -355,13 +355,12 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     made.end()
     assert look() == {made.lake.current(NAME)}
     assert look() == set()
-    monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 0.0)
+    made.upkeep.times = UpkeepTimes(rest=0.0)
     assert look() == {made.lake.current(NAME), made.lake.current(STILL)}
     monkeypatch.undo()
     assert made.upkeep.folds.ready() == []
     made.upkeep._checked = {folder: (1.0, oldest) for folder, (_, oldest) in made.upkeep._checked.items()}
-    monkeypatch.setattr(upkeep_module, "_REST_SECONDS", 1e12)
-    monkeypatch.setattr(upkeep_module, "_STILL_SECONDS", 0.0)
+    made.upkeep.times = UpkeepTimes(rest=1e12, idle=0.0)
     made.round()
     made.wait_for_folds()
     assert [folder for folder, _ in made.upkeep.folds.ready()] == [made.lake.current(STILL)], "it stands still now"

@@ -20,7 +20,7 @@ from headgate.columns import TableCodec
 from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
+from headgate.relay import LogicalSource, Relay, RelayConfig, RelayTimes, create_app
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
@@ -335,8 +335,7 @@ def test_a_bootstrap_goes_on_when_its_start_has_left_the_buffer(monkeypatch: pyt
         assert int(relay.get("targetSCN", source=NAME, checkPoint=follows).json) == GENERATION + 2999
         stands = bootstrap(relay, after or {})  # it would have to follow from the start
         assert stands.headers["x-dbus-error-cause"].endswith("ScnNotFoundException")
-        monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._IDLE_SECONDS", 0.0)
-        monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.0)
+        relay.relay.times = RelayTimes(bootstrap_idle=0.0, bootstrap_together=0.0)
         start(relay)
         forgotten = bootstrap(relay, follows)
         assert forgotten.headers["x-dbus-error-cause"].endswith("ScnNotFoundException")
@@ -507,7 +506,6 @@ def test_a_consumer_that_is_too_far_behind_recovers_by_itself(tmp_path: Path) ->
 
 def test_a_start_is_kept_before_its_rows_also_where_a_bootstrap_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """However seldom checkpoints are kept."""
-    monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.0)
     starts: list[int] = []
 
     class Store:
@@ -518,7 +516,7 @@ def test_a_start_is_kept_before_its_rows_also_where_a_bootstrap_begins_again(mon
             starts.append(checkpoint.get("bootstrap_start_scn", GENERATION) - GENERATION)
 
     shelf = Shelf([7], [8])
-    with serving(shelf) as relay:
+    with serving(shelf, times=RelayTimes(bootstrap_together=0.0)) as relay:
         put(relay, 1)
         read = shelf.read
 
@@ -571,9 +569,8 @@ def test_a_transaction_larger_than_an_answer_comes_once() -> None:
 
 def test_rows_of_a_window_that_the_stream_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their changes cannot be followed up to it, so the bootstrap begins again."""
-    monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.0)
     shelf = Shelf([7])
-    with serving(shelf) as relay:
+    with serving(shelf, times=RelayTimes(bootstrap_together=0.0)) as relay:
         put(relay, 1)
         feeder = relay.relay.partitions[1].feeder
         await_position, read = feeder.await_position, shelf.read
@@ -680,9 +677,8 @@ def test_a_client_that_may_not_deliver_for_a_moment_leaves_nothing_out() -> None
 
 
 def test_consumers_that_begin_together_read_the_same_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 3600.0)
     shelf = Shelf([1], [2])
-    with serving(shelf) as relay:
+    with serving(shelf, times=RelayTimes(bootstrap_together=3600.0)) as relay:
         put(relay, 1)
         first = start(relay)
         at = taken(bootstrap(relay, point(bootstrap_start_scn=first)))[1]
@@ -691,7 +687,7 @@ def test_consumers_that_begin_together_read_the_same_parts(monkeypatch: pytest.M
         other = taken(bootstrap(relay, point(bootstrap_start_scn=first)))
         assert other == ([(1, 1)], at)
         assert len(shelf.reads) == 1
-        monkeypatch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.0)
+        relay.relay.times = RelayTimes(bootstrap_together=0.0)
         assert start(relay) == first + 1
 
 

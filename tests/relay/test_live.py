@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from headgate.relay import Tenant, Token
+from headgate.relay import RelayTimes, Tenant, Token
 from headgate.testing import Proxy
 from headgate.web.serving import Serving
 from tests.browser import Browser
@@ -132,7 +132,7 @@ class Listening:
 
 
 def test_changes_come_as_they_happen(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay._http._live._HEARTBEAT_SECONDS", 0.05)
+    relay.relay.times = RelayTimes(heartbeat=0.05)
     listening = Listening(relay.port, "/events?sources=40,41")
     with contextlib.closing(listening):
         listening.until(f"id: {SECOND}\n".encode())

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from headgate.relay_client import Consumer, Event, GroupMember, Result, Retry, Share
+from headgate.relay import RelayTimes
+from headgate.relay_client import ClientTimes, Consumer, Event, GroupMember, Result, Retry, Share
 from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
 from tests.relay_client.test_member import InThread, wait_until
 from tests.relay_client.test_model import TRANSACTIONS
@@ -20,19 +21,15 @@ from tests.relay_client.told import is_in, value_of
 
 PARTITIONS = 3
 LEASE_SECONDS = 0.15
+TIMES = ClientTimes(wait=0.02, resume_check=0.002, sync=0.02, after_failure=0.01)
+RELAY_TIMES = RelayTimes(bootstrap_position=0.01, bootstrap_together=0.2)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[Board]:
     with boards(1) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._reading._WAIT_MS", 20)
-        patch.setattr("headgate.relay_client._client._RESUME_CHECK_SECONDS", 0.002)
         patch.setattr("headgate.relay_client._reading._STREAM_SIZE", 400)
         patch.setattr("headgate.relay_client._reading._ROWS_SIZE", 2000)
-        patch.setattr("headgate.relay_client._member._SYNC_SECONDS", 0.02)
-        patch.setattr("headgate.relay_client._member._AFTER_FAILURE_SECONDS", 0.01)
-        patch.setattr("headgate.relay._bootstrap._bootstrap._POSITION_SECONDS", 0.01)
-        patch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", 0.2)
         yield made[0]
 
 
@@ -122,6 +119,7 @@ class Member(InThread):
             url, "g", PARTITIONS, [one.name for one in SOURCES],
             lambda partition, generation: Writer(table, f"m{number}", partition, generation),
             lease_seconds=lease, bootstrap=bootstrap, retry=Retry(first_seconds=0.001, longest_seconds=0.01),
+            times=TIMES,
         )  # fmt: skip
         super().__init__(member)
 
@@ -161,7 +159,7 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
         memory = 3000 if small and bootstrap else 1 << 20
         world = World(
             history, Rough(initial=initial, requests=requests), [address], Path(folder), lag=None, part_keys=KEYS // 3,
-            most_requests=100_000, memory_bytes=memory, disk_bytes=2 * memory,
+            most_requests=100_000, memory_bytes=memory, disk_bytes=2 * memory, times=RELAY_TIMES,
         )  # fmt: skip
         world.holds_last = True
         try:

@@ -17,19 +17,13 @@ from headgate.databus import Owned
 from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._parameters import InvalidParameterError
-from headgate.relay_client import Consumer, Event, GroupMember, Result
+from headgate.relay_client import ClientTimes, Consumer, Event, GroupMember, Result
 from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
 from headgate.testing import Proxy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
 from tests.relay.test_bootstrap import Shelf
 from tests.relay.test_bootstrap import serving as bootstrapping
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay_client._member._SYNC_SECONDS", 0.1)
-
 
 PARTITIONS = 4
 
@@ -117,7 +111,13 @@ class Running(InThread):
         def consumer_of(partition: int, generation: int) -> Consumer:
             return Noting(log, name, partition, generation, hook)
 
-        given = {"partitions": PARTITIONS, "lease_seconds": 1.0, "port": relay.port, **more}
+        given = {
+            "partitions": PARTITIONS,
+            "lease_seconds": 1.0,
+            "times": ClientTimes(sync=0.1),
+            "port": relay.port,
+            **more,
+        }
         member = GroupMember(
             f"http://127.0.0.1:{given.pop('port')}", "g", given.pop("partitions"), [PERSON.name], consumer_of,
             dropped=lambda number: log.dropped.append((name, number)), **given,
@@ -380,7 +380,6 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
     """Else, if the member is killed, the next one begins with rows of a later moment, and of those that were given and
     deleted in between nobody hears.
     """
-    monkeypatch.setattr("headgate.relay_client._member._SYNC_SECONDS", 1000.0)  # but for what has to be reported
     log, known, given, really = Log(), list[Any](), threading.Event(), GroupMember._post_reports
     with bootstrapping(Shelf([1000, 1001], [1002]), state=tmp_path) as relay:
         put(relay, 1)
@@ -395,7 +394,8 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
             return really(self, done, **more)
 
         monkeypatch.setattr(GroupMember, "_post_reports", ask)
-        member = Running(relay, log, "a", look, bootstrap=True, partitions=1, lease_seconds=600.0)
+        rare = {"lease_seconds": 600.0, "times": ClientTimes(sync=1000.0)}  # reports, but for what has to be reported
+        member = Running(relay, log, "a", look, bootstrap=True, partitions=1, **rare)
         with running(member):
             wait_until(lambda: len(log.events) == 3 or member.error is not None)
     assert known[0] is not None

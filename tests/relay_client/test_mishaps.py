@@ -10,7 +10,7 @@ import pytest
 
 from headgate.databus import FIRST, StreamPosition, checkpoint_json
 from headgate.errors import RelayConsumerError, ScnNotFoundError
-from headgate.relay_client import Consumer, Event, RelayClient, Result, Retry
+from headgate.relay_client import ClientTimes, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
 from headgate.relay_client._transport import Transport
 from tests.relay.rows import UUID, block, people
@@ -231,7 +231,6 @@ def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
 
 def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it fails for a moment, the other one has nothing again; that does not say that none has."""
-    monkeypatch.setattr("headgate.relay_client._reading._WAIT_MS", 1)
     streams = itertools.count(1)
     fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) == 3)
 
@@ -244,7 +243,8 @@ def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.Mo
     with served() as first, served() as second:
         put(first, 60, 61)
         put(second, *range(1, 40))
-        run([first, second], consumer, store=Memory(checkpoint_json(StreamPosition(GENERATION + 39))))
+        store = Memory(checkpoint_json(StreamPosition(GENERATION + 39)))
+        run([first, second], consumer, store=store, times=ClientTimes(wait=0.001))
     assert consumer.keys == [40]
     assert consumer.calls.count("on_error") == 1
 

@@ -13,21 +13,19 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from headgate.errors import RelayConsumerError, ScnNotFoundError
+from headgate.relay import RelayTimes
 from headgate.relay._bootstrap._bootstrap import Bootstrap
-from headgate.relay_client import RelayClient, Retry, Share
+from headgate.relay_client import ClientTimes, RelayClient, Retry, Share
 from tests.relay_client.modelled import KEYS, SOURCES, Board, History, Rough, World, Write, boards
 from tests.relay_client.told import Killed, Story
+
+TIMES = ClientTimes(wait=0.001, resume_check=0.0002, stalled=0.005)
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[Board]]:
     with boards(2) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._reading._WAIT_MS", 1)
-        patch.setattr("headgate.relay_client._client._RESUME_CHECK_SECONDS", 0.0002)
-        patch.setattr("headgate.relay_client._client._STALLED_SECONDS", 0.005)
         patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
-        patch.setattr("headgate.relay._position._MARK_SECONDS", 0.0)
-        patch.setattr("headgate.relay._bootstrap._bootstrap._POSITION_SECONDS", 0.002)
         patch.setattr(Bootstrap, "_executed", lambda self: self._partition.feeder.position().gtid)
         yield made
 
@@ -82,7 +80,7 @@ def live(story: Story, urls: list[str], **more: Any) -> None:
         story.begin()
         story.client = client = RelayClient(
             urls, story.sources, story.sinks, story, retry=Retry(first_seconds=0.0001, longest_seconds=0.0005),
-            may_deliver=story.may_deliver, share=story.share, bootstrap=bootstrap, **more,
+            may_deliver=story.may_deliver, share=story.share, bootstrap=bootstrap, times=TIMES, **more,
         )  # fmt: skip
         try:
             client.run()
@@ -126,13 +124,13 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
         patch.setattr("headgate.relay_client._reading._STREAM_SIZE", size)
         patch.setattr("headgate.relay_client._reading._ROWS_SIZE", size + 1350)
         together = data.draw(st.sampled_from([0.0, 3600.0]), "together")
-        patch.setattr("headgate.relay._bootstrap._bootstrap._TOGETHER_SECONDS", together)
+        times = RelayTimes(bootstrap_position=0.002, bootstrap_together=together, mark=0.0)
         world = World(
             history, rough, addresses[:relays], Path(folder) if stateful else None,
             lag=data.draw(st.sampled_from([None, None, None, 0, 2]), "lag"),
             part_keys=data.draw(st.sampled_from([1, 2, KEYS]), "part_keys"),
             most_requests=nuisance * (20 + 2 * len(history) + events), memory_bytes=memory, disk_bytes=disk,
-            event_version=version, before_images=False,
+            event_version=version, before_images=False, times=times,
         )  # fmt: skip
         sources = [one.name for one in data.draw(st.sampled_from([SOURCES, SOURCES[:1]]), "sources")]
         share = data.draw(st.sampled_from([None, None, Share(0, 2), Share(1, 3)]), "share")

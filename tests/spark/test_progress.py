@@ -51,14 +51,13 @@ def test_tasks_say_what_they_have_read_now_and_then(tmp_path: Path) -> None:
 
 
 def test_several_tasks_make_one_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.spark._progress._EVERY_SECONDS", 0.0)
     progress = driver(tmp_path)
     for number, table in enumerate((T, T, "shop.items")):
-        with TaskProgress.of(str(tmp_path / "inbox"), 9, number) as task:
+        with TaskProgress.of(str(tmp_path / "inbox"), 9, number, interval=0.0) as task:
             task.rows(table, 100 + number)
             task.changes(T, 1)
     assert progress.read(9) == ({T: 201, "shop.items": 102}, {T: 3})
-    with TaskProgress.of(str(tmp_path / "inbox"), 9, 0) as task:
+    with TaskProgress.of(str(tmp_path / "inbox"), 9, 0, interval=0.0) as task:
         task.rows(T, 7)
     assert progress.read(9) == ({T: 108, "shop.items": 102}, {T: 2}), "a task that is tried again begins at 0"
     progress.clear()
@@ -80,17 +79,15 @@ def test_where_the_driver_shares_no_folder_nothing_is_written(
     path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("headgate.spark._progress._EVERY_SECONDS", 0.0)
-    with TaskProgress.of(path, 9, 0) as task:
+    with TaskProgress.of(path, 9, 0, interval=0.0) as task:
         task.rows(T, 1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_taken_away_stops_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.spark._progress._EVERY_SECONDS", 0.0)
     progress = driver(tmp_path)
     folder = tmp_path / "inbox" / "progress"
-    with TaskProgress.of(str(tmp_path / "inbox"), 9, 0) as task:
+    with TaskProgress.of(str(tmp_path / "inbox"), 9, 0, interval=0.0) as task:
         task.rows(T, 1)
         progress.clear()
         folder.rmdir()

@@ -56,8 +56,6 @@ _NEWEST: Final = 2
 """
 _LARGEST: Final = 64 << 20
 _SMALLEST: Final = 64 << 10
-_WAIT_SECONDS: Final = 20.0
-"""How long a request waits for content that the archive does not have yet."""
 _HEARTBEAT_SECONDS: Final = 1.0
 
 
@@ -67,11 +65,20 @@ class LogSpool:
     :param disk_bytes: limit of the files' size, except the newest segments.
     :param begin: returns the GTID set at which a new archive begins.
     :param reset: delete the existing archive.
+    :param wait_seconds: how long a request waits for content that the archive does not have yet.
     :raises HeadgateError: the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, disk_bytes: int, begin: Callable[[], GtidSet], *, reset: bool = False) -> None:
-        self._folder, self._disk_bytes = folder, disk_bytes
+    def __init__(
+        self,
+        folder: Path,
+        disk_bytes: int,
+        begin: Callable[[], GtidSet],
+        *,
+        reset: bool = False,
+        wait_seconds: float = 20.0,
+    ) -> None:
+        self._folder, self._disk_bytes, self._wait_seconds = folder, disk_bytes, wait_seconds
         self._segment_bytes = min(_LARGEST, max(_SMALLEST, disk_bytes // _PARTS))
         self._changed = threading.Condition()
         self._segments, self._gtid = stored_log(folder)
@@ -242,7 +249,7 @@ class LogSpool:
         needed = (request.executed or GtidSet()) | (request.wanted or GtidSet())
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closed or (needed <= self._gtid and self._reaches_until(request)), _WAIT_SECONDS
+                lambda: self._closed or (needed <= self._gtid and self._reaches_until(request)), self._wait_seconds
             )
             if not needed <= self._gtid:
                 missing = str(needed - self._gtid)

@@ -18,10 +18,12 @@ class KafkaCluster:
     :param bootstrap: ``host:port``, or several, comma-separated.
     :param settings_file: further settings of librdkafka (its CONFIGURATION.md), ``name=value`` lines; empty lines and
         ``#`` lines are ignored.
+    :param answer_seconds: time limit of a broker's answer.
     """
 
     bootstrap: str
     settings_file: str | None = None
+    answer_seconds: float = 10.0
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of a confluent-kafka client. They may hold secrets: pass them to nothing else.

@@ -46,8 +46,6 @@ __all__ = ["KafkaSignals", "KafkaTopic", "Polled", "TopicPosition", "check_topic
 
 log = logging.getLogger("headgate")
 
-_ANSWER_SECONDS: Final = 10.0
-"""Time limit of a broker's answer."""
 _RECONNECT_SECONDS: Final = 10.0
 """Pause after a failed attempt to connect."""
 _CHECK_SECONDS: Final = 60.0
@@ -150,7 +148,7 @@ def _check_partitions(consumer: Consumer, topic: KafkaTopic) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
     try:
-        metadata = consumer.list_topics(topic.topic, timeout=_ANSWER_SECONDS).topics[topic.topic]
+        metadata = consumer.list_topics(topic.topic, timeout=topic.cluster.answer_seconds).topics[topic.topic]
     except KafkaException as error:
         raise ConnectError(f"Kafka at {topic.cluster.bootstrap} does not answer: {_error_text(error)}") from None
     if metadata.error is not None:
@@ -171,7 +169,7 @@ def _check_policy(topic: KafkaTopic) -> None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic.topic)
     client = AdminClient(topic.cluster.settings())
     try:
-        config = client.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource].result()
+        config = client.describe_configs([resource], request_timeout=topic.cluster.answer_seconds)[resource].result()
     except KafkaException as error:
         if error.args[0].name() not in _POLICY_HIDDEN:
             raise ConnectError(f"Kafka's topic {topic.topic}: {_error_text(error)}") from None
@@ -233,7 +231,7 @@ class KafkaSignals:
         """
         if at is not None and at.topic != self._topic.topic:
             at = None
-        deadline = self._clock() + 2 * _ANSWER_SECONDS if wait else None
+        deadline = self._clock() + 2 * self._topic.cluster.answer_seconds if wait else None
         try:
             consumer = self._connected(deadline)
             if consumer is None:
@@ -307,7 +305,9 @@ class KafkaSignals:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            offsets = consumer.get_watermark_offsets(TopicPartition(self._topic.topic, 0), timeout=_ANSWER_SECONDS)
+            offsets = consumer.get_watermark_offsets(
+                TopicPartition(self._topic.topic, 0), timeout=self._topic.cluster.answer_seconds
+            )
         except KafkaException as error:
             raise ConnectError(f"Kafka's topic {self._topic.topic}: {_error_text(error)}") from None
         if offsets is None:

@@ -45,7 +45,6 @@ _KEPT: Final = {
 """Each commit replaces a small file: a day of history is enough."""
 _VACUUM_COMMITS: Final = 1000
 _VACUUM_HOURS: Final = 24
-_CONFLICT_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.05
 
 
@@ -58,13 +57,14 @@ class CheckpointTable:
     """Consumer checkpoints in a Delta table.
 
     :param path: of a folder, or a URL that delta-rs supports; without ``%``.
+    :param conflict_seconds: how long a commit is tried again if other programs commit first.
     :raises TargetError: the path contains ``%``.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, conflict_seconds: float = 30.0) -> None:
         if "%" in path:  # delta-rs decodes it only in some places
             raise TargetError(f"cannot store checkpoints in {path}: choose a path without %")
-        self.path = path
+        self.path, self._conflict_seconds = path, conflict_seconds
 
     def of(self, consumer: str, partition: int = 0, generation: int | None = None) -> TableCheckpoint:
         """Return the row of a consumer, and of a partition if it has several.
@@ -102,7 +102,7 @@ class CheckpointTable:
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        end = time.monotonic() + _CONFLICT_SECONDS
+        end = time.monotonic() + self._conflict_seconds
         while True:
             try:
                 return change(self.open())

@@ -22,12 +22,24 @@ __all__ = ["Amount", "TableKeeper"]
 
 log = logging.getLogger("headgate")
 
-_LISTING_SECONDS: Final = 3600.0
 _OLD_VERSIONS: Final = 500
 """List the log after this many versions that are no longer needed. Each program that opens the table lists it, too: 2
 µs a file."""
-_ORPHAN_SECONDS: Final = 24 * 3600.0
 _YIELD_FILES: Final = 100
+
+
+@dataclass(frozen=True)
+class UpkeepTimes:
+    """Intervals of the upkeep, in seconds."""
+
+    listing: float = 3600.0
+    """Shortest time between two listings of a table's folder."""
+    orphan: float = 24 * 3600.0
+    """Age at which files of no commit are removed."""
+    idle: float = 600.0
+    """A table without changes for this long is idle."""
+    rest: float = 3600.0
+    """Time between two requests to a store for a table without known changes."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +63,8 @@ class TableKeeper:
     :param dry: only count the files.
     """
 
-    def __init__(self, folder: str, *, dry: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, times: UpkeepTimes | None = None, *, dry: bool = False) -> None:
+        self.folder, self._times = folder, times or UpkeepTimes()
         self.removed = Amount()
         self.history = FileHistory(folder, 0)
         self._dry = dry
@@ -82,7 +94,7 @@ class TableKeeper:
         if not history.is_removable:
             return
         now = time.time()
-        is_hour, again, before = now - self._checked_at >= _LISTING_SECONDS, False, now - _ORPHAN_SECONDS
+        is_hour, again, before = now - self._checked_at >= self._times.listing, False, now - self._times.orphan
         if is_hour:
             again, self._has_failed, self._checked_at = self._has_failed, False, now
         if is_hour and (again or self._may_have_orphans(now)):
@@ -94,7 +106,7 @@ class TableKeeper:
 
     def _may_have_orphans(self, now: float) -> bool:
         """Return whether there may be files of no commit that the last listing missed, or found too young."""
-        is_old_now = self._listed_at < self._changed_at + _ORPHAN_SECONDS <= now
+        is_old_now = self._listed_at < self._changed_at + self._times.orphan <= now
         return is_old_now or self._listed_version != self.history.version
 
     def _remove_orphans(self, before: float) -> Iterator[None]:

@@ -31,7 +31,7 @@ from headgate.delta import (
 from headgate.errors import CommitConflictError, ConfigError
 from headgate.files import LockedError, try_lock
 from headgate.lake._append import table_schema
-from headgate.lake._keeper import Amount, TableKeeper
+from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_moments
 from headgate.lake._layout import Lake
 from headgate.lake._upkeep import STILL_FILES, fold_key, internal_tables, load_kept, oldest_needed, small_files
@@ -65,14 +65,18 @@ class Maintenance:
 
     :param retention_seconds: how long ledger rows stay readable.
     :param codec: of folded files, by Spark's name.
+    :param times: intervals of the upkeep.
     :param dry: only report what would be done.
     :raises ConfigError: the lake has no ledger with a row.
     """
 
-    def __init__(self, lake: Lake, retention_seconds: float, codec: str, *, dry: bool) -> None:
+    def __init__(
+        self, lake: Lake, retention_seconds: float, codec: str, times: UpkeepTimes | None = None, *, dry: bool
+    ) -> None:
         if not files_of(lake.ledger).has_folder(LOG) or not (moments := ledger_moments(lake, _HOUR)):
             raise ConfigError(f"{lake.path} has no ledger with a batch: no pipeline has written there")
         self._lake, self._retention, self._codec, self._dry = lake, retention_seconds, codec.lower(), dry
+        self._times = times
         self._hour_begun = max(moments[0] - _HOUR, moments[-1])
         self.seconds = moments[0] - self._hour_begun
         """Length of the ledger's last hour, which may have begun later."""
@@ -98,7 +102,7 @@ class Maintenance:
         before = _amount(folder)
         folded = self._fold(folder)
         oldest = oldest_needed(self._kept, folder, self._since)
-        keeper = TableKeeper(folder, dry=self._dry)
+        keeper = TableKeeper(folder, self._times, dry=self._dry)
         for work in (keeper.follow, keeper.clean):
             for _ in work(oldest):
                 pass

@@ -48,7 +48,7 @@ from headgate.lake._append import table_schema
 from headgate.lake._background import Background
 from headgate.lake._delta import KEY
 from headgate.lake._folds import Folds
-from headgate.lake._keeper import Amount, TableKeeper
+from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
 from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
@@ -63,12 +63,8 @@ __all__ = ["Upkeep", "fold_key", "internal_tables", "load_kept", "oldest_needed"
 log = logging.getLogger("headgate")
 
 ROUND_SECONDS: Final = 120.0
-_STILL_SECONDS: Final = 600.0
-"""A table without changes for this long is idle."""
 STILL_FILES, _FILES = 4, 16
 """Number of small files of a class that are folded in an idle table, and in others."""
-_REST_SECONDS: Final = 3600.0
-"""Interval of requests to a store for a table without known changes."""
 _COMMIT_SECONDS: Final = 0.2
 """Maximum time of a batch for folds of tables that it does not write."""
 
@@ -133,8 +129,14 @@ class Upkeep:
     """
 
     def __init__(
-        self, lake: Lake, retention_seconds: float, codec: str | None = None, spark: SparkSession | None = None
+        self,
+        lake: Lake,
+        retention_seconds: float,
+        codec: str | None = None,
+        spark: SparkSession | None = None,
+        times: UpkeepTimes | None = None,
     ) -> None:
+        self.times = times or UpkeepTimes()
         self._put: Put | None = None
         self._write_checkpoint: Callable[[str], None] = write_checkpoint
         if spark is not None and not lake.is_local:
@@ -266,9 +268,9 @@ class Upkeep:
         if newest is None or keeper is None or folder not in self._checked:
             return False
         (committed_at, version), (checked_at, oldest) = newest, self._checked[folder]
-        stands_still_now = checked_at < committed_at + _STILL_SECONDS <= now
+        stands_still_now = checked_at < committed_at + self.times.idle <= now
         is_known = version <= keeper.history.version and self.kept.oldest(folder, since) == oldest
-        return is_known and not stands_still_now and now - checked_at < _REST_SECONDS
+        return is_known and not stands_still_now and now - checked_at < self.times.rest
 
     def _oldest(self, folder: str, since: float, keeper: TableKeeper) -> int:
         if folder not in self._checked or not keeper.history.is_continued():
@@ -276,7 +278,7 @@ class Upkeep:
         return oldest_needed(self.kept, folder, since, self._checked[folder][1], keeper.history.version)
 
     def _maintain_table(self, folder: str, since: float) -> Iterator[None]:
-        keeper, now = self._keepers.setdefault(folder, TableKeeper(folder)), time.time()
+        keeper, now = self._keepers.setdefault(folder, TableKeeper(folder, self.times)), time.time()
         try:
             oldest = self._oldest(folder, since, keeper)
             yield from keeper.follow(oldest)
@@ -300,7 +302,7 @@ class Upkeep:
     def _offer_fold(self, folder: str, keeper: TableKeeper) -> None:
         """Start to fold small files, unless the table's upserts fold them."""
         known = self.kept.newest(folder)
-        still = known is not None and time.time() - known[0] >= _STILL_SECONDS
+        still = known is not None and time.time() - known[0] >= self.times.idle
         least = STILL_FILES if still else _FILES
         if (
             keeper.history.data_files < least

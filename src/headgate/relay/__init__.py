@@ -30,13 +30,14 @@ from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanG
 from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay
 from headgate.relay._scn import KINDS, Kind
-from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, load_relay
+from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, RelayTimes, load_relay
 from headgate.relay._tenants import Tenant
 from headgate.relay_client import (
     CHECKPOINT_SECONDS,
     Access,
     CheckpointFile,
     CheckpointStore,
+    ClientTimes,
     Consumer,
     ConsumerOf,
     Event,
@@ -56,6 +57,7 @@ __all__ = [
     "Beginning",
     "CheckpointFile",
     "CheckpointStore",
+    "ClientTimes",
     "Consumer",
     "ConsumerOf",
     "Event",
@@ -68,6 +70,7 @@ __all__ = [
     "Relay",
     "RelayClient",
     "RelayConfig",
+    "RelayTimes",
     "Result",
     "Retry",
     "Rows",

@@ -85,13 +85,13 @@ class Feeder(Retrying):
         buffer: EventBuffer,
         scn: Scn,
         *,
-        state: State,
+        position: Position,
         file: Path | None,
         form: Form,
     ) -> None:
         super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY_SECONDS)
         self._source, self._names, self._registry, self._buffer, self._scn = source, names, registry, buffer, scn
-        self._form, self._position = form, Position(state)
+        self._form, self._position = form, position
         self._file = None if file is None else StateFile(file, scn.kind, self._position, source.name)
         self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         """Totals, counted as windows are appended."""

@@ -22,7 +22,6 @@ log = logging.getLogger("headgate")
 
 _SAVE_SECONDS: Final = 0.2
 """Between saves: about so much is read again after a kill."""
-_MARK_SECONDS: Final = 1.0
 _MARKS: Final = 7200
 """Remembered positions, one a second: a reader of table copies may be two hours behind."""
 
@@ -58,9 +57,13 @@ def load_state(file: Path | None, kind: str) -> State | None:
 
 
 class Position:
-    """Position of the buffer: one thread moves it, any thread may read it."""
+    """Position of the buffer: one thread moves it, any thread may read it.
 
-    def __init__(self, state: State) -> None:
+    :param mark_seconds: time between two remembered positions.
+    """
+
+    def __init__(self, state: State, mark_seconds: float = 1.0) -> None:
+        self._mark_seconds = mark_seconds
         self._builder, self._scn, self._hint = GtidSetBuilder(state.gtid), state.scn, state.hint
         self._moved = threading.Condition()  # guards the builder and the last SCN together
         self._marks = deque([state], maxlen=_MARKS)
@@ -103,7 +106,7 @@ class Position:
     def _mark(self) -> None:
         self._moved.notify_all()
         now = time.monotonic()
-        if now - self._marked_at >= _MARK_SECONDS:
+        if now - self._marked_at >= self._mark_seconds:
             self._marks.append(self._state())
             self._marked_at = now
 

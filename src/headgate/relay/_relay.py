@@ -25,7 +25,7 @@ from headgate.relay._counters import EventStats
 from headgate.relay._delivered import DeliveredEvents
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, Form
-from headgate.relay._position import State, load_state
+from headgate.relay._position import Position, State, load_state
 from headgate.relay._scn import GenerationMap, make_scn
 from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
@@ -83,7 +83,7 @@ class Relay:
     def __init__(self, config: RelayConfig, start: StartOf, *, reset: bool = False) -> None:
         if config.before_images and config.event_version < _BEFORE_IMAGES_SINCE:
             raise ConfigError("before_images needs events of version 2: set event_version = 2 (--event-version 2)")
-        self.config = config
+        self.config, self.times = config, config.times
         folder = config.state
         with contextlib.ExitStack() as held:
             if folder is not None:
@@ -115,7 +115,13 @@ class Relay:
             state = State(start(source), state.scn + 1)
         spool = None
         if config.state is not None and config.log_disk_bytes:
-            spool = LogSpool(config.state / f"log-{source.id}", config.log_disk_bytes, lambda: state.gtid, reset=reset)
+            spool = LogSpool(
+                config.state / f"log-{source.id}",
+                config.log_disk_bytes,
+                lambda: state.gtid,
+                reset=reset,
+                wait_seconds=config.times.archive_wait,
+            )
         followed = replace(source, settings=replace(source.settings, log=spool))
         buffer = EventBuffer(
             config.memory_bytes,
@@ -126,7 +132,8 @@ class Relay:
         )
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
         form = Form(config.event_version, config.scn_column, config.before_images, config.policies)
-        feeder = Feeder(followed, self.names, self.registry, buffer, scn, state=state, file=file, form=form)
+        position = Position(state, config.times.mark)
+        feeder = Feeder(followed, self.names, self.registry, buffer, scn, position=position, file=file, form=form)
         log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
         outbound = EventStats(f"{source.name}.outbound", buffer=buffer.info)
         return Partition(source, buffer, feeder, outbound, spool, log_feeder)

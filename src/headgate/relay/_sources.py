@@ -164,6 +164,25 @@ class _Toml(_Model):
 
 
 @dataclass(frozen=True)
+class RelayTimes:
+    """Intervals of a relay, in seconds."""
+
+    heartbeat: float = 15.0
+    """Between two signs of life on a live connection: proxies close those that are idle for a minute, some after 30
+    seconds."""
+    bootstrap_together: float = 10.0
+    """Consumers that start a bootstrap within this time get the same start SCN and the same parts."""
+    bootstrap_idle: float = 3600.0
+    """A bootstrap whose start has left the buffer is deleted after this time without a request."""
+    bootstrap_position: float = 0.25
+    """How long a bootstrap waits for the feeder's position; then its consumer has to retry."""
+    mark: float = 1.0
+    """Between two positions that are remembered for bootstraps from copies of tables."""
+    archive_wait: float = 20.0
+    """How long a request for the binlog archive waits for content that is not there yet."""
+
+
+@dataclass(frozen=True)
 class RelayConfig:
     """All settings of a relay."""
 
@@ -202,6 +221,7 @@ class RelayConfig:
     """Origins of the web pages that may read answers in a browser, such as ``https://dash.example``; ``*``: all."""
     log_disk_bytes: int = 0
     """Of the binlog archive, for readers that need the whole binlog; 0: no archive."""
+    times: RelayTimes = RelayTimes()
 
     @property
     def policies(self) -> Policies:

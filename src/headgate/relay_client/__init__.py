@@ -8,6 +8,7 @@
 ``_reading``      requests for events and rows, and the parsing of events
 ``_client``       from a relay to callbacks: states, back-off, checkpoints, switching relays
 ``_bootstrap``    a bootstrap: rows before the stream
+``_times``        intervals
 ``_checkpoints``  checkpoint files in Databus's form
 ``_member``       a consumer as member of a group
 ================  ==================================================================
@@ -19,6 +20,7 @@ from headgate.relay_client._consumer import Consumer, Event, Result, Subscriptio
 from headgate.relay_client._member import ConsumerOf, GroupMember
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import Retry
+from headgate.relay_client._times import ClientTimes
 from headgate.relay_client._transport import Access
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Access",
     "CheckpointFile",
     "CheckpointStore",
+    "ClientTimes",
     "Consumer",
     "ConsumerOf",
     "Event",

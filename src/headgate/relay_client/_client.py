@@ -32,6 +32,7 @@ from headgate.relay_client._checkpoints import CheckpointStore, Keeper
 from headgate.relay_client._consumer import Consumer, Result, Subscription
 from headgate.relay_client._reading import Reader, Share, Trail, Wanted
 from headgate.relay_client._retry import Failures, Retry, Setbacks
+from headgate.relay_client._times import ClientTimes
 from headgate.relay_client._transport import Access, Transport
 
 __all__ = ["CHECKPOINT_SECONDS", "ClientState", "RelayClient"]
@@ -40,10 +41,6 @@ log = logging.getLogger("headgate")
 
 CHECKPOINT_SECONDS: Final = 0.1
 """The default. Replacing and syncing a file after each window limits a consumer to some hundred windows a second."""
-_RESUME_CHECK_SECONDS: Final = 0.05
-"""Interval between checks of whether delivery may resume."""
-_STALLED_SECONDS: Final = 10.0
-"""With several relays: check the state of one that sends nothing for so long."""
 _AFTER_BOOTSTRAP: Final = (1.0,)
 
 
@@ -119,6 +116,7 @@ class RelayClient:
     :param callback_seconds: time limit of one callback; None: no limit.
     :param may_deliver: checked before each event; while it returns False, nothing is delivered.
     :param bootstrap: deliver the existing rows first, if there is no checkpoint, or if no relay holds what follows it.
+    :param times: intervals.
     :raises ConfigError: a URL is not that of a relay.
 
     >>> class Names(headgate.Consumer):
@@ -150,10 +148,14 @@ class RelayClient:
         callback_seconds: float | None = None,
         may_deliver: Callable[[], bool] = lambda: True,
         bootstrap: bool = False,
+        times: ClientTimes | None = None,
     ) -> None:
+        self._times = times or ClientTimes()
         listed = [consumers] if isinstance(consumers, Consumer) else consumers
         subscriptions = [one if isinstance(one, Subscription) else Subscription(one) for one in listed]
-        wanted = Wanted(list(sources), dict(filters or {}), share, 2 if before_images else 0)
+        wanted = Wanted(
+            list(sources), dict(filters or {}), share, 2 if before_images else 0, max(1, round(1000 * self._times.wait))
+        )
         self._reader = Reader(Transport([urls] if isinstance(urls, str) else urls, access), wanted)
         self._callbacks = Callbacks(subscriptions, callback_seconds)
         self._runs = Runs(self._callbacks)
@@ -239,7 +241,7 @@ class RelayClient:
             self._reader.look_up()
             self._move(_Signal.LOOKED_UP if self._rows is None else _Signal.LOOKED_UP_FOR_ROWS)
         if not self._may_deliver():
-            self._stop.wait(_RESUME_CHECK_SECONDS)
+            self._stop.wait(self._times.resume_check)
         elif self._rows is not None:
             self._bootstrap(self._rows)
         else:
@@ -331,7 +333,7 @@ class RelayClient:
         if body:
             self._last_data_at = time.monotonic()
             self._deliver(body)
-        elif len(self._reader.transport) > 1 and time.monotonic() - self._last_data_at >= _STALLED_SECONDS:
+        elif len(self._reader.transport) > 1 and time.monotonic() - self._last_data_at >= self._times.stalled:
             self._last_data_at = time.monotonic()
             if self._state is ClientState.CONFIRMING or not self._reader.is_running():
                 self._switch()

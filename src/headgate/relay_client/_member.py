@@ -34,15 +34,14 @@ from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import Retry
+from headgate.relay_client._times import ClientTimes
 from headgate.relay_client._transport import Access, Transport
 
 __all__ = ["ConsumerOf", "GroupMember"]
 
 log = logging.getLogger("headgate")
 
-_SYNC_SECONDS: Final = 1.0
 _SYNCS_A_LEASE: Final = 3
-_AFTER_FAILURE_SECONDS: Final = 0.2
 _FINISH_SECONDS: Final = 5.0
 """Time to finish open windows when the member ends."""
 _JOIN_SECONDS: Final = 90.0
@@ -199,6 +198,7 @@ class _Setup:
     dropped: Callable[[int], None]
     before_images: bool
     bootstrap: bool
+    times: ClientTimes
 
 
 class GroupMember:
@@ -212,12 +212,14 @@ class GroupMember:
     :param lease_seconds: after this time without a sync the member's partitions go to others; 0.1 to 600.
     :param stores: additional storage of a partition's checkpoint, given its number and generation. A checkpoint there
         takes precedence. It must refuse a checkpoint of an older generation.
-    :param checkpoint_seconds: shortest interval between checkpoints in ``stores``; the relay gets them every second.
+    :param checkpoint_seconds: shortest interval between checkpoints in ``stores``; the relay gets them with each
+        report.
     :param dropped: called with the number of each partition that ended here, after its last callback.
     :param retry: for the requests of each partition.
     :param before_images: as in :class:`RelayClient`.
     :param bootstrap: from now on the group delivers the existing rows first, to all of its members, if a partition has
         no checkpoint, or if no relay holds what follows it.
+    :param times: intervals.
     :raises ConfigError: a URL is invalid, or a number is out of its range.
     """
 
@@ -238,12 +240,13 @@ class GroupMember:
         dropped: Callable[[int], None] = lambda _: None,
         before_images: bool = False,
         bootstrap: bool = False,
+        times: ClientTimes | None = None,
     ) -> None:
         if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
             raise ConfigError(f"a group has 1 to {LARGEST_GROUP} partitions and a lease of 0.1 to 600 seconds")
         self._setup = _Setup(
             urls, group, partitions, list(sources), consumer_of, access, retry, lease_seconds, callback_seconds, stores,
-            checkpoint_seconds, dropped, before_images, bootstrap,
+            checkpoint_seconds, dropped, before_images, bootstrap, times or ClientTimes(),
         )  # fmt: skip
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
         self._state = MemberState.JOINED
@@ -279,9 +282,9 @@ class GroupMember:
         """Sync, then wait until the next sync is due or a thread needs one."""
         self._sync_now.clear()
         leaving = self._state is MemberState.LEAVING
-        pause = min(_SYNC_SECONDS, self._setup.lease_seconds / _SYNCS_A_LEASE)
+        pause = min(self._setup.times.sync, self._setup.lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
-            pause = min(pause, _AFTER_FAILURE_SECONDS)
+            pause = min(pause, self._setup.times.after_failure)
             if not leaving:
                 pause = max(pause, self._transport.requested_wait_seconds())
         if self._workers if leaving else (self._error is None and not self._stop.is_set()):
@@ -385,6 +388,7 @@ class GroupMember:
             checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # without a store it costs nothing
             before_images=setup.before_images,
             bootstrap=owned.bootstrap,
+            times=setup.times,
         )
         if owned.release_requested:  # reclaimed before this member began it
             client.stop()

@@ -31,7 +31,6 @@ _ROWS_SIZE: Final = 2 << 20
 """Bytes of a first request, of the stream and of a bootstrap's rows; later as many as a larger event has."""
 _LARGEST_SIZE: Final = 256 << 20
 """Bytes; a larger event is refused rather than held. MySQL's largest packet has 1 GiB."""
-_WAIT_MS: Final = 1000
 _PENDING: Final = "x-dbus-pending-event-size"
 """Header with the size of the next event, if it does not fit."""
 
@@ -61,6 +60,8 @@ class Wanted:
     """Of the keys of all sources without a filter; None: all."""
     version: int
     """Newest version of events that the client understands; 0: the relay chooses."""
+    wait_ms: int
+    """How long the relay may wait for an event before it answers without one, in milliseconds."""
 
 
 class Trail:
@@ -132,7 +133,7 @@ class Reader:
         """Return events from a position on; empty: none are ready, or the next request must be larger."""
         more = {
             "checkPoint": _text(checkpoint_json(position)),
-            "wait": str(_WAIT_MS),
+            "wait": str(self._wanted.wait_ms),
             "maxev": str(self._wanted.version),
         }
         body, _ = self._events("stream", "size", _STREAM_SIZE, more, position.scn)

@@ -29,17 +29,19 @@ from headgate.spark._notes import Notes
 __all__ = ["BatchPlan", "BatchProgress", "PlannedTable", "TaskProgress"]
 
 _FOLDER = "progress"
-_EVERY_SECONDS = 0.5
 
 
 class TaskProgress:
     """What one task has read so far.
 
     :param file: where to report it; None: nowhere.
+    :param interval: shortest time between two reports, in seconds.
     """
 
-    def __init__(self, file: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file, self._clock = file, clock
+    def __init__(
+        self, file: Path | None = None, clock: Callable[[], float] = time.monotonic, *, interval: float = 0.5
+    ) -> None:
+        self._file, self._clock, self._interval = file, clock, interval
         self._written = clock()
         self._rows: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
@@ -47,11 +49,11 @@ class TaskProgress:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, control_path: str | None, epoch: int, number: int) -> Iterator[TaskProgress]:
+    def of(cls, control_path: str | None, epoch: int, number: int, *, interval: float = 0.5) -> Iterator[TaskProgress]:
         """Yield the progress of task ``number`` of a batch, around its work."""
         local = control_path is not None and "://" not in control_path
         folder = Path(control_path or "", _FOLDER)
-        progress = cls(folder / f"{epoch}-{number}.json" if local and folder.is_dir() else None)
+        progress = cls(folder / f"{epoch}-{number}.json" if local and folder.is_dir() else None, interval=interval)
         yield progress
         if progress._has_written:
             progress._write()
@@ -68,7 +70,7 @@ class TaskProgress:
 
     def _write_if_due(self) -> None:
         now = self._clock()
-        if self._file is not None and now - self._written >= _EVERY_SECONDS:
+        if self._file is not None and now - self._written >= self._interval:
             self._written = now
             self._write()
 

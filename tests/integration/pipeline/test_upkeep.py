@@ -11,8 +11,8 @@ import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, write_checkpoint
 from headgate.lake import DeltaPath, Lake, find_row, ledger_rows, read_as_of
-from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
+from headgate.lake._keeper import UpkeepTimes
 from headgate.sinks import BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable
 
@@ -33,6 +33,8 @@ class Upkept:
 
     def restart(self) -> None:
         self.writer = BatchWriter(self.spark, self.lake, "shop", ("current", "changelog"))
+        assert self.writer.upkeep is not None
+        self.writer.upkeep.times = UpkeepTimes(idle=0.0)
 
     def write(self, *tables: FakeTable) -> None:
         """A batch with a new row in each of these."""
@@ -75,7 +77,7 @@ class Upkept:
 
 
 def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_FILES", 3), ("STILL_FILES", 3), ("_STILL_SECONDS", 0.0)):
+    for name, value in (("_FILES", 3), ("STILL_FILES", 3)):
         monkeypatch.setattr(upkeep_module, name, value)
     made = Upkept(spark, tmp_path / "lake")
     for tables in (TABLES, TABLES, TABLES, (KEYED, KEYLESS)):
@@ -112,11 +114,11 @@ def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, m
     rows = ledger_rows(DeltaPath(spark, made.lake.ledger).read(), limit=99)
     assert [row.epoch for row in rows] == [7, 6, 5, 4, 3, 2, 1]
 
-    monkeypatch.setattr(keeper_module, "_ORPHAN_SECONDS", 0.0)
     for table in TABLES:
         write_checkpoint(made.lake.current(table.name))
     made.restart()
     assert made.writer.upkeep is not None
+    made.writer.upkeep.times = UpkeepTimes(idle=0.0, orphan=0.0)
     made.writer.upkeep._retention = 0.0
     time.sleep(0.01)
     made.upkeep()

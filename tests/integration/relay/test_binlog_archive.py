@@ -274,9 +274,11 @@ def test_check(mysql_server: MySQLServer, tmp_path: Path) -> None:
 
 def _soon(kept: Keeping, missing: GtidSet) -> None:
     """Ask for what is not there, without the time that a request may wait."""
-    from headgate.archive import _spool
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_spool, "_WAIT_SECONDS", 0.01)
+    spool = kept.relay.partitions[1].spool
+    assert spool is not None
+    waits, spool._wait_seconds = spool._wait_seconds, 0.01
+    try:
         with kept.log.open(LogRequest(executed_before=GtidSet(), executed=missing)):
             pass
+    finally:
+        spool._wait_seconds = waits

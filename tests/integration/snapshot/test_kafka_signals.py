@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,9 @@ def test_waiting_brings_all_that_the_topic_holds(
     assert list(signals.poll(start, wait=True).signals) == [f"kafka-{kafka_topic}-{n}" for n in range(5)]
     kafka_broker.send(kafka_topic, "y", "us")
     assert len(signals.poll(start, wait=True).signals) == 6
-    monkeypatch.setattr(_topic, "_ANSWER_SECONDS", 3600.0)
-    assert len(signals.poll(start, wait=True).signals) == 6, "nothing new, nothing to wait for: else for two hours"
+    slow = KafkaCluster(kafka_broker.bootstrap, answer_seconds=3600.0)
+    with closing(KafkaSignals(KafkaTopic(slow, kafka_topic, "us"))) as patient:
+        assert len(patient.poll(start, wait=True).signals) == 6, "nothing to wait for: else for two hours"
 
 
 def test_messages_that_are_gone_and_topics_made_anew(
@@ -222,7 +224,6 @@ def test_a_topic_whose_configuration_nobody_may_see(caplog: pytest.LogCaptureFix
 def test_nobody_waits_for_a_broker_that_is_away(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_topic, "_ANSWER_SECONDS", 0.5)
     may_fail, connect = threading.Event(), _topic._connect
 
     def connecting(topic: KafkaTopic) -> Any:
@@ -230,7 +231,8 @@ def test_nobody_waits_for_a_broker_that_is_away(
         return connect(topic)
 
     monkeypatch.setattr(_topic, "_connect", connecting)
-    signals = KafkaSignals(KafkaTopic(KafkaCluster(f"127.0.0.1:{free_port()}"), "t", "us"))
+    away = KafkaCluster(f"127.0.0.1:{free_port()}", answer_seconds=0.5)
+    signals = KafkaSignals(KafkaTopic(away, "t", "us"))
     at = TopicPosition("t", 5)
     assert signals.poll(None) == Polled(None)
     assert signals.poll(at) == Polled(at), "who waited here would wait for ever"
@@ -274,6 +276,5 @@ def test_options_that_describe_no_topic(value: Any) -> None:
 
 
 def test_no_broker_is_an_error_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_topic, "_ANSWER_SECONDS", 0.5)
     with pytest.raises(ConnectError, match="does not answer"):
-        check_topic(KafkaTopic(KafkaCluster(f"127.0.0.1:{free_port()}"), "t", "us"))
+        check_topic(KafkaTopic(KafkaCluster(f"127.0.0.1:{free_port()}", answer_seconds=0.5), "t", "us"))

@@ -73,14 +73,8 @@ log = logging.getLogger("headgate")
 
 _ATTEMPTS: Final = 3
 """Attempts to read one part, each as of a later point, before the consumer has to retry."""
-_POSITION_SECONDS: Final = 0.25
-"""How long to wait for the feeder's position; then the consumer has to retry."""
 _SEARCH_SECONDS: Final = 5.0
 """How long to skip parts without events for a consumer; then it gets a checkpoint."""
-_TOGETHER_SECONDS: Final = 10.0
-"""Consumers that start within so long get the same start SCN, and the same parts."""
-_IDLE_SECONDS: Final = 3600.0
-"""A bootstrap whose start has left the buffer is deleted after so long without a request."""
 _CACHE_BYTES: Final = 64 << 20
 """Cache of parts' events: consumers that start together read MySQL once."""
 
@@ -107,7 +101,7 @@ class Bootstrap:
 
     def __init__(self, relay: Relay, partition: Partition, supplier: Supplier, folder: Path | None) -> None:
         self._partition, self._supplier = partition, supplier
-        self._version = relay.config.event_version
+        self._version, self._relay = relay.config.event_version, relay
         self._sessions, self._forgets = Sessions(folder), folder is None
         self._writers = RowWriters(relay.names.of(partition.source.id), relay.registry)
         self._lock = threading.Lock()
@@ -138,7 +132,7 @@ class Bootstrap:
         if since > 0 and buffer.holds(since):
             return since
         beginning = self._supplier.begin()
-        together = self._sessions.newest(_TOGETHER_SECONDS) if beginning.gtid is None else None
+        together = self._sessions.newest(self._relay.times.bootstrap_together) if beginning.gtid is None else None
         if together is not None and buffer.holds(together.scn):
             return together.scn
         if beginning.gtid is None:
@@ -151,7 +145,9 @@ class Bootstrap:
                     "or increase the buffer"
                 )
             position = mark
-        self._sessions.forget([scn for scn in self._sessions.idle(_IDLE_SECONDS) if not buffer.holds(scn)])
+        self._sessions.forget(
+            [scn for scn in self._sessions.idle(self._relay.times.bootstrap_idle) if not buffer.holds(scn)]
+        )
         if position.scn < 0 and self._forgets:
             log.warning(
                 "%s: a bootstrap begins at SCN 0: no transaction has come since the relay started, and without a state "
@@ -197,7 +193,7 @@ class Bootstrap:
         :raises ChunkRetryError: ``otherwise``, after 0.25 s.
         """
         position = self._partition.feeder.await_position(
-            lambda state: max(state.scn, 0) >= least and state.gtid >= wanted, _POSITION_SECONDS
+            lambda state: max(state.scn, 0) >= least and state.gtid >= wanted, self._relay.times.bootstrap_position
         )
         if position is None:
             raise ChunkRetryError(f"{otherwise}: {self._partition.feeder.problem or 'it is still reading the log'}")

@@ -45,8 +45,6 @@ MEDIA: Final = "text/event-stream"
 _HEADERS: Final = {"content-type": MEDIA, "cache-control": "no-store"}
 _POSITION: Final = re.compile(r"([0-9]{1,19})(?::([0-9]{1,10}))?", re.ASCII)
 _PIECE: Final = 256 << 10
-_HEARTBEAT_SECONDS: Final = 15.0
-"""Proxies close connections that are idle for a minute, some after half of that."""
 _RETRY_MS: Final = 1000
 _COMMON: Final = {"sources", "checkPoint", "streamFromLatestScn", "filters", "maxev"}
 """The parameters that mean the same as in ``/stream``."""
@@ -110,7 +108,8 @@ class _Live:
                     stream_request = replace(stream_request, size=batch.pending)
                 else:
                     yield b":\n\n"
-                left = _HEARTBEAT_SECONDS if end is None else min(_HEARTBEAT_SECONDS, end - loop.time())
+                heartbeat = self._relay.times.heartbeat
+                left = heartbeat if end is None else min(heartbeat, end - loop.time())
                 if left <= 0:
                     return
                 batch = await self._streams.read(replace(stream_request, wait_ms=max(1, int(left * 1000))))
