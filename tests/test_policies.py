@@ -21,7 +21,8 @@ def test_a_table_keeps_what_it_does_not_name() -> None:
 def test_as_options() -> None:
     policies = Policies.make({"zero_dates": "null"}, {"d.t": {"zero_dates": "text"}, "d.u": {"bit": "binary"}})
     assert policies.as_options() == {
-        "zero_dates": {"*": "null", "d.t": "text"}, "wide_decimals": "text", "json": "string", "time": "text",
+        "zero_dates": {"*": "null", "d.t": "text"}, "decimals": "decimal", "wide_decimals": "text", "json": "string",
+        "unsigned_bigint": "decimal", "time": "text",
         "bit": {"*": "integer", "d.u": "binary"}, "window": "rewind",
     }  # fmt: skip
 

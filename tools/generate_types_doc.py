@@ -35,7 +35,8 @@ COLUMNS = [
 """One column of each type; where the Arrow type depends on a number, one on each side of the border."""
 
 POLICIES = {
-    "zero_dates": ("date", "datetime(6)", "timestamp(6)"), "wide_decimals": ("decimal(65,30)",), "time": ("time(6)",),
+    "zero_dates": ("date", "datetime(6)", "timestamp(6)"), "decimals": ("decimal(38,10)", "decimal(65,30)"),
+    "unsigned_bigint": ("bigint unsigned",), "wide_decimals": ("decimal(65,30)",), "time": ("time(6)",),
     "bit": ("bit(63)", "bit(64)"), "json": ("json",),
 }  # fmt: skip
 """The types that each policy is about."""

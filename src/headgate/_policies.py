@@ -15,10 +15,12 @@ __all__ = [
     "POLICY_VALUES",
     "AmbiguousKeys",
     "Bit",
+    "Decimals",
     "Json",
     "Policies",
     "Temporals",
     "Time",
+    "UnsignedBigint",
     "WideDecimals",
     "Window",
     "ZeroDates",
@@ -26,6 +28,8 @@ __all__ = [
 
 ZeroDates: TypeAlias = Literal["error", "null", "text"]
 WideDecimals: TypeAlias = Literal["text", "error"]
+Decimals: TypeAlias = Literal["decimal", "text", "double"]
+UnsignedBigint: TypeAlias = Literal["decimal", "bigint"]
 Json: TypeAlias = Literal["string", "variant"]
 Time: TypeAlias = Literal["text", "microseconds"]
 Bit: TypeAlias = Literal["integer", "binary"]
@@ -35,7 +39,9 @@ AmbiguousKeys: TypeAlias = Literal["error", "spell"]
 
 POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "zero_dates": get_args(ZeroDates),
+    "decimals": get_args(Decimals),
     "wide_decimals": get_args(WideDecimals),
+    "unsigned_bigint": get_args(UnsignedBigint),
     "json": get_args(Json),
     "time": get_args(Time),
     "bit": get_args(Bit),
@@ -51,6 +57,11 @@ class Policies:
     zero_dates: ZeroDates = "error"
     """Dates that Arrow cannot represent (zero, zero in a part, or not in the calendar): an error, null (but an error in
     a key), or ``text``: the columns are strings in MySQL's form."""
+    decimals: Decimals = "decimal"
+    """DECIMAL: Arrow's decimal128, MySQL's text, or a double, which may round. A key's column is never a double:
+    different keys could become equal."""
+    unsigned_bigint: UnsignedBigint = "decimal"
+    """BIGINT UNSIGNED: decimal128(20,0); or int64, with an error for values above 9223372036854775807."""
     wide_decimals: WideDecimals = "text"
     """DECIMAL of more than 38 digits: MySQL's text, or an error."""
     json: Json = "string"

@@ -81,3 +81,30 @@ def test_wide_decimals_can_be_refused() -> None:
             )
         assert (found.value.table, found.value.column) == ("d.t", "c")
     codec_for(Column("c", "decimal", precision=38), table="d.t", policies=Policies(wide_decimals="error"))
+
+
+@given(data=st.data())
+def test_decimals_as_text_and_as_doubles(data: st.DataObject) -> None:
+    precision = data.draw(st.integers(1, 65))
+    scale = data.draw(st.integers(0, min(30, precision)))
+    column = Column("c", "decimal", precision=precision, scale=scale)
+    numbers = data.draw(st.lists(st.integers(1 - 10**precision, 10**precision - 1), max_size=20))
+    logged, texts = [packed(n, precision, scale) for n in numbers], [text(n, scale) for n in numbers]
+    for road, values in (("log", logged), ("text", [one.encode() for one in texts])):
+        assert decode(column, road, *values, None, decimals="text") == [*texts, None]
+        assert decode(column, road, *values, None, decimals="text", key=True) == [*texts, None]
+        assert decode(column, road, *values, None, decimals="double") == [*map(float, texts), None]
+
+
+def test_a_key_is_never_a_double() -> None:
+    column = Column("c", "decimal", precision=38, scale=0)
+    numbers = [2**53, 2**53 + 1]
+    values = [str(number).encode() for number in numbers]
+    assert decode(column, "text", *values, decimals="double") == [2.0**53] * 2
+    assert decode(column, "text", *values, decimals="double", key=True) == numbers
+
+
+def test_text_that_is_no_double() -> None:
+    with pytest.raises(DecodeError, match=r"decimal\(5,2\)") as found:
+        decode(Column("c", "decimal", precision=5, scale=2), "text", b"1.x0", decimals="double")
+    assert (found.value.table, found.value.column) == ("d.t", "c")

@@ -73,3 +73,20 @@ def test_bits_as_bytes(values: list[int], width: int) -> None:
 def test_bits_as_bytes_have_their_length() -> None:
     with pytest.raises(DecodeError, match="2 bytes"):
         decode(Column("c", "bit", precision=9), "log", b"\x01", bit="binary")
+
+
+@pytest.mark.parametrize("road", ["log", "text"])
+def test_unsigned_bigints_as_bigints(road: str) -> None:
+    column, most = Column("c", "bigint", unsigned=True), 2**63 - 1
+
+    def written(number: int) -> bytes:
+        return number.to_bytes(8, "little") if road == "log" else str(number).encode()
+
+    numbers = [0, 1, most]
+    assert decode(column, road, *map(written, numbers), None, unsigned_bigint="bigint") == [*numbers, None]
+    for above in (most + 1, 2**64 - 1):
+        with pytest.raises(DecodeError, match=f"{above} is above the largest BIGINT") as found:
+            decode(column, road, written(5), None, written(above), unsigned_bigint="bigint")
+        assert (found.value.table, found.value.column, found.value.row) == ("d.t", "c", 2)
+    signed = Column("c", "bigint")
+    assert decode(signed, "text", b"-1", unsigned_bigint="bigint") == [-1]

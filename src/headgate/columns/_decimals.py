@@ -1,4 +1,4 @@
-"""DECIMAL: decimal128 up to 38 digits, MySQL's text above.
+"""DECIMAL: decimal128 up to 38 digits, MySQL's text above; or text or doubles for all.
 
 | type | log | text |
 |---|---|---|
@@ -7,7 +7,8 @@
 Packed: the digits before and after the point in groups of 9, each 4 bytes, big-endian. The remaining digits (1 to 8 in
 1 to 4 bytes) are outermost on either side. The first bit is inverted. In a negative value, all bits are inverted.
 
-``wide_decimals="error"`` refuses tables with a column of more than 38 digits instead.
+``wide_decimals="error"`` refuses tables with a column of more than 38 digits instead. ``decimals="text"`` makes all of
+them MySQL's text. ``decimals="double"`` makes the nearest double of that text.
 
 Source: MySQL source ``strings/decimal.cc`` (``decimal2bin``).
 """
@@ -18,13 +19,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import njit
 
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 from headgate.kernels import Cells, u8
 
-__all__ = ["DecimalCodec", "LongDecimalCodec", "put_decimal"]
+__all__ = ["DecimalCodec", "DecimalTextCodec", "DoubleDecimalCodec", "put_decimal"]
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _POWERS = np.array([10**n for n in range(19)], np.uint64)
@@ -235,8 +237,8 @@ def _to_text(buf: Any, offset: Any, valid: Any, precision: int, scale: int, offs
     return at, -1
 
 
-class LongDecimalCodec(BaseCodec):
-    """DECIMAL of 39 to 65 digits as MySQL's text: Spark's decimals end at 38 digits."""
+class DecimalTextCodec(BaseCodec):
+    """DECIMAL as MySQL's text. Spark's decimals end at 38 digits."""
 
     arrow_type = pa.string()
 
@@ -261,3 +263,25 @@ class LongDecimalCodec(BaseCodec):
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
         return self.strings(cells, *self.gathered(cells))
+
+
+class DoubleDecimalCodec(BaseCodec):
+    """DECIMAL as the nearest double, on both roads by way of MySQL's text."""
+
+    arrow_type = pa.float64()
+
+    def __init__(self, column: Column, table: str) -> None:
+        super().__init__(column, table)
+        self._texts = DecimalTextCodec(column, table)
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        return pc.cast(self._texts.from_log(cells), self.arrow_type)
+
+    def from_text(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        texts = self._texts.from_text(cells)
+        try:
+            return pc.cast(texts, self.arrow_type)
+        except pa.ArrowInvalid as error:
+            raise self.error(f"a value is not a {self.column.mysql}: {error}") from None

@@ -7,7 +7,8 @@
 | YEAR | one byte: years since 1900; 0 = 0000 | four digits |
 
 Unsigned columns get the next wider signed type, because Spark has no unsigned ones. BIGINT UNSIGNED and BIT(64) get
-decimal128(20,0). With ``bit="binary"`` a BIT(n) of any n is its (n + 7) / 8 bytes.
+decimal128(20,0). With ``unsigned_bigint="bigint"`` BIGINT UNSIGNED is int64, and larger values are an error. With
+``bit="binary"`` a BIT(n) of any n is its (n + 7) / 8 bytes.
 """
 
 from __future__ import annotations
@@ -115,14 +116,18 @@ def _bits_from_bytes(buf: Any, offset: Any, length: Any, valid: Any, out: Any) -
 
 
 class IntegerCodec(BaseCodec):
-    """TINYINT, SMALLINT, MEDIUMINT, INT, BIGINT."""
+    """TINYINT, SMALLINT, MEDIUMINT, INT, BIGINT.
 
-    def __init__(self, column: Column, table: str) -> None:
+    :param narrow: for BIGINT UNSIGNED: int64, and an error for values that it cannot hold.
+    """
+
+    def __init__(self, column: Column, table: str, *, narrow: bool = False) -> None:
         super().__init__(column, table)
         self._width = _WIDTHS[column.type]
         self._signed = not column.unsigned
-        self._wide = column.type == "bigint" and column.unsigned
-        self.arrow_type = _WIDE if self._wide else _ARROW[column.type, column.unsigned]
+        self._narrow = narrow
+        self._wide = column.type == "bigint" and column.unsigned and not narrow
+        self.arrow_type = _WIDE if self._wide else _ARROW[column.type, column.unsigned and not narrow]
         bits = _BITS[self._width]
         self._low = np.uint64(2 ** (bits - 1) if self._signed else 0)
         self._high = np.uint64(2 ** (bits - self._signed) - 1)
@@ -140,7 +145,7 @@ class IntegerCodec(BaseCodec):
         self.check_lengths(cells, self._width)
         buffer, numbers = self._target(len(cells.valid))
         _from_log(cells.buf, cells.offset, cells.valid, self._width, self._signed, numbers)
-        return self.array(cells, buffer)
+        return self._narrowed(cells, buffer)
 
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
@@ -148,7 +153,17 @@ class IntegerCodec(BaseCodec):
         bad = _from_text(cells.buf, cells.offset, cells.length, cells.valid, self._low, self._high, numbers)
         if bad >= 0:
             raise self.undecodable(cells, bad, f"a number of type {self.column.mysql}")
-        return self.array(cells, buffer)
+        return self._narrowed(cells, buffer)
+
+    def _narrowed(self, cells: Cells, numbers: Any) -> pa.Array:
+        """Return the array; if it is narrow, check that no number became negative."""
+        if self._narrow and (negative := numbers < 0).any():
+            row = int(np.argmax(negative))
+            raise self.error(
+                f'the value {int(numbers[row]) + 2**64} is above the largest BIGINT; set unsigned_bigint = "decimal"',
+                row=row,
+            )
+        return self.array(cells, numbers)
 
 
 class BitCodec(BaseCodec):

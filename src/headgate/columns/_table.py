@@ -9,7 +9,7 @@ import pyarrow as pa
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns._codec import Codec
-from headgate.columns._decimals import DecimalCodec, LongDecimalCodec
+from headgate.columns._decimals import DecimalCodec, DecimalTextCodec, DoubleDecimalCodec
 from headgate.columns._floats import FloatCodec
 from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, YearCodec
 from headgate.columns._json import JsonCodec
@@ -51,18 +51,24 @@ def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: 
     if kind in ("enum", "set"):
         codec = EnumCodec if kind == "enum" else SetCodec
         return codec(column, table, key=key, spelled=policies.ambiguous_keys == "spell")
+    if kind == "bigint" and column.unsigned and policies.unsigned_bigint == "bigint":
+        return IntegerCodec(column, table, narrow=True)
     if kind in _SIMPLE:
         return _SIMPLE[kind](column, table)
     if kind == "bit":
         return (BitBytesCodec if policies.bit == "binary" else BitCodec)(column, table)
     if kind == "decimal":
-        return _decimal(column, table, policies)
+        return _decimal(column, table, policies, key)
     if kind in _TEMPORALS:
         return _temporal(column, table, policies, key)
     raise UnsupportedError(f"column type {column.mysql} is not supported", table=table, column=column.name)
 
 
-def _decimal(column: Column, table: str, policies: Policies) -> Codec:
+def _decimal(column: Column, table: str, policies: Policies, key: bool) -> Codec:
+    if policies.decimals == "double" and not key:  # different keys could become equal
+        return DoubleDecimalCodec(column, table)
+    if policies.decimals == "text":
+        return DecimalTextCodec(column, table)
     if column.precision <= _MAX_ARROW_DIGITS:
         return DecimalCodec(column, table)
     if policies.wide_decimals == "error":
@@ -72,7 +78,7 @@ def _decimal(column: Column, table: str, policies: Policies) -> Codec:
             table=table,
             column=column.name,
         )
-    return LongDecimalCodec(column, table)
+    return DecimalTextCodec(column, table)
 
 
 def _temporal(column: Column, table: str, policies: Policies, key: bool) -> Codec:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import Bit, Json, Time, WideDecimals, Window, ZeroDates
+from headgate._policies import Bit, Decimals, Json, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
 from headgate.config._model import Model, is_table
 
 __all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
@@ -123,6 +123,16 @@ class SourceConfig(Model):
         " follow bring them up to date; `drop` leaves them out, and the changes that follow bring them, which needs"
         " `binlog_row_image=FULL` too",
     )
+    decimals: Decimals = Field(
+        "decimal",
+        description="DECIMAL: Spark's `decimal`, MySQL's `text`, or a `double`, which may round; columns of a key stay"
+        " as they are with `double`",
+    )
+    unsigned_bigint: UnsignedBigint = Field(
+        "decimal",
+        description="BIGINT UNSIGNED: `decimal`, which is DECIMAL(20,0), or `bigint`, which ends the run with an error"
+        " at a value above 9223372036854775807",
+    )
     wide_decimals: WideDecimals = Field(
         "text", description="DECIMAL of more than 38 digits, which Spark cannot hold: MySQL's `text`, or an `error`"
     )
@@ -214,6 +224,8 @@ class TableConfig(Model):
     )
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
     zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
+    decimals: Decimals | None = Field(None, description=_AS_IN_SOURCE)
+    unsigned_bigint: UnsignedBigint | None = Field(None, description=_AS_IN_SOURCE)
     wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
     json_: Json | None = Field(None, alias="json", description=_AS_IN_SOURCE)
     time: Time | None = Field(None, description=_AS_IN_SOURCE)

@@ -38,6 +38,7 @@ _HELP = {
     "conditions": "SQL conditions by table, as a JSON object: only rows that fulfil them are read; changes are "
     "followed for all rows",
     "control_path": "folder of JSON files by which sinks and commands reach the planner",
+    "decimals": '"decimal" (default), "text" or "double" (may round; not in keys): DECIMAL; by table as zero_dates',
     "end": "batch reads of changes: the GTID set at which they end; default: everything executed now",
     "epoch": "lowest epoch of the next batch (the ledger's highest)",
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
@@ -73,6 +74,8 @@ _HELP = {
     "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already read',
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
+    "unsigned_bigint": '"decimal" (default: 20 digits) or "bigint" (larger values are an error): BIGINT UNSIGNED; '
+    "by table as zero_dates",
     "url": "mysql://user@host:3306/?tls=required, without a password",
     "time": '"text" (default) or "microseconds" (bigint): TIME; by table as zero_dates',
     "watermark": 'what makes a chunk exact: GTIDs alone ("gtid", default), table locks in addition ("lock"), or a row '
