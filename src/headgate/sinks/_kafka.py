@@ -1,0 +1,295 @@
+"""``kafka``: a message for each change, in Debezium's format, to a topic for each table.
+
+This module is the one outside ``control/`` and ``testing/`` that imports ``confluent_kafka``: what is sent, and when it
+counts as sent, is part of applying a batch.
+
+**Order.** One producer in the driver sends a batch: first the log's changes in log order, then the chunks' rows, which
+are as of the batch's end. A key belongs to one partition (``murmur2``, as Java's producers divide keys), and an
+idempotent producer keeps the order of a partition. Messages without a key go to partition 0. So a consumer sees the
+changes of a row in their order.
+
+**At least once.** The brokers have all messages of a batch, from all replicas in sync (``acks=all``), before the
+ledger has its row. If the run is killed in between, the next one sends the whole batch again, in the same order.
+
+**Memory.** Images that were sent along with the batch's description are converted in the driver. Of larger batches
+Spark's tasks convert the images, Spark sorts the log's messages, and the driver fetches one partition at a time, as
+record batches: no row is a Python object before ``produce``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Definition, Part, open_images, serialised
+from headgate.control import KafkaCluster
+from headgate.errors import ConnectError, HeadgateError, TargetError
+from headgate.extras import require_extra
+from headgate.lake import split_table
+from headgate.sinks._debezium import RECORDS, Envelope
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+    from pyspark.sql import DataFrame
+
+    from headgate.config import KafkaTargetConfig
+
+__all__ = ["KafkaTarget", "TopicNames"]
+
+log = logging.getLogger("headgate")
+
+_ORDER: Final = ("file", "pos", "ordinal", "part")
+_RECORDS_DDL: Final = (
+    "table string, file int, pos bigint, ordinal bigint, part tinyint, gtid string, key string, head string,"
+    " tail string, header string, other_key string"
+)
+_QUEUED_MESSAGES: Final = 200_000
+_QUEUED_KILOBYTES: Final = 128 << 10
+
+
+@dataclass(frozen=True)
+class TopicNames:
+    """Names of the topics of one pipeline."""
+
+    prefix: str
+    pattern: str
+
+    def of(self, table: str) -> str:
+        """Return the topic of ``db.table``, with ``_`` for characters that Kafka does not allow.
+
+        :raises TargetError: it is longer than 249 characters.
+        """
+        db, name = split_table(table)
+        topic = re.sub(r"[^A-Za-z0-9._-]", "_", self.pattern.format(prefix=self.prefix, db=db, table=name))
+        if len(topic) > 249 or topic in {".", ".."}:
+            raise TargetError(
+                f"the topic of {table} would be {topic[:80]!r}…, no name for Kafka; change target.kafka.topic"
+            )
+        return topic
+
+    def distinct(self, tables: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+        """Return ``known`` (topic → table) and the topics of these tables.
+
+        :raises TargetError: two tables would share a topic.
+        """
+        topics = dict(known)
+        for table in tables:
+            topic = self.of(table)
+            other = topics.setdefault(topic, table)
+            if other != table:
+                raise TargetError(f"{other} and {table} would share the topic {topic}; change target.kafka.topic")
+        return topics
+
+
+class KafkaTarget:
+    """Producer of one pipeline's messages; one per run. It connects when it sends the first batch."""
+
+    def __init__(self, config: KafkaTargetConfig, pipeline: str) -> None:
+        require_extra("kafka")
+        self._config = config
+        self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
+        self._names = TopicNames(config.topic_prefix or pipeline, config.topic)
+        self._tables: dict[str, str] = {}  # topic → table
+        self._existing: set[str] = set()
+        self._producer: Producer | None = None
+        self._failed: list[KafkaError] = []
+
+    def send(self, frame: DataFrame, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
+        """Send the changes of a batch; return when the brokers have them.
+
+        :param frame: the batch, persisted.
+        :param messages: table → its images.
+        :raises ConnectError: the brokers cannot be reached, or did not accept all messages in time.
+        :raises TargetError: they refused a message, or a table has no topic of its own.
+        """
+        from confluent_kafka import KafkaException
+
+        self._tables = self._names.distinct(messages, self._tables)
+        if not messages:
+            return
+        try:
+            self._create_topics({self._names.of(table) for table in messages})
+            self._produce(_records(frame, self._envelope(batch), messages))
+        except KafkaException as error:
+            self.close()
+            raise _failure(error.args[0]) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _envelope(self, batch: Batch) -> Envelope:
+        base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
+        config = self._config
+        return Envelope(
+            self._names.prefix, version("headgate"), f"{base}." if base else "", config.tombstones, config.truncates
+        )
+
+    def close(self) -> None:
+        """Drop the producer and its unsent messages: they must not arrive next to those of a retry."""
+        producer, self._producer = self._producer, None
+        self._failed = []
+        if producer is not None:
+            with contextlib.suppress(Exception):
+                producer.purge()
+                producer.flush(0)
+
+    def _settings(self) -> dict[str, Any]:
+        milliseconds = self._config.timeout_seconds * 1000
+        defaults = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            "message.timeout.ms": milliseconds,
+            "delivery.report.only.error": True,
+            "queue.buffering.max.messages": _QUEUED_MESSAGES,
+            "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
+        }
+        return {**defaults, **self._cluster.settings()}
+
+    def _open(self) -> Producer:
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            self._producer = Producer(self._settings())
+        return self._producer
+
+    def _create_topics(self, topics: set[str]) -> None:
+        """Create missing topics with the brokers' default numbers of partitions and replicas (KIP-464)."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        if topics <= self._existing:
+            return
+        timeout = self._config.timeout_seconds
+        client = AdminClient(self._cluster.settings())
+        self._existing |= {
+            name for name, one in client.list_topics(timeout=timeout).topics.items() if one.error is None
+        }
+        missing = sorted(topics - self._existing)
+        made = client.create_topics([NewTopic(name, -1, -1) for name in missing]) if missing else {}
+        for name, future in made.items():
+            try:
+                future.result(timeout)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
+            self._existing.add(name)
+
+    def _produce(self, batches: Iterator[pa.RecordBatch]) -> None:
+        producer = self._open()
+        for batch in batches:
+            self._produce_batch(producer, batch)
+        self._flush(producer)
+
+    def _produce_batch(self, producer: Producer, batch: pa.RecordBatch) -> None:
+        """Produce messages, in their order."""
+        values = pc.binary_join_element_wise(batch["head"], "null", batch["tail"], "")
+        bytes_of = (one.cast(pa.binary()).to_pylist() for one in (batch["key"], values, batch["other_key"]))
+        names = {table: self._names.of(table) for table in pc.unique(batch["table"]).to_pylist()}
+        rows = zip(batch["table"].to_pylist(), *bytes_of, batch["header"].to_pylist(), strict=True)
+        for table, key, value, other, header in rows:
+            options: dict[str, Any] = {} if key is not None else {"partition": 0}
+            if header is not None:
+                options["headers"] = [(header, other)]
+            self._put(producer, names[table], value, key, options)
+        producer.poll(0)
+        self._check_failed()
+
+    def _put(
+        self, producer: Producer, topic: str, value: bytes | None, key: bytes | None, options: Mapping[str, Any]
+    ) -> None:
+        """Queue a message; wait while the queue is full."""
+        while True:
+            try:
+                producer.produce(topic, value, key, on_delivery=self._delivered, **options)
+            except BufferError:
+                producer.poll(0.1)
+                self._check_failed()
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until the brokers have all messages; each fails after its time limit, so this ends."""
+        deadline = time.monotonic() + self._config.timeout_seconds + 30
+        while producer.flush(1) and time.monotonic() < deadline:
+            self._check_failed()
+        self._check_failed()
+        if len(producer):
+            raise ConnectError("Kafka did not accept all messages in time")
+
+    def _check_failed(self) -> None:
+        if self._failed:
+            raise _failure(self._failed[0])
+
+
+def _failure(error: KafkaError) -> HeadgateError:
+    """Return headgate's error for one of Kafka's: transient if the brokers were not reached or not ready."""
+    from confluent_kafka import KafkaError as Codes
+
+    waiting = {Codes._MSG_TIMED_OUT, Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._RESOLVE}
+    text = f"Kafka: {error.str()}"
+    if not error.fatal() and (error.retriable() or error.code() in waiting):
+        return ConnectError(text)
+    return TargetError(text)
+
+
+def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a batch: the log's in their order, then those of chunks."""
+    parts = [part for of_table in messages.values() for part in of_table]
+    for kind in ("rows", "chunk"):
+        of_kind = [part for part in parts if part.kind == kind]
+        local = [(part.definition, images) for part in of_kind if (images := part.local_images()) is not None]
+        if len(local) == len(of_kind):
+            records = [envelope.records(definition, one) for definition, images in local for one in images]
+            yield from _sorted(records) if kind == "rows" else records
+        else:
+            yield from _fetched(frame, envelope, sorted({part.table for part in of_kind}), kind)
+
+
+def _sorted(records: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not records:
+        return
+    table = pa.Table.from_batches(records)
+    order = np.lexsort([table[name].to_numpy() for name in reversed(_ORDER)])
+    step = 1 << 16
+    for start in range(0, len(order), step):
+        yield from table.take(pa.array(order[start : start + step])).combine_chunks().to_batches()
+
+
+def _fetched(frame: DataFrame, envelope: Envelope, tables: Sequence[str], kind: str) -> Iterator[pa.RecordBatch]:
+    """Convert the images in Spark's tasks, and fetch the messages partition by partition."""
+    from pyspark.sql import functions
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for schema, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                for images in open_images([cell]):
+                    yield envelope.records(Definition.from_json(schema), images)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([serialised(batch).to_pybytes()], pa.binary())], names=["data"])
+
+    chosen = functions.col(TABLE_COLUMN).isin(*tables) & (functions.col(KIND_COLUMN) == kind)
+    rows = frame.where(chosen).select("_schema", DATA_COLUMN).mapInArrow(convert, _RECORDS_DDL)
+    if kind == "rows":
+        rows = rows.orderBy(*_ORDER)
+    for row in rows.mapInArrow(pack, "data binary").toLocalIterator():
+        for batch in open_images([pa.py_buffer(row[0])]):
+            yield batch.cast(RECORDS)

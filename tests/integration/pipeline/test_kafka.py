@@ -1,0 +1,172 @@
+"""A pipeline into Kafka: what a consumer of Debezium's format makes of the messages, from a real server and broker."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from headgate.config import PipelineConfig, parse_config
+from headgate.gtid import GtidSet
+from headgate.testing import KafkaBroker, MySQLServer
+from tests.integration.runs import TEXT, Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Consumed(NamedTuple):
+    """A message as Debezium's consumers read it."""
+
+    topic: str
+    key: Any
+    value: Any
+    headers: dict[str, Any]
+    partition: int
+
+
+class KafkaRuns(Runs):
+    """A pipeline whose target is Kafka."""
+
+    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path, broker: KafkaBroker) -> None:
+        super().__init__(spark, server, db, folder)
+        self.broker = broker
+        self.prefix = f"p{uuid.uuid4().hex[:8]}"
+        self.modes = '["kafka"]'
+        self.settings = ""
+
+    def config(self) -> PipelineConfig:
+        text = TEXT.replace('mode = ["current"]', f"mode = {self.modes}")
+        kafka = f'bootstrap = "{self.broker.bootstrap}"\ntopic_prefix = "{self.prefix}"\n{self.settings}'
+        more = f"[target.kafka]\n{kafka}\n{self.more}"
+        return parse_config(text.format(**self._given, reads=self.reads, more=more))
+
+    def topic(self, table: str) -> str:
+        return f"{self.prefix}.{self.db}.{table}"
+
+    def messages(self, *topics: str, committed: bool = False) -> list[Consumed]:
+        """All messages of these topics, each partition in order."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": "test",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "log_level": 0,
+            }
+        )
+        found: list[Consumed] = []
+        try:
+            known = consumer.list_topics(timeout=30).topics
+            parts = [(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
+            consumer.assign([TopicPartition(topic, number, 0) for topic, number in parts])
+            ended: set[tuple[str, int]] = set()
+            while len(ended) < len(parts):
+                message = consumer.poll(30)
+                assert message is not None
+                topic, partition = message.topic() or "", message.partition() or 0
+                if message.error():
+                    ended.add((topic, partition))
+                    continue
+                pairs: Any = message.headers() or ()
+                headers = {name: json.loads(value) for name, value in pairs}
+                key, value = (None if one is None else json.loads(one) for one in (message.key(), message.value()))
+                found.append(Consumed(topic, key, value, headers, partition))
+        finally:
+            consumer.close()
+        return found
+
+    def expected(self, table: str) -> dict[str, dict[str, Any]]:
+        """The source's rows, as ``folded`` has them."""
+        rows = self.source(f"{self.db}.{table}").items()
+        return {json.dumps({"id": i}): {"id": i, "v": v, "n": n} for i, (v, n) in rows}
+
+    def folded(self, *topics: str, committed: bool = False) -> dict[str, dict[str, Any]]:
+        """The tables as a consumer has them that applies the messages in their order; keys as JSON."""
+        tables: dict[str, dict[str, Any]] = defaultdict(dict)
+        for one in self.messages(*topics, committed=committed):
+            table = tables[one.topic]
+            if one.value is None or one.value["op"] == "d":
+                table.pop(json.dumps(one.key), None)
+            else:
+                table[json.dumps(one.key)] = one.value["after"]
+        return tables
+
+
+@pytest.fixture
+def runs(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, kafka_broker: KafkaBroker
+) -> KafkaRuns:
+    return KafkaRuns(spark, mysql_server, mysql_db, tmp_path, kafka_broker)
+
+
+def test_snapshot_and_changes(runs: KafkaRuns) -> None:
+    runs.table("a", 150)
+    runs.do("CREATE TABLE keyless (v INT)", "INSERT INTO keyless VALUES (1)")
+    runs.broker.create_topic(runs.topic("a"), 3)
+    runs.run()
+    first = runs.messages(runs.topic("a"))
+    assert len(first) == 150
+    assert {one.value["op"] for one in first} == {"r"}
+    assert len({one.partition for one in first}) == 3
+    runs.do(
+        "INSERT INTO a VALUES (1000, 1, 1)",
+        "UPDATE a SET v = 77 WHERE id = 1",
+        "UPDATE a SET id = 2000 WHERE id = 2",
+        "DELETE FROM a WHERE id = 3",
+        "DELETE FROM keyless",
+    )
+    runs.run()
+    later = [one for one in runs.messages(runs.topic("a")) if one.value is None or one.value["op"] != "r"]
+    assert len(later) == 7
+    shown = {
+        one.key["id"]: [
+            (m.value and (m.value["op"], m.value["before"], m.value["after"]), m.headers)
+            for m in later
+            if m.key == one.key
+        ]
+        for one in later
+    }
+    assert shown == {
+        1000: [(("c", None, {"id": 1000, "v": 1, "n": 1}), {})],
+        1: [(("u", {"id": 1, "v": 1, "n": None}, {"id": 1, "v": 77, "n": None}), {})],
+        2: [(("d", {"id": 2, "v": 2, "n": None}, None), {"__debezium.newkey": {"id": 2000}}), (None, {})],
+        2000: [(("c", None, {"id": 2000, "v": 2, "n": None}), {"__debezium.oldkey": {"id": 2}})],
+        3: [(("d", {"id": 3, "v": 3, "n": None}, None), {}), (None, {})],
+    }
+    source = next(one.value["source"] for one in later if one.value)
+    log_file, *_ = runs.server.query("SHOW BINARY LOG STATUS")[0]
+    assert source["file"] == log_file
+    ((executed,),) = runs.server.query("SELECT @@gtid_executed")
+    assert GtidSet.parse(source["gtid"]) <= GtidSet.parse(executed)
+    keyless = runs.messages(runs.topic("keyless"))
+    assert [(one.key, one.value["op"], one.partition) for one in keyless] == [(None, "r", 0), (None, "d", 0)]
+    assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
+    assert not Path(runs.lake.current(f"{runs.db}.a")).exists()
+
+
+def test_next_to_current_and_by_spark(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches whose images the tasks do not send along are converted and sorted by Spark."""
+    monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0)
+    runs.modes = '["current", "kafka"]'
+    runs.table("a", 300)
+    runs.table("b", 50)
+    runs.run()
+    for start in range(0, 300, 50):
+        runs.do(*(f"UPDATE a SET v = v + 1, n = {n} WHERE id BETWEEN {start} AND {start + 60}" for n in range(5)))
+        runs.do("UPDATE b SET id = id + 1 ORDER BY id DESC")
+    runs.run()
+    for table in ("a", "b"):
+        assert runs.folded(runs.topic(table))[runs.topic(table)] == runs.expected(table)
+        assert runs.rows(f"{runs.db}.{table}") == runs.source(f"{runs.db}.{table}")
+    before: dict[int, Any] = {}
+    for one in runs.messages(runs.topic("a")):  # each change follows the previous one of its row
+        assert one.value["op"] == "r" or one.value["before"] == before[one.key["id"]]
+        before[one.key["id"]] = one.value["after"]
