@@ -43,8 +43,13 @@ class KafkaTargetConfig(Model):
         description="send a message without a key for a TRUNCATE (`op` is `t`), which compacted topics refuse;"
         " Debezium's default leaves them out, too",
     )
+    delivery: Literal["at-least-once", "exactly-once"] = Field(
+        "at-least-once",
+        description="`at-least-once`: a batch is sent again if the run is killed before its end; `exactly-once`: a"
+        " batch is one Kafka transaction, which consumers with `isolation.level=read_committed` see once",
+    )
     timeout_seconds: int = Field(
-        60, ge=1, le=3600, description="seconds in which the brokers must accept a message, or the batch fails"
+        60, ge=1, le=900, description="seconds in which the brokers must accept a message, or the batch fails"
     )
 
     @field_validator("topic")

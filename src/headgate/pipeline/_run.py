@@ -31,6 +31,7 @@ from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._checks import (
     check_config,
+    check_kafka,
     check_resnapshot,
     check_signal_topic,
     connection_settings,
@@ -138,6 +139,7 @@ class Pipeline:
         inbox = ControlFolder(self.lake.inbox)
         try:
             check_signal_topic(self.config)
+            check_kafka(self.config)
             tables = check_config(self.config)
             check_resnapshot(resnapshot, tables)
         except HeadgateError as error:

@@ -84,9 +84,14 @@ class Envelope:
         now = time.time_ns()
         tail = f',"ts_ms":{now // 1_000_000},"ts_us":{now // 1000},"ts_ns":{now}}}'
         head = _join(
-            '{"before":', _pick(objects, rows.before), ',"after":', _pick(objects, rows.after),
-            ',"source":', self._source(definition, images).take(pa.array(rows.image)), ',"transaction":',
-        )  # fmt: skip
+            '{"before":',
+            _pick(objects, rows.before),
+            ',"after":',
+            _pick(objects, rows.after),
+            ',"source":',
+            self._source(definition, images).take(pa.array(rows.image)),
+            ',"transaction":',
+        )
         is_message = pa.array(rows.op != 0)
         letters = pa.array([chr(op) for op in range(128)]).take(pa.array(rows.op.astype(np.int32)))
         seq = images["_seq"]
@@ -114,14 +119,22 @@ class Envelope:
         return _join(
             f'{{"version":{json_string(self.version)},"connector":"mysql","name":{json_string(self.server)},"ts_ms":',
             pc.divide(us, 1000).cast(pa.string()),
-            ',"snapshot":"', pc.if_else(is_read, "incremental", "false"),
-            f'","db":{json_string(db)},"sequence":null,"ts_us":', text, ',"ts_ns":', text,
-            f'000,"table":{json_string(table)},"server_id":0,"gtid":', gtid,
-            ',"file":"', pc.if_else(is_read, "", _join(json_string(self.log_base)[1:-1], number)),
-            '","pos":', pc.if_else(is_read, "0", seq.field("pos").cast(pa.string())),
-            ',"row":', pc.if_else(is_read, "0", seq.field("ordinal").cast(pa.string())),
+            ',"snapshot":"',
+            pc.if_else(is_read, "incremental", "false"),
+            f'","db":{json_string(db)},"sequence":null,"ts_us":',
+            text,
+            ',"ts_ns":',
+            text,
+            f'000,"table":{json_string(table)},"server_id":0,"gtid":',
+            gtid,
+            ',"file":"',
+            pc.if_else(is_read, "", _join(json_string(self.log_base)[1:-1], number)),
+            '","pos":',
+            pc.if_else(is_read, "0", seq.field("pos").cast(pa.string())),
+            ',"row":',
+            pc.if_else(is_read, "0", seq.field("ordinal").cast(pa.string())),
             ',"thread":null,"query":null}',
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,16 @@ changes of a row in their order.
 **At least once.** The brokers have all messages of a batch, from all replicas in sync (``acks=all``), before the
 ledger has its row. If the run is killed in between, the next one sends the whole batch again, in the same order.
 
+**Exactly once** (``delivery = "exactly-once"``). A batch is one Kafka transaction (KIP-98), which ends with a message
+about the batch in a topic of the pipeline's own, ``headgate-batches.<pipeline>``: epoch, planning time and GTID set,
+which a replay has, too. The first batch of a run opens the producer: ``init_transactions`` aborts or completes what the
+previous producer of this pipeline left, and fences that producer, so an old driver that is still alive cannot commit.
+Then the newest committed message of that topic tells whether the batch was sent: if so, it is not sent again.
+
+* Killed before the commit: the transaction is aborted; the replay sends the batch.
+* Killed after it, before the ledger row: the replay finds its message and sends nothing.
+* The result of the commit is unknown (a time-out): the batch fails, and its retry finds out as after a kill.
+
 **Memory.** Images that were sent along with the batch's description are converted in the driver. Of larger batches
 Spark's tasks convert the images, Spark sorts the log's messages, and the driver fetches one partition at a time, as
 record batches: no row is a Python object before ``produce``.
@@ -19,11 +29,12 @@ record batches: no row is a Python object before ``produce``.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,18 +44,18 @@ import pyarrow.compute as pc
 
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Definition, Part, open_images, serialised
 from headgate.control import KafkaCluster
-from headgate.errors import ConnectError, HeadgateError, TargetError
+from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
 from headgate.lake import split_table
 from headgate.sinks._debezium import RECORDS, Envelope
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
     from pyspark.sql import DataFrame
 
     from headgate.config import KafkaTargetConfig
 
-__all__ = ["KafkaTarget", "TopicNames"]
+__all__ = ["KafkaTarget", "TopicNames", "check_brokers"]
 
 log = logging.getLogger("headgate")
 
@@ -55,6 +66,32 @@ _RECORDS_DDL: Final = (
 )
 _QUEUED_MESSAGES: Final = 200_000
 _QUEUED_KILOBYTES: Final = 128 << 10
+_ABORT_SECONDS: Final = 10.0
+_CHECK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class SentBatch:
+    """Identity of a batch, the same in a replay, in the message that its transaction ends with."""
+
+    epoch: int
+    planned_us: int  # tells batches apart that have the same epoch, because the lake was removed in between
+    gtid: str
+
+    @classmethod
+    def of(cls, batch: Batch) -> SentBatch:
+        """Return the identity of a batch."""
+        return cls(batch.header.epoch, batch.header.planned_us, batch.header.gtid)
+
+    def to_json(self) -> bytes:
+        """Return the message's value."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes | str) -> SentBatch:
+        """Parse the value of :meth:`to_json`; a later headgate may have more keys."""
+        known = json.loads(value)
+        return cls(*(known[one.name] for one in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -63,6 +100,11 @@ class TopicNames:
 
     prefix: str
     pattern: str
+
+    @classmethod
+    def make(cls, config: KafkaTargetConfig, pipeline: str) -> TopicNames:
+        """Return the names that a configuration gives."""
+        return cls(config.topic_prefix or pipeline, config.topic)
 
     def of(self, table: str) -> str:
         """Return the topic of ``db.table``, with ``_`` for characters that Kafka does not allow.
@@ -98,9 +140,13 @@ class KafkaTarget:
         require_extra("kafka")
         self._config = config
         self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
-        self._names = TopicNames(config.topic_prefix or pipeline, config.topic)
+        self._names = TopicNames.make(config, pipeline)
         self._tables: dict[str, str] = {}  # topic → table
         self._existing: set[str] = set()
+        self._pipeline = pipeline
+        self._transactional = config.delivery == "exactly-once"
+        self._sent_topic = f"headgate-batches.{pipeline}"
+        self._sent: SentBatch | None = None  # the newest batch of a committed transaction
         self._producer: Producer | None = None
         self._failed: list[KafkaError] = []
 
@@ -119,10 +165,14 @@ class KafkaTarget:
             return
         try:
             self._create_topics({self._names.of(table) for table in messages})
-            self._produce(_records(frame, self._envelope(batch), messages))
-        except KafkaException as error:
+            self._produce(SentBatch.of(batch), _records(frame, self._envelope(batch), messages))
+        except (KafkaException, SystemError) as error:
             self.close()
-            raise _failure(error.args[0]) from None
+            # A fatal error that comes in a call to Kafka's client is raised inside the next callback.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(cause, KafkaException):
+                raise
+            raise _failure(cause.args[0]) from None
         except BaseException:
             self.close()
             raise
@@ -138,10 +188,14 @@ class KafkaTarget:
         """Drop the producer and its unsent messages: they must not arrive next to those of a retry."""
         producer, self._producer = self._producer, None
         self._failed = []
-        if producer is not None:
-            with contextlib.suppress(Exception):
-                producer.purge()
-                producer.flush(0)
+        if producer is None:
+            return
+        with contextlib.suppress(Exception):
+            producer.purge()
+            producer.flush(0)
+        if self._transactional:
+            with contextlib.suppress(Exception):  # no transaction is open, or its commit is under way
+                producer.abort_transaction(_ABORT_SECONDS)
 
     def _settings(self) -> dict[str, Any]:
         milliseconds = self._config.timeout_seconds * 1000
@@ -152,9 +206,12 @@ class KafkaTarget:
             "linger.ms": 5,
             "message.timeout.ms": milliseconds,
             "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
             "queue.buffering.max.messages": _QUEUED_MESSAGES,
             "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
         }
+        if self._transactional:
+            defaults |= {"transactional.id": f"headgate-{self._pipeline}", "transaction.timeout.ms": 900_000}
         return {**defaults, **self._cluster.settings()}
 
     def _open(self) -> Producer:
@@ -162,10 +219,50 @@ class KafkaTarget:
 
         if self._producer is None:
             self._producer = Producer(self._settings())
+            if self._transactional:
+                self._create_topics({self._sent_topic}, partitions=1, settings={"cleanup.policy": "compact"})
+                self._producer.init_transactions(self._config.timeout_seconds)
+                self._sent = self._newest_sent()
         return self._producer
 
-    def _create_topics(self, topics: set[str]) -> None:
-        """Create missing topics with the brokers' default numbers of partitions and replicas (KIP-464)."""
+    def _newest_sent(self) -> SentBatch | None:
+        """Return the newest batch whose transaction was committed. Only this pipeline's producers write the topic."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        reading = {"group.id": f"headgate-{self._pipeline}", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self._cluster.settings(), **reading, "isolation.level": "read_committed"})
+        partition, span = TopicPartition(self._sent_topic, 0), 100
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=self._config.timeout_seconds)
+            while True:
+                start = max(low, high - span)
+                newest = (
+                    self._last_value(consumer, TopicPartition(self._sent_topic, 0, start)) if start < high else None
+                )
+                if newest is not None or start <= low:
+                    return None if newest is None else SentBatch.from_json(newest)
+                span *= 10
+        finally:
+            consumer.close()
+
+    def _last_value(self, consumer: Consumer, start: Any) -> bytes | str | None:
+        """Return the last message's value from a position on."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        consumer.assign([start])
+        deadline, value = time.monotonic() + self._config.timeout_seconds, None
+        while time.monotonic() < deadline:
+            message = consumer.poll(1)
+            error = message.error() if message is not None else None
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return value
+            if error is not None:
+                raise KafkaException(error)
+            value = message.value() if message is not None else value
+        raise ConnectError(f"Kafka: the end of topic {self._sent_topic} was not reached in time")
+
+    def _create_topics(self, topics: set[str], partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
+        """Create missing topics; -1 is the brokers' default number of partitions and replicas (KIP-464)."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
@@ -178,7 +275,8 @@ class KafkaTarget:
             name for name, one in client.list_topics(timeout=timeout).topics.items() if one.error is None
         }
         missing = sorted(topics - self._existing)
-        made = client.create_topics([NewTopic(name, -1, -1) for name in missing]) if missing else {}
+        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
+        made = client.create_topics(wanted) if wanted else {}
         for name, future in made.items():
             try:
                 future.result(timeout)
@@ -187,11 +285,35 @@ class KafkaTarget:
                     raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
             self._existing.add(name)
 
-    def _produce(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def _produce(self, sent: SentBatch, batches: Iterator[pa.RecordBatch]) -> None:
         producer = self._open()
+        if self._transactional:
+            if self._sent == sent:
+                log.info("Kafka has the messages of batch %d; it is not sent again", sent.epoch)
+                return
+            producer.begin_transaction()
         for batch in batches:
             self._produce_batch(producer, batch)
+        if self._transactional:
+            self._put(producer, self._sent_topic, sent.to_json(), self._pipeline.encode(), {"partition": 0})
         self._flush(producer)
+        if self._transactional:
+            self._commit(producer)
+            self._sent = sent
+
+    def _commit(self, producer: Producer) -> None:
+        """Commit the transaction; retry while Kafka says that this is safe."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._config.timeout_seconds
+        while True:
+            try:
+                producer.commit_transaction(max(1.0, deadline - time.monotonic()))
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
     def _produce_batch(self, producer: Producer, batch: pa.RecordBatch) -> None:
         """Produce messages, in their order."""
@@ -213,7 +335,7 @@ class KafkaTarget:
         """Queue a message; wait while the queue is full."""
         while True:
             try:
-                producer.produce(topic, value, key, on_delivery=self._delivered, **options)
+                producer.produce(topic, value, key, **options)
             except BufferError:
                 producer.poll(0.1)
                 self._check_failed()
@@ -238,11 +360,36 @@ class KafkaTarget:
             raise _failure(self._failed[0])
 
 
+def check_brokers(config: KafkaTargetConfig) -> None:
+    """Check that the brokers answer.
+
+    :raises ConfigError: the extra is missing, or Kafka's client refuses the settings.
+    :raises ConnectError: the brokers do not answer.
+    """
+    require_extra("kafka")
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        client = AdminClient(KafkaCluster(config.bootstrap, config.settings_file).settings())
+    except (KafkaException, ValueError) as error:
+        raise ConfigError(f"target.kafka: {error}") from None
+    try:
+        client.list_topics(timeout=min(_CHECK_SECONDS, config.timeout_seconds))
+    except KafkaException as error:
+        raise ConnectError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
+
+
 def _failure(error: KafkaError) -> HeadgateError:
     """Return headgate's error for one of Kafka's: transient if the brokers were not reached or not ready."""
     from confluent_kafka import KafkaError as Codes
 
     waiting = {Codes._MSG_TIMED_OUT, Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._RESOLVE}
+    if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
+        return TargetError(
+            "Kafka: another run of a pipeline of this name has taken over (its producer has the same transactional.id):"
+            " stop one of them, or rename its pipeline"
+        )
     text = f"Kafka: {error.str()}"
     if not error.fatal() and (error.retriable() or error.code() in waiting):
         return ConnectError(text)

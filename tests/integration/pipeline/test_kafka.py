@@ -6,12 +6,18 @@ import json
 import uuid
 from collections import defaultdict
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
+from headgate.errors import HeadgateError, TargetError
 from headgate.gtid import GtidSet
+from headgate.pipeline import check_config, check_kafka
+from headgate.sinks._kafka import KafkaTarget
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.integration.runs import TEXT, Runs
 
@@ -170,3 +176,111 @@ def test_next_to_current_and_by_spark(runs: KafkaRuns, monkeypatch: pytest.Monke
     for one in runs.messages(runs.topic("a")):  # each change follows the previous one of its row
         assert one.value["op"] == "r" or one.value["before"] == before[one.key["id"]]
         before[one.key["id"]] = one.value["after"]
+
+
+def test_before_a_run(runs: KafkaRuns, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """The plan names the topics; two tables of one topic, and brokers that do not answer, are reported."""
+    runs.table("a", 1)
+    runs.prefix = "p"
+    print_plan(runs.config())
+    assert f"p.{runs.db}.a" in "".join(capsys.readouterr().out.split())
+    runs.settings = "timeout_seconds = 1\n"
+    runs.broker = SimpleNamespace(bootstrap="127.0.0.1:1")  # type: ignore[assignment]
+    check_kafka(runs.config())
+    assert "does not answer" in caplog.text
+    runs.do("CREATE TABLE `b$` (v INT)", "CREATE TABLE `b_` (v INT)")
+    with pytest.raises(TargetError, match="would share the topic"):
+        check_config(runs.config())
+
+
+class Killed(Exception):
+    """What a test raises where a run would be killed."""
+
+
+def killed_before_ledger(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run until the batch's messages are sent and its tables written, and end there."""
+    with monkeypatch.context() as patched:
+
+        def write(*_: Any) -> None:
+            raise Killed
+
+        patched.setattr("headgate.sinks._history.SchemaHistory.write", write)
+        with pytest.raises(HeadgateError, match="Killed"):
+            runs.run()
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_killed_between_the_messages_and_the_ledger(
+    runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    runs.settings = f'delivery = "{delivery}"\n'
+    runs.table("a", 20)
+    topic, times = runs.topic("a"), 1 if delivery == "exactly-once" else 2
+    killed_before_ledger(runs, monkeypatch)
+    assert len(runs.messages(topic, committed=True)) == 20
+    runs.run()
+    assert len(runs.messages(topic, committed=True)) == times * 20
+    runs.do("UPDATE a SET v = v + 1", "DELETE FROM a WHERE id = 1")
+    killed_before_ledger(runs, monkeypatch)
+    runs.run()
+    assert len(runs.messages(topic, committed=True)) == times * (20 + 20 + 2)
+    assert runs.folded(topic, committed=True)[topic] == runs.expected("a")
+    runs.do("INSERT INTO a VALUES (50, 1, 1)")
+    runs.run()
+    assert len(runs.messages(topic, committed=True)) == times * 42 + 1
+
+
+def test_killed_before_the_commit(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of the aborted transaction are in the topic, but no consumer of committed ones sees them."""
+    runs.settings = 'delivery = "exactly-once"\n'
+    runs.table("a", 20)
+    topic = runs.topic("a")
+    with monkeypatch.context() as patched:
+
+        def commit(*_: Any) -> None:
+            raise Killed
+
+        patched.setattr(KafkaTarget, "_commit", commit)
+        patched.setattr(KafkaTarget, "close", lambda _: None)  # a killed process aborts nothing
+        with pytest.raises(HeadgateError, match="Killed"):
+            runs.run()
+    runs.run()
+    assert len(runs.messages(topic)) == 40
+    assert len(runs.messages(topic, committed=True)) == 20
+
+
+def test_a_second_producer_fences_the_first(runs: KafkaRuns) -> None:
+    from confluent_kafka import Producer
+
+    runs.settings = 'delivery = "exactly-once"\n'
+    runs.table("a", 20)
+
+    def take_over(number: int) -> None:
+        if number == 1:
+            settings = {"bootstrap.servers": runs.broker.bootstrap, "transactional.id": "headgate-modes"}
+            Producer(settings).init_transactions(60)
+            runs.do("UPDATE a SET v = v + 1")
+
+    with pytest.raises(TargetError, match="another run of a pipeline of this name"):
+        runs.run(once=False, meanwhile=take_over)
+    assert len(runs.messages(runs.topic("a"), committed=True)) == 20
+    runs.run()
+    assert runs.folded(runs.topic("a"), committed=True)[runs.topic("a")] == runs.expected("a")
+
+
+def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
+    """The run retries, and nothing is lost."""
+    runs.table("a", 20)
+    runs.settings = "timeout_seconds = 1\n"
+    with KafkaBroker.start() as broker:
+        runs.broker = broker
+
+        def meanwhile(number: int) -> bool:
+            if number == 1:
+                runs.do("UPDATE a SET v = v + 1")
+                broker.kill()
+                Thread(target=broker.restart, daemon=True).start()
+            return number < 2
+
+        runs.run(once=False, meanwhile=meanwhile)
+        assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
