@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 from decimal import Decimal
@@ -13,7 +14,9 @@ import pytest
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
 from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope
-from headgate.sinks._debezium_values import json_values
+from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE
+from headgate.sinks._debezium_transactions import TransactionEnd
+from headgate.sinks._debezium_values import connect_type, json_values
 from tests.fix_carrier import UUID, FakeTable
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
@@ -162,3 +165,66 @@ def test_no_images_and_half_an_update() -> None:
     assert messages([]) == []
     with pytest.raises(DecodeError, match="no after-image"):
         messages([("b", 20, 1, "a")])
+
+
+def fits(value: Any, schema: dict[str, Any]) -> None:
+    """Check a value as ``JsonConverter`` would read it."""
+    if value is None:
+        assert schema["optional"], schema
+        return
+    kind = schema["type"]
+    if kind == "struct":
+        names = {one["field"] for one in schema["fields"]}
+        assert set(value) <= names
+        for one in schema["fields"]:
+            fits(value.get(one["field"]), one)
+    elif kind == "array":
+        for one in value:
+            fits(one, schema["items"])
+    elif kind == "bytes":
+        base64.b64decode(value, validate=True)
+    else:
+        numbers: dict[str, Any] = {"float": (int, float), "double": (int, float), "string": str, "boolean": bool}
+        assert isinstance(value, numbers.get(kind, int)), (value, schema)
+
+
+def test_messages_with_their_schemas_fit_them() -> None:
+    envelope = Envelope("shop", "1.2.3", "binlog.", truncates=True, schemas=True)
+    images = [("c", 10, 1, "a"), ("b", 20, 1, "a"), ("u", 20, 2, "b"), ("d", 30, 2, "b"), ("t", 40, None, None)]
+    found = messages(images, envelope=envelope)
+    assert len(found) == 7
+    for _, key, value, header, other in found:
+        for one in filter(None, (key, value, header and json.loads(other))):
+            fits(one["payload"], one["schema"])
+    schema = found[0][2]["schema"]
+    assert schema["name"] == "shop.shop.orders.Envelope"
+    assert schema["fields"][1]["fields"] == [
+        {"type": "int32", "optional": False, "field": "id"}, {"type": "string", "optional": True, "field": "item"},
+    ]  # fmt: skip
+    assert found[0][1]["schema"]["name"] == "shop.shop.orders.Key"
+
+
+@pytest.mark.parametrize(("mysql", "spark", "array", "expected"), VALUES, ids=[f"{v[0]} {v[1]}" for v in VALUES])
+def test_values_fit_their_schema(mysql: str, spark: str, array: pa.Array, expected: list[Any]) -> None:
+    schema = connect_type(CarriedColumn("c", spark, mysql)) | {"optional": True}
+    for value in expected:
+        fits(value, schema)
+
+
+def test_named_schemas() -> None:
+    def of(mysql: str, spark: str = "string") -> Any:
+        schema = connect_type(CarriedColumn("c", spark, mysql))
+        return schema["type"], schema.get("name"), schema.get("parameters")
+
+    assert of("datetime(3)", "timestamp_ntz") == ("int64", "io.debezium.time.Timestamp", None)
+    assert of("datetime(4)", "timestamp_ntz") == ("int64", "io.debezium.time.MicroTimestamp", None)
+    assert of("enum('a,b','it''s')") == ("string", "io.debezium.data.Enum", {"allowed": "a\\,b,it's"})
+    assert of("bit(9)", "bigint") == ("bytes", "io.debezium.data.Bits", {"length": "9"})
+    assert of("int unsigned", "bigint") == ("int64", None, None)
+    assert of("json") == ("string", "io.debezium.data.Json", None)
+
+
+def test_transaction_messages_fit_their_schemas() -> None:
+    for value in TransactionEnd("u:5", 7, {"s.a": 2}).values():
+        fits(value, json.loads(TRANSACTION_VALUE))
+    fits({"id": "u:5"}, json.loads(TRANSACTION_KEY))

@@ -81,6 +81,8 @@ class PipelineConfig(Model):
             return self
         if "text" in (self.source.zero_dates, *(table.zero_dates for table in self.tables.values())):
             raise ValueError('target.mode "kafka" sends dates as numbers: set zero_dates to "error" or "null"')
+        if self.target.kafka and self.target.kafka.transactions and self.source.watermark == "signal-table":
+            raise ValueError("target.kafka.transactions needs GTIDs, which watermark = signal-table does without")
         return self
 
 

@@ -35,6 +35,11 @@ class KafkaTargetConfig(Model):
         "{prefix}.{db}.{table}",
         description="name of a table's topic; a character that Kafka does not allow becomes `_`",
     )
+    format: Literal["json", "json-schema"] = Field(
+        "json",
+        description="`json`: keys and values alone; `json-schema`: each with Kafka Connect's schema, as"
+        " `{schema, payload}`, which makes messages several times as large",
+    )
     tombstones: bool = Field(
         True, description="after the message of a deleted row, send one with its key and no value, for compacted topics"
     )
@@ -42,6 +47,11 @@ class KafkaTargetConfig(Model):
         False,
         description="send a message without a key for a TRUNCATE (`op` is `t`), which compacted topics refuse;"
         " Debezium's default leaves them out, too",
+    )
+    transactions: bool = Field(
+        False,
+        description="number the changes in their transaction (`transaction` in messages), and send its begin and end to"
+        " the topic `<topic_prefix>.transaction`, as Debezium's `provide.transaction.metadata`; needs `gtid_mode=ON`",
     )
     delivery: Literal["at-least-once", "exactly-once"] = Field(
         "at-least-once",

@@ -35,9 +35,10 @@ from headgate.carrier import ABSENT, Definition
 from headgate.errors import DecodeError
 from headgate.kernels import json_objects, json_string, quoted
 from headgate.lake import split_table
+from headgate.sinks._debezium_schema import envelope_schema, key_schema, opening
 from headgate.sinks._debezium_values import json_values
 
-__all__ = ["RECORDS", "Envelope"]
+__all__ = ["RECORDS", "SNAPSHOT_FILE", "Envelope"]
 
 RECORDS: Final = pa.schema(
     {
@@ -47,6 +48,7 @@ RECORDS: Final = pa.schema(
         "ordinal": pa.int64(),
         "part": pa.int8(),  # number of the message within its change
         "gtid": pa.string(),
+        "ts_us": pa.int64(),  # commit time, µs since 1970 UTC
         "key": pa.string(),  # null: none
         "head": pa.string(),  # null: a tombstone
         "tail": pa.string(),
@@ -59,7 +61,8 @@ RECORDS: Final = pa.schema(
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the ``d`` and the ``c`` of an update that changed the key; the value is the other key."""
 
-_SNAPSHOT_FILE: Final = 2**31 - 1
+SNAPSHOT_FILE: Final = 2**31 - 1
+"""``file`` of a snapshot's rows."""
 _C, _U, _D, _B, _T = (ord(letter) for letter in "cudbt")
 
 
@@ -72,6 +75,7 @@ class Envelope:
     log_base: str  # name of the log files before their number, with the dot
     tombstones: bool = True
     truncates: bool = False
+    schemas: bool = False  # put Connect's schema into each key and value
 
     def records(self, definition: Definition, images: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of images in log order, in the columns of ``RECORDS``.
@@ -82,8 +86,9 @@ class Envelope:
         rows = _Rows.of(ops, images, definition, self)
         objects = _objects(definition, images)
         now = time.time_ns()
-        tail = f',"ts_ms":{now // 1_000_000},"ts_us":{now // 1000},"ts_ns":{now}}}'
+        tail = f',"ts_ms":{now // 1_000_000},"ts_us":{now // 1000},"ts_ns":{now}}}' + "}" * self.schemas
         head = _join(
+            opening(envelope_schema(definition, self.server)) if self.schemas else "",
             '{"before":',
             _pick(objects, rows.before),
             ',"after":',
@@ -100,6 +105,7 @@ class Envelope:
             **{name: seq.field(name).take(pa.array(rows.image)) for name in ("file", "pos", "ordinal")},
             "part": pa.array(rows.part),
             "gtid": images["_gtid"].cast(pa.string()).take(pa.array(rows.image)),
+            "ts_us": images["_ts"].cast(pa.int64()).take(pa.array(rows.image)),
             "key": rows.keys.take(pa.array(rows.key, mask=rows.key < 0)),
             "head": pc.if_else(is_message, head, None),
             "tail": pc.if_else(is_message, _join(',"op":"', letters, '"', tail), None),
@@ -112,7 +118,7 @@ class Envelope:
         """Return the block ``source`` of each image."""
         db, table = split_table(definition.table)
         seq, us = images["_seq"], images["_ts"].cast(pa.int64())
-        is_read = pc.equal(seq.field("file"), _SNAPSHOT_FILE)
+        is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
         number = pc.utf8_lpad(seq.field("file").cast(pa.string()), 6, "0")
         text = us.cast(pa.string())
         gtid = pc.fill_null(quoted(images["_gtid"].cast(pa.string())), "null")
@@ -159,6 +165,8 @@ class _Rows:
             raise DecodeError("a before-image that no after-image follows", table=definition.table)
         keys = _key_texts(definition, images)
         moved = paired & _differ(keys, kept - 1, kept)
+        if envelope.schemas and definition.key:
+            keys = _join(opening(key_schema(definition, envelope.server)), keys, "}")
         op, stays = ops[kept], ~moved
         none = np.full(len(kept), -1)
         before = np.where(paired, kept - 1, np.where(op == _D, kept, none))

@@ -47,7 +47,9 @@ from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
 from headgate.lake import split_table
-from headgate.sinks._debezium import RECORDS, Envelope
+from headgate.sinks._debezium import RECORDS, SNAPSHOT_FILE, Envelope
+from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE, in_schema
+from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -61,8 +63,8 @@ log = logging.getLogger("headgate")
 
 _ORDER: Final = ("file", "pos", "ordinal", "part")
 _RECORDS_DDL: Final = (
-    "table string, file int, pos bigint, ordinal bigint, part tinyint, gtid string, key string, head string,"
-    " tail string, header string, other_key string"
+    "table string, file int, pos bigint, ordinal bigint, part tinyint, gtid string, ts_us bigint, key string,"
+    " head string, tail string, header string, other_key string"
 )
 _QUEUED_MESSAGES: Final = 200_000
 _QUEUED_KILOBYTES: Final = 128 << 10
@@ -119,6 +121,11 @@ class TopicNames:
             )
         return topic
 
+    @property
+    def transactions(self) -> str:
+        """The topic of begins and ends of transactions."""
+        return f"{self.prefix}.transaction"
+
     def distinct(self, tables: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
         """Return ``known`` (topic → table) and the topics of these tables.
 
@@ -164,7 +171,8 @@ class KafkaTarget:
         if not messages:
             return
         try:
-            self._create_topics({self._names.of(table) for table in messages})
+            more = {self._names.transactions} if self._config.transactions else set()
+            self._create_topics({self._names.of(table) for table in messages} | more)
             self._produce(SentBatch.of(batch), _records(frame, self._envelope(batch), messages))
         except (KafkaException, SystemError) as error:
             self.close()
@@ -181,7 +189,12 @@ class KafkaTarget:
         base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
         config = self._config
         return Envelope(
-            self._names.prefix, version("headgate"), f"{base}." if base else "", config.tombstones, config.truncates
+            self._names.prefix,
+            version("headgate"),
+            f"{base}." if base else "",
+            config.tombstones,
+            config.truncates,
+            config.format == "json-schema",
         )
 
     def close(self) -> None:
@@ -292,8 +305,15 @@ class KafkaTarget:
                 log.info("Kafka has the messages of batch %d; it is not sent again", sent.epoch)
                 return
             producer.begin_transaction()
+        numbers = TransactionNumbers() if self._config.transactions else None
         for batch in batches:
-            self._produce_batch(producer, batch)
+            blocks, ends = pa.scalar("null"), list[TransactionEnd]()
+            if numbers is not None and batch.num_rows and batch["file"][0].as_py() != SNAPSHOT_FILE:
+                blocks, ends = numbers.number(batch)
+            self._produce_batch(producer, batch, blocks)
+            self._produce_ends(producer, ends)
+        if numbers is not None:
+            self._produce_ends(producer, numbers.rest())
         if self._transactional:
             self._put(producer, self._sent_topic, sent.to_json(), self._pipeline.encode(), {"partition": 0})
         self._flush(producer)
@@ -315,9 +335,21 @@ class KafkaTarget:
             else:
                 return
 
-    def _produce_batch(self, producer: Producer, batch: pa.RecordBatch) -> None:
-        """Produce messages, in their order."""
-        values = pc.binary_join_element_wise(batch["head"], "null", batch["tail"], "")
+    def _produce_ends(self, producer: Producer, ends: Iterable[TransactionEnd]) -> None:
+        """Produce the begins and ends of transactions."""
+        with_schema = self._config.format == "json-schema"
+        for end in ends:
+            key = in_schema(TRANSACTION_KEY, end.key()) if with_schema else end.key()
+            for value in map(json.dumps, end.values()):
+                text = in_schema(TRANSACTION_VALUE, value) if with_schema else value
+                self._put(producer, self._names.transactions, text.encode(), key.encode(), {})
+
+    def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, transactions: Any) -> None:
+        """Produce messages, in their order.
+
+        :param transactions: the block ``transaction`` of each, as JSON.
+        """
+        values = pc.binary_join_element_wise(batch["head"], transactions, batch["tail"], "")
         bytes_of = (one.cast(pa.binary()).to_pylist() for one in (batch["key"], values, batch["other_key"]))
         names = {table: self._names.of(table) for table in pc.unique(batch["table"]).to_pylist()}
         rows = zip(batch["table"].to_pylist(), *bytes_of, batch["header"].to_pylist(), strict=True)

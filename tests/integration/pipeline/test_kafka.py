@@ -193,6 +193,42 @@ def test_before_a_run(runs: KafkaRuns, capsys: pytest.CaptureFixture[str], caplo
         check_config(runs.config())
 
 
+@pytest.mark.parametrize("sent_bytes", [0, 128 << 20])
+def test_transactions_and_schemas(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch, sent_bytes: int) -> None:
+    monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", sent_bytes)
+    runs.settings = 'transactions = true\nformat = "json-schema"\ndelivery = "exactly-once"\n'
+    runs.table("a", 5)
+    runs.table("b", 5)
+    runs.run()
+    runs.do("BEGIN", "INSERT INTO a VALUES (10, 0, 0)", "DELETE FROM b WHERE id < 3", "UPDATE a SET v = 9", "COMMIT")
+    runs.do("UPDATE b SET id = 33 WHERE id = 3")
+    runs.run()
+    topics = [runs.topic("a"), runs.topic("b")]
+    found = [one for one in runs.messages(*topics, committed=True) if one.value]
+    assert {one.key["schema"]["name"] for one in found} == {f"{topic}.Key" for topic in topics}
+    values = [one.value["payload"] for one in found]
+    assert all(value["transaction"] is None for value in values if value["op"] == "r")
+    numbered = sorted(
+        (int(value["transaction"]["id"].rpartition(":")[2]), value["transaction"]["total_order"],
+         value["transaction"]["data_collection_order"], value["source"]["table"], value["op"])
+        for value in values if value["op"] != "r"
+    )  # fmt: skip
+    first = numbered[0][0]
+    assert numbered == [
+        (first, 1, 1, "a", "c"), (first, 2, 1, "b", "d"), (first, 3, 2, "b", "d"),
+        *((first, 4 + n, 2 + n, "a", "u") for n in range(6)),
+        (first + 1, 1, 1, "b", "d"), (first + 1, 2, 2, "b", "c"),
+    ]  # fmt: skip
+    about = runs.messages(f"{runs.prefix}.transaction", committed=True)
+    payloads = [one.value["payload"] for one in about]
+    assert [one["status"] for one in payloads] == ["BEGIN", "END"] * 2
+    assert [one["event_count"] for one in payloads] == [None, 9, None, 2]
+    assert payloads[1]["data_collections"] == [
+        {"data_collection": f"{runs.db}.a", "event_count": 7}, {"data_collection": f"{runs.db}.b", "event_count": 2},
+    ]  # fmt: skip
+    assert {one.key["payload"]["id"] for one in about} == {value["id"] for value in payloads}
+
+
 class Killed(Exception):
     """What a test raises where a run would be killed."""
 
