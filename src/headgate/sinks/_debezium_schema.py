@@ -78,7 +78,7 @@ _TRANSACTION: Final = _struct(
     field="transaction",
 )
 _COLLECTION: Final = _struct(
-    [_field("data_collection", "string"), _field("event_count", "int64")], "event.collection", version=1
+    [_field("data_collection", "string"), _field("event_count", "int64")], "event.collection", optional=True, version=1
 )
 TRANSACTION_KEY: Final = json.dumps(
     _struct([_field("id", "string")], "io.debezium.connector.common.TransactionMetadataKey", version=1)

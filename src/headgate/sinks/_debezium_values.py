@@ -221,7 +221,13 @@ _BY_SPARK: Final[Mapping[str, _Encoding]] = {
     "double": _Encoding(_plain, {"type": "double"}),
     "struct": _Encoding(
         _geometry,
-        {"type": "struct", "fields": _GEOMETRY_FIELDS, "name": "io.debezium.data.geometry.Geometry", "version": 1},
+        {
+            "type": "struct",
+            "fields": _GEOMETRY_FIELDS,
+            "name": "io.debezium.data.geometry.Geometry",
+            "version": 1,
+            "doc": "Geometry",
+        },
     ),
     "array": _Encoding(
         _vector,

@@ -69,7 +69,7 @@ class Engine:
 
 
 @contextmanager
-def engine(server: MySQLServer, db: str, prefix: str, folder: Path) -> Iterator[Engine]:
+def engine(server: MySQLServer, db: str, prefix: str, folder: Path, *, schemas: bool = False) -> Iterator[Engine]:
     settings = {
         "name": "peer",
         "connector.class": "io.debezium.connector.mysql.MySqlConnector",
@@ -85,9 +85,9 @@ def engine(server: MySQLServer, db: str, prefix: str, folder: Path) -> Iterator[
         "time.precision.mode": "adaptive_time_microseconds",
         "provide.transaction.metadata": "true",
         "include.schema.changes": "false",
-        "converter.schemas.enable": "false",
-        "key.converter.schemas.enable": "false",
-        "value.converter.schemas.enable": "false",
+        "converter.schemas.enable": str(schemas).lower(),
+        "key.converter.schemas.enable": str(schemas).lower(),
+        "value.converter.schemas.enable": str(schemas).lower(),
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.storage.file.filename": str(folder / "offsets"),
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
@@ -194,3 +194,37 @@ def test_messages_equal_debeziums(
     found = comparable([one[:3] for one in runs.messages(name) if one.value["id"] in ids])
     by_status = [sorted(each, key=lambda one: (one[2]["id"], one[2]["status"])) for each in (found, expected)]
     assert by_status[0] == by_status[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_schemas_equal_debeziums(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    runs = KafkaRuns(spark, mysql_server, mysql_db, tmp_path, kafka_broker)
+    runs.settings = 'transactions = true\nformat = "json-schema"\n'
+    types = ", ".join(f"{name} {kind}" for name, kind, _ in COLUMNS)
+    runs.do(f"CREATE TABLE t (id INT PRIMARY KEY, {types})", "CREATE TABLE poke (id INT PRIMARY KEY AUTO_INCREMENT)")
+    runs.run()
+    with engine(mysql_server, runs.db, runs.prefix, tmp_path, schemas=True) as peer:
+        peer.wait(runs.topic("poke"), lambda: runs.do("INSERT INTO poke VALUES ()"))
+        runs.do(
+            "INSERT INTO t (id) VALUES (1)", "CREATE TABLE last (id INT PRIMARY KEY)", "INSERT INTO last VALUES (1)"
+        )
+        peer.wait(runs.topic("last"))
+        theirs = peer.messages()
+    runs.run()
+    for topic in (runs.topic("t"), f"{runs.prefix}.transaction"):
+        mine, its = runs.messages(topic)[0], next(one for one in theirs if one[0] == topic)
+        assert [*differences(mine.key["schema"], its[1]["schema"])] == []
+        found = [*differences(by_name(mine.value["schema"]), by_name(its[2]["schema"]))]
+        assert found == []
+
+
+def by_name(schema: Any) -> Any:
+    """A schema whose fields are found by name."""
+    if isinstance(schema, list):
+        return {one["field"]: by_name(one) for one in schema}
+    if isinstance(schema, dict):
+        return {name: by_name(one) if name in ("fields", "items") else one for name, one in schema.items()}
+    return schema
