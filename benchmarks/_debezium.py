@@ -25,7 +25,7 @@ from headgate.testing._cache import cache_folder, make_once
 from headgate.testing._jars import fetch_jars
 from headgate.testing._process import start_child
 
-__all__ = ["VERSION", "DebeziumRun", "measure"]
+__all__ = ["VERSION", "DebeziumRun", "jars", "java", "measure"]
 
 VERSION = "3.6.1.Final"
 """The newest whose archives are all in Maven Central."""
@@ -65,7 +65,7 @@ def measure(load: Workloads, rows: int) -> DebeziumRun:
             "".join(f"{key}={value}\n" for key, value in _settings(load, folder).items())
         )
         program = Path(__file__).with_name("DebeziumSnapshot.java")
-        command = [_java(), *JAVA_FLAGS, "-cp", f"{_jars()}/*", str(program), "engine.properties", str(rows)]
+        command = [java(), *JAVA_FLAGS, "-cp", f"{jars()}/*", str(program), "engine.properties", str(rows)]
         output = folder / "output"
         process = start_child(command, output=output)
         try:
@@ -79,14 +79,14 @@ def measure(load: Workloads, rows: int) -> DebeziumRun:
     return DebeziumRun(rows, (times["last"] - times["first"]) / 1e6, (times["first"] - signalled) / 1e6)
 
 
-def _java() -> str:
+def java() -> str:
     found = shutil.which("java")
     if found is None:
         raise RuntimeError("there is no Java on PATH, and the Debezium engine needs it")
     return found
 
 
-def _jars() -> Path:
+def jars() -> Path:
     jars = cache_folder("debezium") / f"jars-{VERSION}"
     with make_once(jars) as folder:
         if folder is not None:

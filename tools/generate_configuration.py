@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from headgate.config import (
     KafkaChannelConfig,
+    KafkaTargetConfig,
     NotificationsConfig,
     PipelineConfig,
     SignalsConfig,
@@ -42,7 +43,7 @@ tables = ["shop.*", "!shop.tmp_*"]
 
 [target]
 path = "./lake"
-mode = "current"                              # or ["current", "changelog"]
+mode = "current"                              # or a list: "current", "changelog", "kafka"
 
 [spark]
 master = "local[4]"
@@ -61,6 +62,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", PipelineConfig),
     ("`[source]`", SourceConfig),
     ("`[target]`", TargetConfig),
+    ("`[target.kafka]`", KafkaTargetConfig),
     ("`[signals]`", SignalsConfig),
     ("`[signals.kafka]`", KafkaChannelConfig),
     ("`[ui]`", UiConfig),

@@ -36,6 +36,7 @@ from headgate.carrier._images import (
     Summary,
     count_changes,
     open_images,
+    serialised,
 )
 from headgate.carrier._messages import (
     CarriedColumn,
@@ -113,6 +114,7 @@ __all__ = [
     "open_images",
     "open_rows",
     "parse_request",
+    "serialised",
     "signal_path",
     "sortable",
     "typed_batch",

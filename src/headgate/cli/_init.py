@@ -170,6 +170,10 @@ def _target(path: str) -> str:
         "\n[target]\n"
         f"path = {_quoted(path)}    # a folder, or a URI such as s3a://bucket/lake\n"
         'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "changelog"]\n'
+        '# "kafka" in mode: every change as a message in Debezium\'s format:\n'
+        "# [target.kafka]\n"
+        '# bootstrap = "kafka:9092"\n'
+        '# delivery = "exactly-once"                 # by default "at-least-once"\n'
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
         '# "driver.memory" = "4g"\n'

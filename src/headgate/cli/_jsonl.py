@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from headgate.catalog import TableDef
 from headgate.columns import HEX_MARK, needs_hex, read_hex_key
-from headgate.kernels import base64_text, escaped, fixed_point, quoted
+from headgate.kernels import base64_text, escaped, fixed_point, json_objects, json_string, quoted
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
 __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
@@ -41,7 +41,7 @@ def block_lines(block: LogBlock) -> list[str]:
 def snapshot_lines(image: ImageBatch) -> list[str]:
     """Return the lines of snapshot rows (``r``), which have no position in the log."""
     batch = image.batch
-    table = f'"db":{_string(image.table.db)},"table":{_string(image.table.name)}'
+    table = f'"db":{json_string(image.table.db)},"table":{json_string(image.table.name)}'
     head = f'{{"op":"r",{table},"gtid":null,"file":null,"pos":null,"ordinal":'
     ordinal = batch.column("_seq").field("ordinal").cast(pa.string())
     parts = [head, ordinal, ',"ts":"', _iso(batch.column("_ts")), '","before":null,"after":', _objects(image), "}"]
@@ -65,10 +65,6 @@ def ddl_line(ddl: Ddl) -> str:
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _iso(stamps: pa.Array) -> pa.Array:
     """``2026-01-02T03:04:05.000006Z``"""
     return pc.binary_join_element_wise(
@@ -90,13 +86,13 @@ def _lines(image: ImageBatch, file: str) -> tuple[pa.Array, Any, Any]:
     objects = _objects(image)
     before = _pick(objects, np.where(kind == ord("u"), kept - 1, kept), (kind == ord("u")) | (kind == ord("d")))
     after = _pick(objects, kept, (kind == ord("u")) | (kind == ord("c")))
-    where = f'","db":{_string(table.db)},"table":{_string(table.name)},"gtid":'
+    where = f'","db":{json_string(table.db)},"table":{json_string(table.name)},"gtid":'
     rows = pa.array(kept)
     gtid = pc.binary_join_element_wise('"', batch.column("_gtid").cast(pa.string()).take(rows), '"', "")
     if gtid.null_count:  # a log without GTIDs
         gtid = gtid.fill_null("null")
     parts = [
-        '{"op":"', op.take(rows), where, gtid, f',"file":{_string(file)},"pos":',
+        '{"op":"', op.take(rows), where, gtid, f',"file":{json_string(file)},"pos":',
         pa.array(pos).cast(pa.string()), ',"ordinal":', pa.array(ordinal).cast(pa.string()), ',"ts":"',
         _iso(batch.column("_ts").take(rows)), '","before":', before, ',"after":', after, "}",
     ]  # fmt: skip
@@ -114,27 +110,10 @@ def _objects(image: ImageBatch) -> pa.Array:
     if batch.num_columns == len(META_FIELDS):
         return pa.array(["null"] * batch.num_rows, pa.string())
     index = batch.schema.get_field_index(ABSENT_FIELD.name)
-    if index < 0:
-        return _whole_objects(image.table, batch.columns[len(META_FIELDS) :], set())
-    absent, columns = batch.column(index), batch.columns[index + 1 :]
-    code = np.asarray(absent.indices.fill_null(-1))
-    row_groups, parts = [], []
-    for k in np.unique(code).tolist():
-        rows = np.flatnonzero(code == k)
-        names = set() if k < 0 else set(json.loads(absent.dictionary[k].as_py()))
-        row_groups.append(rows)
-        parts.append(_whole_objects(image.table, [column.take(pa.array(rows)) for column in columns], names))
-    order = np.argsort(np.concatenate(row_groups))
-    return pa.concat_arrays(parts).take(pa.array(order))
-
-
-def _whole_objects(table: TableDef, columns: list[pa.Array], absent: set[str]) -> pa.Array:
-    """Return rows as JSON objects of the columns that are not ``absent``; at least one must be left."""
-    parts: list[Any] = []
-    for i, (column, array) in enumerate(zip(table.columns, columns, strict=True)):
-        if column.name not in absent:
-            parts += [f"{',' if parts else '{'}{_string(column.name)}:", _values(table, i, array)]
-    return pc.binary_join_element_wise(*parts, "}", "")
+    absent, first = (None, len(META_FIELDS)) if index < 0 else (batch.column(index), index + 1)
+    names = [column.name for column in image.table.columns]
+    texts = [_values(image.table, i, array) for i, array in enumerate(batch.columns[first:])]
+    return json_objects(names, texts, batch.num_rows, absent)
 
 
 def _with_spelled(text: pa.Array, array: pa.Array) -> pa.Array:

@@ -14,7 +14,15 @@ from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
 from headgate.lake import NO_KEY, Lake, merge_reason, merge_text
 from headgate.mysql import Connection
-from headgate.pipeline import check_config, check_patterns, check_signal_topic, connection_settings, followed_tables
+from headgate.pipeline import (
+    check_config,
+    check_kafka,
+    check_patterns,
+    check_signal_topic,
+    connection_settings,
+    followed_tables,
+)
+from headgate.sinks import TopicNames
 
 __all__ = ["print_plan"]
 
@@ -37,6 +45,7 @@ def print_plan(config: PipelineConfig) -> None:
     for table in tables:
         console.print(_columns(config, table))
     check_signal_topic(config)
+    check_kafka(config)
     check_config(config)
 
 
@@ -61,6 +70,8 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
     condition = config.conditions().get(table.full_name)
     if condition is not None:
         yield f"only rows with {condition} are read"
+    if config.target.kafka is not None:
+        yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
     if "current" not in config.target.mode:
         return
     if not table.key:

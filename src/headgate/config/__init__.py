@@ -25,11 +25,12 @@ from headgate.config._outside import KafkaChannelConfig, NotificationsConfig, Si
 from headgate.config._parse import load_config, parse_config
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._source import SnapshotMode, SourceConfig, TableConfig
-from headgate.config._target import TargetConfig
+from headgate.config._target import KafkaTargetConfig, TargetConfig
 
 __all__ = [
     "ConfigFile",
     "KafkaChannelConfig",
+    "KafkaTargetConfig",
     "NotificationsConfig",
     "PipelineConfig",
     "SignalsConfig",

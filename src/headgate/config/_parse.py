@@ -55,7 +55,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     for key in ("password_file", "relay_token_file", "relay_ca_file"):
         _resolve(value, "source", key, folder or Path.cwd())
     _resolve(value, "ui", "token_file", folder or Path.cwd())
-    for section in ("notifications", "signals"):
+    for section in ("notifications", "signals", "target"):
         _resolve(value, f"{section}.kafka", "settings_file", folder or Path.cwd())
     _resolve(value, "notifications.webhook", "token_file", folder or Path.cwd())
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from headgate._policies import POLICY_VALUES, Policies
 from headgate.config._model import Model, is_table
@@ -74,6 +74,16 @@ class PipelineConfig(Model):
             if not is_table(name):
                 raise ValueError(f'{name!r} is not a table; expected [tables."db.table"], with the quotes')
         return tables
+
+    @model_validator(mode="after")
+    def _check_kafka(self) -> PipelineConfig:
+        if "kafka" not in self.target.mode:
+            return self
+        if "text" in (self.source.zero_dates, *(table.zero_dates for table in self.tables.values())):
+            raise ValueError('target.mode "kafka" sends dates as numbers: set zero_dates to "error" or "null"')
+        if self.target.kafka and self.target.kafka.transactions and self.source.watermark == "signal-table":
+            raise ValueError("target.kafka.transactions needs GTIDs, which watermark = signal-table does without")
+        return self
 
 
 def _policy_values(model: Model) -> dict[str, Any]:

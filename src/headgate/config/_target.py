@@ -2,17 +2,76 @@
 
 from __future__ import annotations
 
+import string
 from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from headgate.config._model import Model
 
-__all__ = ["TargetConfig"]
+__all__ = ["KafkaTargetConfig", "TargetConfig"]
 
-Mode = Literal["current", "changelog"]
+Mode = Literal["current", "changelog", "kafka"]
 
-_MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
+_MODES: Final[tuple[Mode, ...]] = ("current", "changelog", "kafka")
+
+
+class KafkaTargetConfig(Model):
+    """Messages in Debezium's format, for the mode `kafka`: see [Kafka](kafka.md)."""
+
+    bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
+    settings_file: str | None = Field(
+        None,
+        description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
+        " path starts at the working directory",
+    )
+    topic_prefix: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9._-]{1,100}$",
+        description="first part of the names of topics, and `source.name` of messages, as Debezium's `topic.prefix`;"
+        " by default the pipeline's name: letters, digits, `_`, `.` and `-`",
+    )
+    topic: str = Field(
+        "{prefix}.{db}.{table}",
+        description="name of a table's topic; a character that Kafka does not allow becomes `_`",
+    )
+    format: Literal["json", "json-schema"] = Field(
+        "json",
+        description="`json`: keys and values alone; `json-schema`: each with Kafka Connect's schema, as"
+        " `{schema, payload}`, which makes messages several times as large",
+    )
+    tombstones: bool = Field(
+        True, description="after the message of a deleted row, send one with its key and no value, for compacted topics"
+    )
+    truncates: bool = Field(
+        False,
+        description="send a message without a key for a TRUNCATE (`op` is `t`), which compacted topics refuse;"
+        " Debezium's default leaves them out, too",
+    )
+    transactions: bool = Field(
+        False,
+        description="number the changes in their transaction (`transaction` in messages), and send its begin and end to"
+        " the topic `<topic_prefix>.transaction`, as Debezium's `provide.transaction.metadata`; needs `gtid_mode=ON`",
+    )
+    delivery: Literal["at-least-once", "exactly-once"] = Field(
+        "at-least-once",
+        description="`at-least-once`: a batch is sent again if the run is killed before its end; `exactly-once`: a"
+        " batch is one Kafka transaction, which consumers with `isolation.level=read_committed` see once",
+    )
+    timeout_seconds: int = Field(
+        60, ge=1, le=900, description="seconds in which the brokers must accept a message, or the batch fails"
+    )
+
+    @field_validator("topic")
+    @classmethod
+    def _check_topic(cls, pattern: str) -> str:
+        try:
+            names = [name for _, name, _, _ in string.Formatter().parse(pattern) if name is not None]
+        except ValueError:
+            names = []
+        if not {"table"} <= {*names} <= {"prefix", "db", "table"}:
+            raise ValueError("expected a name with {table}, and perhaps {prefix} and {db}")
+        return pattern
 
 
 class TargetConfig(Model):
@@ -25,8 +84,11 @@ class TargetConfig(Model):
     )
     catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
     mode: tuple[Mode, ...] = Field(
-        ("current",), description="`current` (each table as it is now), `changelog` (every change), or a list of both"
+        ("current",),
+        description="`current` (each table as it is now), `changelog` (every change), `kafka` (every change as a"
+        " message), or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files",
     )
+    kafka: KafkaTargetConfig | None = Field(None, description="the brokers and topics of the mode `kafka`")
 
     batch_ms: int = Field(
         500,
@@ -50,7 +112,7 @@ class TargetConfig(Model):
     def _as_list(cls, mode: Any) -> Any:
         values = [mode] if isinstance(mode, str) else mode
         if not isinstance(values, (list, tuple)) or not values or any(value not in _MODES for value in values):
-            raise ValueError('expected "current", "changelog" or a list of them')
+            raise ValueError('expected "current", "changelog", "kafka" or a list of them')
         return tuple(value for value in _MODES if value in values)
 
     @model_validator(mode="after")
@@ -61,4 +123,10 @@ class TargetConfig(Model):
             raise ValueError("named tables (target.catalog) are not supported yet; set target.path to a folder or URI")
         if not self.path:
             raise ValueError("target.path is missing: a folder or URI that Spark can write")
+        if ("kafka" in self.mode) != (self.kafka is not None):
+            raise ValueError(
+                'mode has "kafka", but [target.kafka] with bootstrap is missing'
+                if self.kafka is None
+                else '[target.kafka] needs "kafka" in target.mode'
+            )
         return self

@@ -7,7 +7,15 @@
 ===============  ============================================================
 """
 
-from headgate.kernels._arrow_text import base64_text, escaped, fixed_point, quoted, text_bytes
+from headgate.kernels._arrow_text import (
+    base64_text,
+    escaped,
+    fixed_point,
+    json_objects,
+    json_string,
+    quoted,
+    text_bytes,
+)
 from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
 from headgate.kernels._memory import copy, store8, u8, u16, u32, u64
 
@@ -22,6 +30,8 @@ __all__ = [
     "copy",
     "escaped",
     "fixed_point",
+    "json_objects",
+    "json_string",
     "quoted",
     "store8",
     "text_bytes",

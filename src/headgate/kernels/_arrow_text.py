@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-__all__ = ["base64_text", "escaped", "fixed_point", "quoted", "text_bytes"]
+__all__ = ["base64_text", "escaped", "fixed_point", "json_objects", "json_string", "quoted", "text_bytes"]
 
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
@@ -86,6 +88,45 @@ def escaped(text: pa.Array) -> pa.Array:
         ]
         text = pc.replace_with_mask(text, rest, pa.array(fixed, pa.string()))
     return text
+
+
+def json_string(text: str) -> str:
+    """Return a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def json_objects(
+    names: Sequence[str], texts: Sequence[pa.Array], rows: int, absent: pa.Array | None = None
+) -> pa.Array:
+    """Return each row as a JSON object.
+
+    :param names: the columns.
+    :param texts: their values as JSON, without nulls.
+    :param rows: the number of rows.
+    :param absent: dictionary-encoded; the columns that a row leaves out, as a JSON list of names, null for none.
+    """
+    if absent is None:
+        return _whole_objects(names, texts, rows)
+    code = np.asarray(absent.indices.fill_null(-1))
+    row_groups, parts = [np.zeros(0, np.int64)], [pa.array([], pa.string())]
+    for k in np.unique(code).tolist():
+        group = np.flatnonzero(code == k)
+        left_out = set() if k < 0 else set(json.loads(absent.dictionary[k].as_py()))
+        kept = [i for i, name in enumerate(names) if name not in left_out]
+        row_groups.append(group)
+        parts.append(
+            _whole_objects([names[i] for i in kept], [texts[i].take(pa.array(group)) for i in kept], len(group))
+        )
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(row_groups))))
+
+
+def _whole_objects(names: Sequence[str], texts: Sequence[pa.Array], rows: int) -> pa.Array:
+    if not names:
+        return pa.repeat(pa.scalar("{}"), rows)
+    parts: list[Any] = []
+    for name, text in zip(names, texts, strict=True):
+        parts += [f"{',' if parts else '{'}{json_string(name)}:", text]
+    return pc.binary_join_element_wise(*parts, "}", "")
 
 
 def text_bytes(texts: pa.Array) -> bytes:

@@ -11,6 +11,7 @@
 
 from headgate.pipeline._checks import (
     check_config,
+    check_kafka,
     check_patterns,
     check_signal_topic,
     check_source,
@@ -22,6 +23,7 @@ from headgate.pipeline._run import Pipeline, read_source, source_options
 __all__ = [
     "Pipeline",
     "check_config",
+    "check_kafka",
     "check_patterns",
     "check_signal_topic",
     "check_source",

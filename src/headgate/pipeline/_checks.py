@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_config",
+    "check_kafka",
     "check_patterns",
     "check_resnapshot",
     "check_signal_topic",
@@ -36,7 +37,7 @@ log = logging.getLogger("headgate")
 def check_config(config: PipelineConfig) -> list[str]:
     """Return the tables to read, if the source has all that a run needs and their folders in the lake are free or ours.
 
-    :raises HeadgateError: as :func:`check_source`; a table's folder holds something else.
+    :raises HeadgateError: as :func:`check_source`; a table's folder holds something else; two tables share a topic.
     """
     lake = Lake.of(config)
     tables = check_source(config, followed_tables(lake))
@@ -44,7 +45,23 @@ def check_config(config: PipelineConfig) -> list[str]:
         for mode, path in (("current", lake.current(table)), ("changelog", lake.changelog(table))):
             if mode in config.target.mode:
                 lake.check_folder(path, table)
+    if config.target.kafka is not None:
+        from headgate.sinks import TopicNames
+
+        TopicNames.make(config.target.kafka, config.name).distinct(tables, {})
     return tables
+
+
+def check_kafka(config: PipelineConfig) -> None:
+    """Raise ``ConfigError`` if messages cannot be sent with this configuration. If Kafka is unreachable, only warn."""
+    from headgate.sinks import check_brokers
+
+    if config.target.kafka is None:
+        return
+    try:
+        check_brokers(config.target.kafka)
+    except ConnectError as error:
+        log.warning("%s: batches are delayed", error)
 
 
 def followed_tables(lake: Lake) -> Collection[str]:

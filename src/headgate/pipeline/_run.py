@@ -31,6 +31,7 @@ from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._checks import (
     check_config,
+    check_kafka,
     check_resnapshot,
     check_signal_topic,
     connection_settings,
@@ -138,6 +139,7 @@ class Pipeline:
         inbox = ControlFolder(self.lake.inbox)
         try:
             check_signal_topic(self.config)
+            check_kafka(self.config)
             tables = check_config(self.config)
             check_resnapshot(resnapshot, tables)
         except HeadgateError as error:
@@ -314,6 +316,7 @@ class _Run:
             threads=max(2, cores),
             strict=strict,
             retention_hours=self.config.target.retention_hours,
+            kafka=self.config.target.kafka,
         )
         self.writer.progress = status
         status.indexes = self.writer.indexes
@@ -434,7 +437,7 @@ def source_options(
 ) -> dict[str, str]:
     """Return the options of the Spark source. Secrets are passed by name, never by value."""
     source = config.source
-    changelog = "changelog" in config.target.mode
+    every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     options = {
         "url": source.url,
         "tables": json.dumps(list(source.tables)),
@@ -446,9 +449,9 @@ def source_options(
         "snapshot_share": f"{source.snapshot_share:.9f}",
         **_policy_options(config),
         "epoch": str(epoch),
-        "images": "all" if changelog else "keys",
-        # A changelog needs every change, also of rows that the snapshot has yet to read; then chunks are merged.
-        "append": "false" if changelog else "true",
+        "images": "all" if every_change else "keys",
+        # They need every change, also of rows that the snapshot has yet to read; then chunks are merged.
+        "append": "false" if every_change else "true",
         "new_tables": "read" if source.snapshot_new_tables else "wait",
         "snapshot_cut": source.snapshot_cut,
         "watermark": source.watermark,

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from headgate.carrier import Batch, Definition
 from headgate.sinks._carrier import read_batch
+from headgate.sinks._kafka import TopicNames, check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
 from headgate.sinks._writer import BatchWriter
 
-__all__ = ["Batch", "BatchReport", "BatchWriter", "Definition", "Progress", "Unseen", "read_batch"]
+__all__ = [
+    "Batch",
+    "BatchReport",
+    "BatchWriter",
+    "Definition",
+    "Progress",
+    "TopicNames",
+    "Unseen",
+    "check_brokers",
+    "read_batch",
+]

@@ -58,6 +58,7 @@ class Decision:
     state: TableState  # after the batch, without the versions
     actions: tuple[Action, ...] = ()  # on the current table; none if it is suspended
     log_actions: tuple[AppendChanges, ...] = ()  # on the changelog
+    messages: tuple[Part, ...] = ()  # images to send to Kafka
     reread: str | None = None  # why a re-read is requested, if it is
     unrecorded: bool = False  # created and dropped within the batch: not recorded
     warnings: tuple[str, ...] = ()
@@ -86,6 +87,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     restarts = _needs_no_log(course, case)
     parts = arrival.chunks if restarts else arrival.parts
     shape = _fit(course, case, parts, statements)
+    messages = tuple(arrival.parts) if policy.kafka and _takes_changes(course, case) else ()
     log_actions = _log_actions(course, case, restarts=restarts)
     if case.snapshot.waits:
         course.reread = None  # the planner already has the request
@@ -97,8 +99,13 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         state=state,
         actions=plan.actions() if policy.current and not course.is_suspended else (),
         log_actions=log_actions,
+        messages=messages,
         reread=course.reread,
-        unrecorded=before.row is None and arrival.header_entry is None and statements.removed and not log_actions,
+        unrecorded=before.row is None
+        and arrival.header_entry is None
+        and statements.removed
+        and not log_actions
+        and not messages,
         warnings=tuple(course.warnings),
         outcomes=tuple(course.outcomes),
     )
@@ -174,13 +181,18 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
         return Shape()
 
 
+def _takes_changes(course: TableCourse, case: Case) -> bool:
+    """Return whether the changelog and Kafka get the batch's changes: unless the table was and stays stopped."""
+    return not (course.state is State.STOPPED and case.before.state is State.STOPPED)
+
+
 def _log_actions(course: TableCourse, case: Case, *, restarts: bool) -> tuple[AppendChanges, ...]:
     """Return the actions on the changelog, also for a ``stale`` table. Columns that it cannot hold stop the table.
 
     :param restarts: if older images do not fit the rows of a snapshot that begins, append only those rows.
     """
     before, parts, chunks = case.before, case.arrival.parts, case.arrival.chunks
-    if not case.policy.changelog or (course.state is State.STOPPED and before.state is State.STOPPED):
+    if not case.policy.changelog or not _takes_changes(course, case):
         return ()
     misfit = conflict(parts, before.logged)
     if misfit is not None and restarts and chunks:

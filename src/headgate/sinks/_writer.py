@@ -6,7 +6,8 @@ The order is the guarantee:
 2. A batch that the ledger has is only handed back (step 7).
 3. What each table needs is decided for *all* tables before anything is written. So a batch that cannot be applied (a
    target that is not ours, contradictory images) writes nothing.
-4. The tables are written, several at once, then the schema history. Each step is repeatable.
+4. The tables are written, several at once, then the messages are sent to Kafka (``_kafka``), then the schema history.
+   Each step is repeatable; messages may come twice, unless they are sent in transactions.
 5. Requests to the planner (read a chunk or a table again) go to the inbox. The planner takes them only after this
    batch, and a replay writes the same files.
 6. The ledger row commits the batch, with its notifications (``control/_events.py``).
@@ -34,6 +35,7 @@ from headgate.sinks._changelog import ChangelogTable
 from headgate.sinks._current import CurrentTable
 from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._history import SchemaHistory
+from headgate.sinks._kafka import KafkaTarget
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress, log_signals
 from headgate.sinks._span import KeySpan
@@ -41,6 +43,7 @@ from headgate.sinks._span import KeySpan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headgate.config import KafkaTargetConfig
     from headgate.lake import IndexStatus, Upserts
 
 __all__ = ["BatchWriter"]
@@ -51,10 +54,11 @@ log = logging.getLogger("headgate")
 class BatchWriter:
     """Writer of batches to the sinks of one pipeline; one per run.
 
-    :param modes: ``current``, ``changelog`` or both.
+    :param modes: ``current``, ``changelog``, ``kafka``: one or more.
     :param threads: how many tables are written at once.
     :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
     :param retention_hours: how long ledger rows stay readable, where headgate removes old files.
+    :param kafka: brokers and topics of the mode ``kafka``.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class BatchWriter:
         threads: int = 2,
         strict: Sequence[str] = (),
         retention_hours: float = 6,
+        kafka: KafkaTargetConfig | None = None,
     ) -> None:
         self.lake = lake
         self.pipeline = pipeline
@@ -88,6 +93,7 @@ class BatchWriter:
             from headgate.lake import Upserts  # loads numba
 
             self._upserts = Upserts(folds=self.upkeep.folds)
+        self._kafka = KafkaTarget(kafka, pipeline) if kafka is not None else None
         self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
@@ -113,7 +119,9 @@ class BatchWriter:
         return self._upserts.indexes() if self._upserts is not None else None
 
     def close(self) -> None:
-        """Stop the background work."""
+        """Stop the background work, and the connection to Kafka."""
+        if self._kafka is not None:
+            self._kafka.close()
         if self.upkeep is not None:
             self.upkeep.close()
 
@@ -144,6 +152,8 @@ class BatchWriter:
         self.ledger.fence()
         batch.name_dropped_tables(before)
         decisions, write_methods = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
+        if self._kafka is not None:
+            self._kafka.send(frame, batch, {one.table: one.messages for one in decisions if one.messages})
         states = {**before, **{decision.table: decision.state for decision in decisions}}
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
@@ -211,7 +221,9 @@ class BatchWriter:
             self.check_targets(spark, [table])
             reread_requested = pending_rereads is not None and pending_rereads.matches(*split_table(table))
             table_before = self._table_before(spark, batch, table, before.get(table), reread_requested=reread_requested)
-            policy = Policy("current" in self.modes, "changelog" in self.modes, table in self._strict)
+            policy = Policy(
+                "current" in self.modes, "changelog" in self.modes, table in self._strict, self._kafka is not None
+            )
             decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, policy))
         return decisions
 

@@ -1,0 +1,121 @@
+"""Kafka Connect's schemas of keys, envelopes and transactions, as ``JsonConverter`` writes them (``schemas.enable``).
+
+Names and fields are those of Debezium 3: ``<prefix>.<db>.<table>.Key``, ``….Value``, ``….Envelope``, ``event.block``,
+``io.debezium.connector.mysql.Source``. Every column except the key's is optional: a partial row image may leave it out,
+and a zero date may be null.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, Final
+
+from headgate.carrier import Definition
+from headgate.sinks._debezium_values import connect_type
+
+__all__ = ["TRANSACTION_KEY", "TRANSACTION_VALUE", "envelope_schema", "in_schema", "key_schema", "opening"]
+
+
+def opening(schema: str) -> str:
+    """Return the text before a payload that comes with its schema; ``}`` ends it."""
+    return f'{{"schema":{schema},"payload":'
+
+
+def in_schema(schema: str, payload: str) -> str:
+    """Return a payload with its schema."""
+    return f"{opening(schema)}{payload}}}"
+
+
+def _field(name: str, kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "optional": False, "field": name, **more}
+
+
+def _optional(field: str, kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "optional": True, "field": field, **more}
+
+
+def _struct(fields: list[dict[str, Any]], name: str, *, optional: bool = False, **more: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": fields, "optional": optional, "name": name, **more}
+
+
+_SOURCE: Final = _struct(
+    [
+        *(_field(name, "string") for name in ("version", "connector", "name")),
+        _field("ts_ms", "int64"),
+        _optional(
+            "snapshot",
+            "string",
+            name="io.debezium.data.Enum",
+            version=1,
+            parameters={
+                "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+            },
+            default="false",
+        ),
+        _field("db", "string"),
+        _optional("sequence", "string"),
+        _optional("ts_us", "int64"),
+        _optional("ts_ns", "int64"),
+        _optional("table", "string"),
+        _field("server_id", "int64"),
+        _optional("gtid", "string"),
+        _field("file", "string"),
+        _field("pos", "int64"),
+        _field("row", "int32"),
+        _optional("thread", "int64"),
+        _optional("query", "string"),
+    ],
+    "io.debezium.connector.mysql.Source",
+    version=1,
+    field="source",
+)
+_TRANSACTION: Final = _struct(
+    [_field("id", "string"), _field("total_order", "int64"), _field("data_collection_order", "int64")],
+    "event.block",
+    optional=True,
+    version=1,
+    field="transaction",
+)
+_COLLECTION: Final = _struct(
+    [_field("data_collection", "string"), _field("event_count", "int64")], "event.collection", optional=True, version=1
+)
+TRANSACTION_KEY: Final = json.dumps(
+    _struct([_field("id", "string")], "io.debezium.connector.common.TransactionMetadataKey", version=1)
+)
+"""Schema of the keys in the transaction topic."""
+TRANSACTION_VALUE: Final = json.dumps(
+    _struct(
+        [
+            _field("status", "string"),
+            _field("id", "string"),
+            _optional("event_count", "int64"),
+            {"type": "array", "items": _COLLECTION, "optional": True, "field": "data_collections"},
+            _field("ts_ms", "int64"),
+        ],
+        "io.debezium.connector.common.TransactionMetadataValue",
+        version=1,
+    )
+)
+"""Schema of the values in the transaction topic."""
+
+
+@lru_cache(maxsize=1024)
+def key_schema(definition: Definition, server: str) -> str:
+    """Return the schema of a table's keys."""
+    fields = [{**connect_type(definition.column(name)), "optional": False, "field": name} for name in definition.key]
+    return json.dumps(_struct(fields, f"{server}.{definition.table}.Key"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=1024)
+def envelope_schema(definition: Definition, server: str) -> str:
+    """Return the schema of a table's values."""
+    columns = [
+        {**connect_type(column), "optional": column.name not in definition.key, "field": column.name}
+        for column in definition.columns
+    ]
+    name = f"{server}.{definition.table}"
+    rows = [_struct(columns, f"{name}.Value", optional=True, field=field) for field in ("before", "after")]
+    stamps = [_optional(f"ts_{unit}", "int64") for unit in ("ms", "us", "ns")]
+    fields = [*rows, _SOURCE, _TRANSACTION, _field("op", "string"), *stamps]
+    return json.dumps(_struct(fields, f"{name}.Envelope", version=2), ensure_ascii=False)

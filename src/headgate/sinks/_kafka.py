@@ -1,0 +1,474 @@
+"""``kafka``: a message for each change, in Debezium's format, to a topic for each table.
+
+This module is the one outside ``control/`` and ``testing/`` that imports ``confluent_kafka``: what is sent, and when it
+counts as sent, is part of applying a batch.
+
+**Order.** One producer in the driver sends a batch: first the log's changes in log order, then the chunks' rows, which
+are as of the batch's end. A key belongs to one partition (``murmur2``, as Java's producers divide keys), and an
+idempotent producer keeps the order of a partition. Messages without a key go to partition 0. So a consumer sees the
+changes of a row in their order.
+
+**At least once.** The brokers have all messages of a batch, from all replicas in sync (``acks=all``), before the
+ledger has its row. If the run is killed in between, the next one sends the whole batch again, in the same order.
+
+**Exactly once** (``delivery = "exactly-once"``). A batch is one Kafka transaction (KIP-98), which ends with a message
+about the batch in a topic of the pipeline's own, ``headgate-batches.<pipeline>``: epoch, planning time and GTID set,
+which a replay has, too. The first batch of a run opens the producer: ``init_transactions`` aborts or completes what the
+previous producer of this pipeline left, and fences that producer, so an old driver that is still alive cannot commit.
+Then the newest committed message of that topic tells whether the batch was sent: if so, it is not sent again.
+
+* Killed before the commit: the transaction is aborted; the replay sends the batch.
+* Killed after it, before the ledger row: the replay finds its message and sends nothing.
+* The result of the commit is unknown (a time-out): the batch fails, and its retry finds out as after a kill.
+
+**Memory.** Images that were sent along with the batch's description are converted in the driver. Of larger batches
+Spark's tasks convert the images, Spark sorts the log's messages, and the driver fetches one partition at a time, as
+record batches: no row is a Python object before ``produce``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Definition, Part, open_images, serialised
+from headgate.control import KafkaCluster
+from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
+from headgate.extras import require_extra
+from headgate.lake import split_table
+from headgate.sinks._debezium import RECORDS, SNAPSHOT_FILE, Envelope
+from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE, in_schema
+from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, Producer
+    from pyspark.sql import DataFrame
+
+    from headgate.config import KafkaTargetConfig
+
+__all__ = ["KafkaTarget", "TopicNames", "check_brokers"]
+
+log = logging.getLogger("headgate")
+
+_ORDER: Final = ("file", "pos", "ordinal", "part")
+_RECORDS_DDL: Final = (
+    "table string, file int, pos bigint, ordinal bigint, part tinyint, gtid string, ts_us bigint, key string,"
+    " head string, tail string, header string, other_key string"
+)
+_QUEUED_MESSAGES: Final = 200_000
+_QUEUED_KILOBYTES: Final = 128 << 10
+_ABORT_SECONDS: Final = 10.0
+_CHECK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class SentBatch:
+    """Identity of a batch, the same in a replay, in the message that its transaction ends with."""
+
+    epoch: int
+    planned_us: int  # tells batches apart that have the same epoch, because the lake was removed in between
+    gtid: str
+
+    @classmethod
+    def of(cls, batch: Batch) -> SentBatch:
+        """Return the identity of a batch."""
+        return cls(batch.header.epoch, batch.header.planned_us, batch.header.gtid)
+
+    def to_json(self) -> bytes:
+        """Return the message's value."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes | str) -> SentBatch:
+        """Parse the value of :meth:`to_json`; a later headgate may have more keys."""
+        known = json.loads(value)
+        return cls(*(known[one.name] for one in fields(cls)))
+
+
+@dataclass(frozen=True)
+class TopicNames:
+    """Names of the topics of one pipeline."""
+
+    prefix: str
+    pattern: str
+
+    @classmethod
+    def make(cls, config: KafkaTargetConfig, pipeline: str) -> TopicNames:
+        """Return the names that a configuration gives."""
+        return cls(config.topic_prefix or pipeline, config.topic)
+
+    def of(self, table: str) -> str:
+        """Return the topic of ``db.table``, with ``_`` for characters that Kafka does not allow.
+
+        :raises TargetError: it is longer than 249 characters.
+        """
+        db, name = split_table(table)
+        topic = re.sub(r"[^A-Za-z0-9._-]", "_", self.pattern.format(prefix=self.prefix, db=db, table=name))
+        if len(topic) > 249 or topic in {".", ".."}:
+            raise TargetError(
+                f"the topic of {table} would be {topic[:80]!r}…, no name for Kafka; change target.kafka.topic"
+            )
+        return topic
+
+    @property
+    def transactions(self) -> str:
+        """The topic of begins and ends of transactions."""
+        return f"{self.prefix}.transaction"
+
+    def distinct(self, tables: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+        """Return ``known`` (topic → table) and the topics of these tables.
+
+        :raises TargetError: two tables would share a topic.
+        """
+        topics = dict(known)
+        for table in tables:
+            topic = self.of(table)
+            other = topics.setdefault(topic, table)
+            if other != table:
+                raise TargetError(f"{other} and {table} would share the topic {topic}; change target.kafka.topic")
+        return topics
+
+
+class KafkaTarget:
+    """Producer of one pipeline's messages; one per run. It connects when it sends the first batch."""
+
+    def __init__(self, config: KafkaTargetConfig, pipeline: str) -> None:
+        require_extra("kafka")
+        self._config = config
+        self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
+        self._names = TopicNames.make(config, pipeline)
+        self._tables: dict[str, str] = {}  # topic → table
+        self._existing: set[str] = set()
+        self._pipeline = pipeline
+        self._transactional = config.delivery == "exactly-once"
+        self._sent_topic = f"headgate-batches.{pipeline}"
+        self._sent: SentBatch | None = None  # the newest batch of a committed transaction
+        self._producer: Producer | None = None
+        self._failed: list[KafkaError] = []
+
+    def send(self, frame: DataFrame, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
+        """Send the changes of a batch; return when the brokers have them.
+
+        :param frame: the batch, persisted.
+        :param messages: table → its images.
+        :raises ConnectError: the brokers cannot be reached, or did not accept all messages in time.
+        :raises TargetError: they refused a message, or a table has no topic of its own.
+        """
+        from confluent_kafka import KafkaException
+
+        self._tables = self._names.distinct(messages, self._tables)
+        if not messages:
+            return
+        try:
+            more = {self._names.transactions} if self._config.transactions else set()
+            self._create_topics({self._names.of(table) for table in messages} | more)
+            self._produce(SentBatch.of(batch), _records(frame, self._envelope(batch), messages))
+        except (KafkaException, SystemError) as error:
+            self.close()
+            # A fatal error that comes in a call to Kafka's client is raised inside the next callback.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(cause, KafkaException):
+                raise
+            raise _failure(cause.args[0]) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _envelope(self, batch: Batch) -> Envelope:
+        base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
+        config = self._config
+        return Envelope(
+            self._names.prefix,
+            version("headgate"),
+            f"{base}." if base else "",
+            config.tombstones,
+            config.truncates,
+            config.format == "json-schema",
+        )
+
+    def close(self) -> None:
+        """Drop the producer and its unsent messages: they must not arrive next to those of a retry."""
+        producer, self._producer = self._producer, None
+        self._failed = []
+        if producer is None:
+            return
+        with contextlib.suppress(Exception):
+            producer.purge()
+            producer.flush(0)
+        if self._transactional:
+            with contextlib.suppress(Exception):  # no transaction is open, or its commit is under way
+                producer.abort_transaction(_ABORT_SECONDS)
+
+    def _settings(self) -> dict[str, Any]:
+        milliseconds = self._config.timeout_seconds * 1000
+        defaults = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            "message.timeout.ms": milliseconds,
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+            "queue.buffering.max.messages": _QUEUED_MESSAGES,
+            "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
+        }
+        if self._transactional:
+            defaults |= {"transactional.id": f"headgate-{self._pipeline}", "transaction.timeout.ms": 900_000}
+        return {**defaults, **self._cluster.settings()}
+
+    def _open(self) -> Producer:
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            self._producer = Producer(self._settings())
+            if self._transactional:
+                self._create_topics({self._sent_topic}, partitions=1, settings={"cleanup.policy": "compact"})
+                self._producer.init_transactions(self._config.timeout_seconds)
+                self._sent = self._newest_sent()
+        return self._producer
+
+    def _newest_sent(self) -> SentBatch | None:
+        """Return the newest batch whose transaction was committed. Only this pipeline's producers write the topic."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        reading = {"group.id": f"headgate-{self._pipeline}", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self._cluster.settings(), **reading, "isolation.level": "read_committed"})
+        partition, span = TopicPartition(self._sent_topic, 0), 100
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=self._config.timeout_seconds)
+            while True:
+                start = max(low, high - span)
+                newest = (
+                    self._last_value(consumer, TopicPartition(self._sent_topic, 0, start)) if start < high else None
+                )
+                if newest is not None or start <= low:
+                    return None if newest is None else SentBatch.from_json(newest)
+                span *= 10
+        finally:
+            consumer.close()
+
+    def _last_value(self, consumer: Consumer, start: Any) -> bytes | str | None:
+        """Return the last message's value from a position on."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        consumer.assign([start])
+        deadline, value = time.monotonic() + self._config.timeout_seconds, None
+        while time.monotonic() < deadline:
+            message = consumer.poll(1)
+            error = message.error() if message is not None else None
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return value
+            if error is not None:
+                raise KafkaException(error)
+            value = message.value() if message is not None else value
+        raise ConnectError(f"Kafka: the end of topic {self._sent_topic} was not reached in time")
+
+    def _create_topics(self, topics: set[str], partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
+        """Create missing topics; -1 is the brokers' default number of partitions and replicas (KIP-464)."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        if topics <= self._existing:
+            return
+        timeout = self._config.timeout_seconds
+        client = AdminClient(self._cluster.settings())
+        self._existing |= {
+            name for name, one in client.list_topics(timeout=timeout).topics.items() if one.error is None
+        }
+        missing = sorted(topics - self._existing)
+        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
+        made = client.create_topics(wanted) if wanted else {}
+        for name, future in made.items():
+            try:
+                future.result(timeout)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
+            self._existing.add(name)
+
+    def _produce(self, sent: SentBatch, batches: Iterator[pa.RecordBatch]) -> None:
+        producer = self._open()
+        if self._transactional:
+            if self._sent == sent:
+                log.info("Kafka has the messages of batch %d; it is not sent again", sent.epoch)
+                return
+            producer.begin_transaction()
+        numbers = TransactionNumbers() if self._config.transactions else None
+        for batch in batches:
+            blocks, ends = pa.scalar("null"), list[TransactionEnd]()
+            if numbers is not None and batch.num_rows and batch["file"][0].as_py() != SNAPSHOT_FILE:
+                blocks, ends = numbers.number(batch)
+            self._produce_batch(producer, batch, blocks)
+            self._produce_ends(producer, ends)
+        if numbers is not None:
+            self._produce_ends(producer, numbers.rest())
+        if self._transactional:
+            self._put(producer, self._sent_topic, sent.to_json(), self._pipeline.encode(), {"partition": 0})
+        self._flush(producer)
+        if self._transactional:
+            self._commit(producer)
+            self._sent = sent
+
+    def _commit(self, producer: Producer) -> None:
+        """Commit the transaction; retry while Kafka says that this is safe."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._config.timeout_seconds
+        while True:
+            try:
+                producer.commit_transaction(max(1.0, deadline - time.monotonic()))
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _produce_ends(self, producer: Producer, ends: Iterable[TransactionEnd]) -> None:
+        """Produce the begins and ends of transactions."""
+        with_schema = self._config.format == "json-schema"
+        for end in ends:
+            key = in_schema(TRANSACTION_KEY, end.key()) if with_schema else end.key()
+            for value in map(json.dumps, end.values()):
+                text = in_schema(TRANSACTION_VALUE, value) if with_schema else value
+                self._put(producer, self._names.transactions, text.encode(), key.encode(), {})
+
+    def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, transactions: Any) -> None:
+        """Produce messages, in their order.
+
+        :param transactions: the block ``transaction`` of each, as JSON.
+        """
+        values = pc.binary_join_element_wise(batch["head"], transactions, batch["tail"], "")
+        bytes_of = (one.cast(pa.binary()).to_pylist() for one in (batch["key"], values, batch["other_key"]))
+        names = {table: self._names.of(table) for table in pc.unique(batch["table"]).to_pylist()}
+        rows = zip(batch["table"].to_pylist(), *bytes_of, batch["header"].to_pylist(), strict=True)
+        for table, key, value, other, header in rows:
+            options: dict[str, Any] = {} if key is not None else {"partition": 0}
+            if header is not None:
+                options["headers"] = [(header, other)]
+            self._put(producer, names[table], value, key, options)
+        producer.poll(0)
+        self._check_failed()
+
+    def _put(
+        self, producer: Producer, topic: str, value: bytes | None, key: bytes | None, options: Mapping[str, Any]
+    ) -> None:
+        """Queue a message; wait while the queue is full."""
+        while True:
+            try:
+                producer.produce(topic, value, key, **options)
+            except BufferError:
+                producer.poll(0.1)
+                self._check_failed()
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until the brokers have all messages; each fails after its time limit, so this ends."""
+        deadline = time.monotonic() + self._config.timeout_seconds + 30
+        while producer.flush(1) and time.monotonic() < deadline:
+            self._check_failed()
+        self._check_failed()
+        if len(producer):
+            raise ConnectError("Kafka did not accept all messages in time")
+
+    def _check_failed(self) -> None:
+        if self._failed:
+            raise _failure(self._failed[0])
+
+
+def check_brokers(config: KafkaTargetConfig) -> None:
+    """Check that the brokers answer.
+
+    :raises ConfigError: the extra is missing, or Kafka's client refuses the settings.
+    :raises ConnectError: the brokers do not answer.
+    """
+    require_extra("kafka")
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        client = AdminClient(KafkaCluster(config.bootstrap, config.settings_file).settings())
+    except (KafkaException, ValueError) as error:
+        raise ConfigError(f"target.kafka: {error}") from None
+    try:
+        client.list_topics(timeout=min(_CHECK_SECONDS, config.timeout_seconds))
+    except KafkaException as error:
+        raise ConnectError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
+
+
+def _failure(error: KafkaError) -> HeadgateError:
+    """Return headgate's error for one of Kafka's: transient if the brokers were not reached or not ready."""
+    from confluent_kafka import KafkaError as Codes
+
+    waiting = {Codes._MSG_TIMED_OUT, Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._RESOLVE}
+    if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
+        return TargetError(
+            "Kafka: another run of a pipeline of this name has taken over (its producer has the same transactional.id):"
+            " stop one of them, or rename its pipeline"
+        )
+    text = f"Kafka: {error.str()}"
+    if not error.fatal() and (error.retriable() or error.code() in waiting):
+        return ConnectError(text)
+    return TargetError(text)
+
+
+def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a batch: the log's in their order, then those of chunks."""
+    parts = [part for of_table in messages.values() for part in of_table]
+    for kind in ("rows", "chunk"):
+        of_kind = [part for part in parts if part.kind == kind]
+        local = [(part.definition, images) for part in of_kind if (images := part.local_images()) is not None]
+        if len(local) == len(of_kind):
+            records = [envelope.records(definition, one) for definition, images in local for one in images]
+            yield from _sorted(records) if kind == "rows" else records
+        else:
+            yield from _fetched(frame, envelope, sorted({part.table for part in of_kind}), kind)
+
+
+def _sorted(records: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if not records:
+        return
+    table = pa.Table.from_batches(records)
+    order = np.lexsort([table[name].to_numpy() for name in reversed(_ORDER)])
+    step = 1 << 16
+    for start in range(0, len(order), step):
+        yield from table.take(pa.array(order[start : start + step])).combine_chunks().to_batches()
+
+
+def _fetched(frame: DataFrame, envelope: Envelope, tables: Sequence[str], kind: str) -> Iterator[pa.RecordBatch]:
+    """Convert the images in Spark's tasks, and fetch the messages partition by partition."""
+    from pyspark.sql import functions
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for schema, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                for images in open_images([cell]):
+                    yield envelope.records(Definition.from_json(schema), images)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([serialised(batch).to_pybytes()], pa.binary())], names=["data"])
+
+    chosen = functions.col(TABLE_COLUMN).isin(*tables) & (functions.col(KIND_COLUMN) == kind)
+    rows = frame.where(chosen).select("_schema", DATA_COLUMN).mapInArrow(convert, _RECORDS_DDL)
+    if kind == "rows":
+        rows = rows.orderBy(*_ORDER)
+    for row in rows.mapInArrow(pack, "data binary").toLocalIterator():
+        for batch in open_images([pa.py_buffer(row[0])]):
+            yield batch.cast(RECORDS)

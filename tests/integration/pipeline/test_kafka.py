@@ -1,0 +1,322 @@
+"""A pipeline into Kafka: what a consumer of Debezium's format makes of the messages, from a real server and broker."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from headgate.cli._plan import print_plan
+from headgate.config import PipelineConfig, parse_config
+from headgate.errors import HeadgateError, TargetError
+from headgate.gtid import GtidSet
+from headgate.pipeline import check_config, check_kafka
+from headgate.sinks._kafka import KafkaTarget
+from headgate.testing import KafkaBroker, MySQLServer
+from tests.integration.runs import TEXT, Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Consumed(NamedTuple):
+    """A message as Debezium's consumers read it."""
+
+    topic: str
+    key: Any
+    value: Any
+    headers: dict[str, Any]
+    partition: int
+
+
+class KafkaRuns(Runs):
+    """A pipeline whose target is Kafka."""
+
+    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path, broker: KafkaBroker) -> None:
+        super().__init__(spark, server, db, folder)
+        self.broker = broker
+        self.prefix = f"p{uuid.uuid4().hex[:8]}"
+        self.modes = '["kafka"]'
+        self.settings = ""
+
+    def config(self) -> PipelineConfig:
+        text = TEXT.replace('mode = ["current"]', f"mode = {self.modes}")
+        kafka = f'bootstrap = "{self.broker.bootstrap}"\ntopic_prefix = "{self.prefix}"\n{self.settings}'
+        more = f"[target.kafka]\n{kafka}\n{self.more}"
+        return parse_config(text.format(**self._given, reads=self.reads, more=more))
+
+    def topic(self, table: str) -> str:
+        return f"{self.prefix}.{self.db}.{table}"
+
+    def messages(self, *topics: str, committed: bool = False) -> list[Consumed]:
+        """All messages of these topics, each partition in order."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": "test",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "log_level": 0,
+            }
+        )
+        found: list[Consumed] = []
+        try:
+            known = consumer.list_topics(timeout=30).topics
+            parts = [(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
+            consumer.assign([TopicPartition(topic, number, 0) for topic, number in parts])
+            ended: set[tuple[str, int]] = set()
+            while len(ended) < len(parts):
+                message = consumer.poll(30)
+                assert message is not None
+                topic, partition = message.topic() or "", message.partition() or 0
+                if message.error():
+                    ended.add((topic, partition))
+                    continue
+                pairs: Any = message.headers() or ()
+                headers = {name: json.loads(value) for name, value in pairs}
+                key, value = (None if one is None else json.loads(one) for one in (message.key(), message.value()))
+                found.append(Consumed(topic, key, value, headers, partition))
+        finally:
+            consumer.close()
+        return found
+
+    def expected(self, table: str) -> dict[str, dict[str, Any]]:
+        """The source's rows, as ``folded`` has them."""
+        rows = self.source(f"{self.db}.{table}").items()
+        return {json.dumps({"id": i}): {"id": i, "v": v, "n": n} for i, (v, n) in rows}
+
+    def folded(self, *topics: str, committed: bool = False) -> dict[str, dict[str, Any]]:
+        """The tables as a consumer has them that applies the messages in their order; keys as JSON."""
+        tables: dict[str, dict[str, Any]] = defaultdict(dict)
+        for one in self.messages(*topics, committed=committed):
+            table = tables[one.topic]
+            if one.value is None or one.value["op"] == "d":
+                table.pop(json.dumps(one.key), None)
+            else:
+                table[json.dumps(one.key)] = one.value["after"]
+        return tables
+
+
+@pytest.fixture
+def runs(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, kafka_broker: KafkaBroker
+) -> KafkaRuns:
+    return KafkaRuns(spark, mysql_server, mysql_db, tmp_path, kafka_broker)
+
+
+def test_snapshot_and_changes(runs: KafkaRuns) -> None:
+    runs.table("a", 150)
+    runs.do("CREATE TABLE keyless (v INT)", "INSERT INTO keyless VALUES (1)")
+    runs.broker.create_topic(runs.topic("a"), 3)
+    runs.run()
+    first = runs.messages(runs.topic("a"))
+    assert len(first) == 150
+    assert {one.value["op"] for one in first} == {"r"}
+    assert len({one.partition for one in first}) == 3
+    runs.do(
+        "INSERT INTO a VALUES (1000, 1, 1)",
+        "UPDATE a SET v = 77 WHERE id = 1",
+        "UPDATE a SET id = 2000 WHERE id = 2",
+        "DELETE FROM a WHERE id = 3",
+        "DELETE FROM keyless",
+    )
+    runs.run()
+    later = [one for one in runs.messages(runs.topic("a")) if one.value is None or one.value["op"] != "r"]
+    assert len(later) == 7
+    shown = {
+        one.key["id"]: [
+            (m.value and (m.value["op"], m.value["before"], m.value["after"]), m.headers)
+            for m in later
+            if m.key == one.key
+        ]
+        for one in later
+    }
+    assert shown == {
+        1000: [(("c", None, {"id": 1000, "v": 1, "n": 1}), {})],
+        1: [(("u", {"id": 1, "v": 1, "n": None}, {"id": 1, "v": 77, "n": None}), {})],
+        2: [(("d", {"id": 2, "v": 2, "n": None}, None), {"__debezium.newkey": {"id": 2000}}), (None, {})],
+        2000: [(("c", None, {"id": 2000, "v": 2, "n": None}), {"__debezium.oldkey": {"id": 2}})],
+        3: [(("d", {"id": 3, "v": 3, "n": None}, None), {}), (None, {})],
+    }
+    source = next(one.value["source"] for one in later if one.value)
+    log_file, *_ = runs.server.query("SHOW BINARY LOG STATUS")[0]
+    assert source["file"] == log_file
+    ((executed,),) = runs.server.query("SELECT @@gtid_executed")
+    assert GtidSet.parse(source["gtid"]) <= GtidSet.parse(executed)
+    keyless = runs.messages(runs.topic("keyless"))
+    assert [(one.key, one.value["op"], one.partition) for one in keyless] == [(None, "r", 0), (None, "d", 0)]
+    assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
+    assert not Path(runs.lake.current(f"{runs.db}.a")).exists()
+
+
+def test_next_to_current_and_by_spark(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches whose images the tasks do not send along are converted and sorted by Spark."""
+    monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0)
+    runs.modes = '["current", "kafka"]'
+    runs.table("a", 300)
+    runs.table("b", 50)
+    runs.run()
+    for start in range(0, 300, 50):
+        runs.do(*(f"UPDATE a SET v = v + 1, n = {n} WHERE id BETWEEN {start} AND {start + 60}" for n in range(5)))
+        runs.do("UPDATE b SET id = id + 1 ORDER BY id DESC")
+    runs.run()
+    for table in ("a", "b"):
+        assert runs.folded(runs.topic(table))[runs.topic(table)] == runs.expected(table)
+        assert runs.rows(f"{runs.db}.{table}") == runs.source(f"{runs.db}.{table}")
+    before: dict[int, Any] = {}
+    for one in runs.messages(runs.topic("a")):  # each change follows the previous one of its row
+        assert one.value["op"] == "r" or one.value["before"] == before[one.key["id"]]
+        before[one.key["id"]] = one.value["after"]
+
+
+def test_before_a_run(runs: KafkaRuns, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """The plan names the topics; two tables of one topic, and brokers that do not answer, are reported."""
+    runs.table("a", 1)
+    runs.prefix = "p"
+    print_plan(runs.config())
+    assert f"p.{runs.db}.a" in "".join(capsys.readouterr().out.split())
+    runs.settings = "timeout_seconds = 1\n"
+    runs.broker = SimpleNamespace(bootstrap="127.0.0.1:1")  # type: ignore[assignment]
+    check_kafka(runs.config())
+    assert "does not answer" in caplog.text
+    runs.do("CREATE TABLE `b$` (v INT)", "CREATE TABLE `b_` (v INT)")
+    with pytest.raises(TargetError, match="would share the topic"):
+        check_config(runs.config())
+
+
+@pytest.mark.parametrize("sent_bytes", [0, 128 << 20])
+def test_transactions_and_schemas(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch, sent_bytes: int) -> None:
+    monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", sent_bytes)
+    runs.settings = 'transactions = true\nformat = "json-schema"\ndelivery = "exactly-once"\n'
+    runs.table("a", 5)
+    runs.table("b", 5)
+    runs.run()
+    runs.do("BEGIN", "INSERT INTO a VALUES (10, 0, 0)", "DELETE FROM b WHERE id < 3", "UPDATE a SET v = 9", "COMMIT")
+    runs.do("UPDATE b SET id = 33 WHERE id = 3")
+    runs.run()
+    topics = [runs.topic("a"), runs.topic("b")]
+    found = [one for one in runs.messages(*topics, committed=True) if one.value]
+    assert {one.key["schema"]["name"] for one in found} == {f"{topic}.Key" for topic in topics}
+    values = [one.value["payload"] for one in found]
+    assert all(value["transaction"] is None for value in values if value["op"] == "r")
+    numbered = sorted(
+        (int(value["transaction"]["id"].rpartition(":")[2]), value["transaction"]["total_order"],
+         value["transaction"]["data_collection_order"], value["source"]["table"], value["op"])
+        for value in values if value["op"] != "r"
+    )  # fmt: skip
+    first = numbered[0][0]
+    assert numbered == [
+        (first, 1, 1, "a", "c"), (first, 2, 1, "b", "d"), (first, 3, 2, "b", "d"),
+        *((first, 4 + n, 2 + n, "a", "u") for n in range(6)),
+        (first + 1, 1, 1, "b", "d"), (first + 1, 2, 2, "b", "c"),
+    ]  # fmt: skip
+    about = runs.messages(f"{runs.prefix}.transaction", committed=True)
+    payloads = [one.value["payload"] for one in about]
+    assert [one["status"] for one in payloads] == ["BEGIN", "END"] * 2
+    assert [one["event_count"] for one in payloads] == [None, 9, None, 2]
+    assert payloads[1]["data_collections"] == [
+        {"data_collection": f"{runs.db}.a", "event_count": 7}, {"data_collection": f"{runs.db}.b", "event_count": 2},
+    ]  # fmt: skip
+    assert {one.key["payload"]["id"] for one in about} == {value["id"] for value in payloads}
+
+
+class Killed(Exception):
+    """What a test raises where a run would be killed."""
+
+
+def killed_before_ledger(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run until the batch's messages are sent and its tables written, and end there."""
+    with monkeypatch.context() as patched:
+
+        def write(*_: Any) -> None:
+            raise Killed
+
+        patched.setattr("headgate.sinks._history.SchemaHistory.write", write)
+        with pytest.raises(HeadgateError, match="Killed"):
+            runs.run()
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_killed_between_the_messages_and_the_ledger(
+    runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    runs.settings = f'delivery = "{delivery}"\n'
+    runs.table("a", 20)
+    topic, times = runs.topic("a"), 1 if delivery == "exactly-once" else 2
+    killed_before_ledger(runs, monkeypatch)
+    assert len(runs.messages(topic, committed=True)) == 20
+    runs.run()
+    assert len(runs.messages(topic, committed=True)) == times * 20
+    runs.do("UPDATE a SET v = v + 1", "DELETE FROM a WHERE id = 1")
+    killed_before_ledger(runs, monkeypatch)
+    runs.run()
+    assert len(runs.messages(topic, committed=True)) == times * (20 + 20 + 2)
+    assert runs.folded(topic, committed=True)[topic] == runs.expected("a")
+    runs.do("INSERT INTO a VALUES (50, 1, 1)")
+    runs.run()
+    assert len(runs.messages(topic, committed=True)) == times * 42 + 1
+
+
+def test_killed_before_the_commit(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of the aborted transaction are in the topic, but no consumer of committed ones sees them."""
+    runs.settings = 'delivery = "exactly-once"\n'
+    runs.table("a", 20)
+    topic = runs.topic("a")
+    with monkeypatch.context() as patched:
+
+        def commit(*_: Any) -> None:
+            raise Killed
+
+        patched.setattr(KafkaTarget, "_commit", commit)
+        patched.setattr(KafkaTarget, "close", lambda _: None)  # a killed process aborts nothing
+        with pytest.raises(HeadgateError, match="Killed"):
+            runs.run()
+    runs.run()
+    assert len(runs.messages(topic)) == 40
+    assert len(runs.messages(topic, committed=True)) == 20
+
+
+def test_a_second_producer_fences_the_first(runs: KafkaRuns) -> None:
+    from confluent_kafka import Producer
+
+    runs.settings = 'delivery = "exactly-once"\n'
+    runs.table("a", 20)
+
+    def take_over(number: int) -> None:
+        if number == 1:
+            settings = {"bootstrap.servers": runs.broker.bootstrap, "transactional.id": "headgate-modes"}
+            Producer(settings).init_transactions(60)
+            runs.do("UPDATE a SET v = v + 1")
+
+    with pytest.raises(TargetError, match="another run of a pipeline of this name"):
+        runs.run(once=False, meanwhile=take_over)
+    assert len(runs.messages(runs.topic("a"), committed=True)) == 20
+    runs.run()
+    assert runs.folded(runs.topic("a"), committed=True)[runs.topic("a")] == runs.expected("a")
+
+
+def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
+    """The run retries, and nothing is lost."""
+    runs.table("a", 20)
+    runs.settings = "timeout_seconds = 1\n"
+    with KafkaBroker.start() as broker:
+        runs.broker = broker
+
+        def meanwhile(number: int) -> bool:
+            if number == 1:
+                runs.do("UPDATE a SET v = v + 1")
+                broker.kill()
+                Thread(target=broker.restart, daemon=True).start()
+            return number < 2
+
+        runs.run(once=False, meanwhile=meanwhile)
+        assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
