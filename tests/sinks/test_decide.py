@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -347,6 +347,21 @@ def test_the_changelog_takes_all_columns_of_a_batch() -> None:
     work = decided(fake.ddl("shop.orders", "ALTER ...", "alter", 5))
     (log,) = work.log_actions
     assert {column.name for column in log.definition.columns} == {"id", "item", "b", "c"}
+
+
+def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
+    fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 9, 1, 2)])
+    work = decided(fake, None, None, current=False, changelog=False, kafka=True)
+    assert (work.state.state, sum(part.images for part in work.messages)) == ("live", 2)
+    assert decided(fake).messages == ()
+    stale = decided(fake, replace(LIVE, state="stale", held_epoch=3, reason="r"), kafka=True)
+    assert sum(part.images for part in stale.messages) == 2
+    stopped = replace(LIVE, state="stopped", held_epoch=3, reason="r")
+    assert decided(fake, stopped, kafka=True).messages == ()
+    again = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert [part.kind for part in decided(again, stopped, kafka=True).messages] == ["chunk"]
+    brief = FakeBatch(9).images(ORDERS, [("c", 2, 1, "x")]).ddl("shop.orders", "DROP TABLE orders", "drop", 5)
+    assert not decided(brief, None, None, changelog=False, kafka=True).unrecorded
 
 
 @pytest.mark.parametrize("action", ["drop", "rename"])
