@@ -124,7 +124,7 @@ class Writer:
             self._news.notify_all()
 
     def allow(self, transactions: int) -> None:
-        """So many from now on: whoever follows it should keep up."""
+        """So many from now on: its followers should keep up."""
         with self._news:
             self._allowed = self.transactions + transactions
             self._news.notify_all()
