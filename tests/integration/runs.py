@@ -56,8 +56,11 @@ class Runs:
             for statement in statements:
                 cursor.execute(statement)
 
+    def text(self) -> str:
+        return TEXT.format(**self._given, reads=self.reads, more=self.more)
+
     def config(self) -> PipelineConfig:
-        return parse_config(TEXT.format(**self._given, reads=self.reads, more=self.more))
+        return parse_config(self.text())
 
     def run(
         self,

@@ -189,6 +189,9 @@ class FakeServer:
             last += 1
         return gtids(last)
 
+    def start_position(self, start: str) -> GtidSet:
+        return GtidSet.parse(start)
+
     def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
         number = next(iter(gtid)).number
         return None if number <= self.purged_to else self.commit_times.get(number, number * 1000)

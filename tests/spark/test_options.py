@@ -63,7 +63,7 @@ def test_one_table_is_meant_exactly() -> None:
         ({"tables": ""}, "missing"),
         ({"tables": "orders"}, "not a table pattern"),
         ({"tables": '["a.b", 1]'}, "not a JSON list"),
-        ({"start": "yesterday"}, "not a GTID set"),
+        ({"start": "yesterday"}, "expected current, earliest, a time or a GTID set"),
         ({"as_of": "1-5"}, "not a GTID set"),
         ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
         ({"secret_env": "A", "secret_file": "b"}, "keep the one"),

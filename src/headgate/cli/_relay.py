@@ -221,9 +221,8 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
     from headgate.web.serving import Serving
 
     def start_at(source: PhysicalSource) -> GtidSet:
-        from headgate.cli._source import start_of
         from headgate.mysql import Connection
-        from headgate.replication import check_settings
+        from headgate.replication import check_settings, start_of
 
         with Connection.open(source.settings) as connection:
             check_settings(connection, source.patterns, ordered=False)

@@ -125,9 +125,8 @@ def command(
 
     from headgate.catalog import load_stats, load_tables
     from headgate.cli._jsonl import snapshot_lines
-    from headgate.cli._source import position_text
     from headgate.mysql import Connection
-    from headgate.replication import check_settings
+    from headgate.replication import check_settings, position_text
     from headgate.snapshot import TableLocks
 
     with Connection.open(settings) as connection:

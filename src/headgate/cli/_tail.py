@@ -61,9 +61,8 @@ def command(
     settings = connection_settings(url, password_file=password_file, password_env=password_env)
     patterns = patterns_of(tables)
 
-    from headgate.cli._source import start_of
     from headgate.mysql import Connection
-    from headgate.replication import check_settings
+    from headgate.replication import check_settings, start_of
 
     with Connection.open(settings) as connection:
         uuid = check_settings(connection, patterns, gtids=False, ordered=False).server_uuid

@@ -49,6 +49,14 @@ class SourceConfig(Model):
         " names them; `when_needed`: as `initial`, and read them again if the server has purged the next part of the"
         " log; `always`: as `when_needed`, and at each start",
     )
+    start: str = Field(
+        "current",
+        min_length=1,
+        description='where a new pipeline with `snapshot_mode = "no_data"` begins to follow changes: `current` (now),'
+        " `earliest` (the oldest log that the server has), a time such as `2026-01-02T03:04:05Z` (the first transaction"
+        " committed then or later), a GTID set of everything already had, or, on a server without GTIDs,"
+        " `file:position`. A pipeline that has begun continues where it is",
+    )
     snapshot_new_tables: bool = Field(
         True,
         description="tables that appear later, or that a changed `tables` includes: `true` reads them at once; `false`"
@@ -201,6 +209,8 @@ class SourceConfig(Model):
             raise ValueError("password_env and password_file are both set; keep one")
         if self.watermark == "signal-table" and self.signal_table is None:
             raise ValueError("watermark = signal-table needs signal_table, as db.table")
+        if self.start != "current" and self.snapshot_mode != "no_data":
+            raise ValueError('start is for snapshot_mode = "no_data": the other modes read the tables as they are now')
         if self.watermark == "signal-table" and self.relay is not None:
             raise ValueError("relay and watermark = signal-table do not go together: a relay's log has GTIDs")
         if self.relay is None and (

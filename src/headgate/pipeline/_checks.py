@@ -82,7 +82,9 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     """
     from headgate.catalog import TablePatterns, load_tables
     from headgate.mysql import Connection, cascades, prerequisites, try_select
+    from headgate.replication import check_start
 
+    check_start(config.source.start)
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
         tables = load_tables(connection.query, TablePatterns(config.source.tables))

@@ -460,6 +460,8 @@ def source_options(
         "conditions": json.dumps(config.conditions()),
         "snapshot_mode": mode if mode in ("initial_only", "no_data") else "initial",
     }
+    if mode == "no_data":
+        options["start"] = source.start
     if source.password_file:
         options["secret_file"] = source.password_file
     elif source.password_env:

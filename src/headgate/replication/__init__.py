@@ -24,6 +24,7 @@ from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
+from headgate.replication._starts import check_start, position_text, start_of
 from headgate.replication._times import gtids_before
 from headgate.replication._types import (
     Ddl,
@@ -62,6 +63,7 @@ __all__ = [
     "WindowReader",
     "canonical_schema",
     "check_settings",
+    "check_start",
     "commit_time",
     "copy_log",
     "cut_in_order",
@@ -70,8 +72,10 @@ __all__ = [
     "gtids_before",
     "key_reason",
     "op_array",
+    "position_text",
     "previous_gtids",
     "read_range",
     "rotate_packet",
     "seq_array",
+    "start_of",
 ]

@@ -57,7 +57,7 @@ def gtids_before(settings: ConnectionSettings, at_us: int) -> GtidSet:
         if purged:
             raise BinlogPurgedError(
                 f"the log begins at {_text(begins)}; what was committed between {_text(at_us)} and then may be purged:"
-                " begin with --from earliest",
+                " begin at earliest",
                 purged=purged,
             )
         return GtidSet()

@@ -71,7 +71,8 @@ _HELP = {
     "snapshot_mode": '"initial" (default), "initial_only" (changes only as long as tables are being read) or "no_data" '
     "(follow changes, read on a signal): streams that start with a snapshot",
     "snapshot_share": "the part of a batch's time that reading chunks may take, next to live changes (1: no limit)",
-    "start": '"snapshot" (default), "current", "earliest", or a GTID set: everything already read',
+    "start": '"snapshot" (default), "current", "earliest", a time such as 2026-01-02T03:04:05Z, "file:position" '
+    "of a server without GTIDs, or a GTID set: everything already read",
     "table": "one table, typed columns",
     "tables": "patterns on db.table, comma-separated or a JSON list",
     "unsigned_bigint": '"decimal" (default: 20 digits) or "bigint" (larger values are an error): BIGINT UNSIGNED; '
@@ -415,7 +416,10 @@ def _conditions(text: str | None) -> Mapping[str, str]:
 def _start(text: str | None) -> str | None:
     if text is None or text.lower() in ("snapshot", "current", "earliest"):
         return None if text is None else text.lower()
-    return str(GtidSet.parse(text))
+    from headgate.replication import check_start
+
+    check_start(text)
+    return text
 
 
 def _gtids(values: Mapping[str, str], name: str) -> str | None:

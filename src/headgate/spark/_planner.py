@@ -242,12 +242,8 @@ class Planner:
 
     def _initial(self) -> SourceOffset:
         state = self._server.state()
-        start = self._options.start or "snapshot"
-        finished: frozenset[str] = frozenset()
-        if start == "snapshot":
-            had, finished = self._resumed(state)
-        else:
-            had = _start_position(start, state)
+        resumed = self._resumed(state) if self._follows_tables else None
+        had, finished = resumed or (self._start_position(self._options.start, state), frozenset())
         check_position(had, state)
         plan = SnapshotPlan(
             self._patterns,
@@ -257,7 +253,7 @@ class Planner:
             self._options.append,
             conditions=self._options.conditions,
         )
-        if start == "snapshot":
+        if self._follows_tables:
             names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
             if not names and not finished:
                 raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
@@ -268,7 +264,7 @@ class Planner:
         if self._options.snapshot_cut == "start":
             plan.snapshot_requests = {table: plan.request_for(table, blocking=True) for table in plan.queue}
         plan.initial = str(had) if plan.queue else None
-        reads_everything = start == "snapshot" and not finished
+        reads_everything = self._follows_tables and not finished
         topic = None if self._topic is None else self._topic.poll(None, wait=True).position
         notes = replace(plan.notes(server_uuid=state.uuid, topic=topic), fresh=True, anew=reads_everything)
         now = self._wall_us()
@@ -281,8 +277,8 @@ class Planner:
             planned_us=now,
         )
 
-    def _resumed(self, state: ServerState) -> tuple[GtidSet, frozenset[str]]:
-        """Return position and finished tables of a stream without a checkpoint: the sinks' if known, else now, none."""
+    def _resumed(self, state: ServerState) -> tuple[GtidSet, frozenset[str]] | None:
+        """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh."""
         if self._control is not None:
             hint, finished = self._control.hint(), self._control.finished()
             if hint is not None and finished:
@@ -290,7 +286,13 @@ class Planner:
                 if state.purged <= had:
                     return had, finished
                 log.warning("the server has purged log after the sinks' position: all tables are read again")
-        return state.executed, frozenset()
+        return None
+
+    def _start_position(self, start: str | None, state: ServerState) -> GtidSet:
+        """Return what counts as already read at an option ``start``."""
+        if start in (None, "snapshot", "current"):
+            return state.executed
+        return state.purged if start == "earliest" else self._server.start_position(start)
 
     # --- a range of the log, for batch reads
 
@@ -300,7 +302,7 @@ class Planner:
 
     def _between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
         state = self._server.state()
-        had = _start_position(start, state)
+        had = self._start_position(start or "earliest", state)
         check_position(had, state)
         target = GtidSet.parse(end) if end is not None else state.executed
         until = self._ends.choose(had, state, None, target=target)
@@ -396,7 +398,8 @@ class Planner:
             self._server,
             finished=self._control.finished() if self._control is not None else None,
             signals=planning.requests.signals,
-            discover=self._discovers and (has_changes or not self._has_planned or before != self._options.patterns),
+            discover=self._follows_tables
+            and (has_changes or not self._has_planned or before != self._options.patterns),
             patterns_before=TablePatterns(before),
             wait=self._options.new_tables == "wait",
         )
@@ -464,8 +467,9 @@ class Planner:
         return {name: signal for name, signal in signals.items() if name in notes.taken or signal.get("type") != "redo"}
 
     @property
-    def _discovers(self) -> bool:
-        return (self._options.start or "snapshot") == "snapshot"
+    def _follows_tables(self) -> bool:
+        """Whether the stream has states of tables, to read them now or on a signal."""
+        return (self._options.start or "snapshot") == "snapshot" or self._options.snapshot_mode == "no_data"
 
     def _reads_windows(self, end: GtidSet, *, changes_wait: bool) -> bool:
         """Whether chunks can be read as of ``end``; if not, a later end will do, unless changes wait for them."""
@@ -502,15 +506,6 @@ class Planner:
         """Ensure that the chunks' SELECTs see all of the batch's end, which was read before."""
         if chunks and self._options.watermark == "signal-table":
             self._server.commit_watermark(str(self._options.signal_table), f'{{"epoch": {epoch}}}')
-
-
-def _start_position(start: str | None, state: ServerState) -> GtidSet:
-    """Return the position that ``current``, ``earliest`` or a GTID set names."""
-    if start == "current":
-        return state.executed
-    if start in (None, "earliest"):
-        return state.purged
-    return GtidSet.parse(str(start))
 
 
 def _needs_retry(notes: Notes, signals: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -85,6 +85,9 @@ class Server(Protocol):
     def previous_gtids(self, file: str) -> GtidSet:
         """Return the set of the files before ``file``."""
 
+    def start_position(self, start: str) -> GtidSet:
+        """Return what counts as already read at a start position (``replication.start_of``)."""
+
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
         """Return ``had`` and the next transactions in log order, until they hold ``rows`` changes."""
 
@@ -262,6 +265,13 @@ class MySQLServer:
         if self._position is not None:
             return positions_before(self._position.server_uuid, file_number(file), 4)
         return previous_gtids(self._settings, file)
+
+    def start_position(self, start: str) -> GtidSet:
+        from headgate.mysql import Connection
+        from headgate.replication import start_of
+
+        with Connection.open(self._settings) as connection:
+            return start_of(connection, start)[0]
 
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
         from headgate.replication import LogHint, cut_in_order

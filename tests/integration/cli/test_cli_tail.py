@@ -305,7 +305,9 @@ def test_unreachable_host() -> None:
 def test_bad_use(mysql_server: MySQLServer) -> None:
     fails(2, "postgres://x")
     fails(2, mysql_server.url, "--tables", "nodot")
-    assert "--from" in fails(2, mysql_server.url, "--from", "yesterday")
+    assert "the start is 'yesterday'; expected current, earliest, a time" in fails(
+        2, mysql_server.url, "--from", "yesterday"
+    )
     fails(2, mysql_server.url, "--format", "xml")
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.cli._source import start_of
 from headgate.errors import BinlogPurgedError, ConfigError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.replication import commit_time, gtids_before
+from headgate.replication import commit_time, gtids_before, start_of
 from headgate.testing import MySQLServer
 
 
@@ -47,7 +46,7 @@ def test_every_moment_of_a_log_in_several_files() -> None:
         kept = next(n for n, at in enumerate(times) if gtids_is_kept(settings, at))
         assert 0 < kept < len(times) - 1
         assert gtids_before(settings, times[kept] + 1) == GtidSet.parse(f"{uuid}:1-{kept + 1}")
-        with pytest.raises(BinlogPurgedError, match="may be purged: begin with --from earliest"):
+        with pytest.raises(BinlogPurgedError, match="may be purged: begin at earliest"):
             gtids_before(settings, times[kept])
 
 

@@ -9,13 +9,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.config import parse_config
 from headgate.control import Courier
-from headgate.errors import BinlogPurgedError, ConfigError
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError
 from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.fix_webhook import Receiver
@@ -111,6 +113,45 @@ def test_no_data_then_a_blocking_snapshot_and_conditions(runs: Runs) -> None:
     runs.run()
     assert runs.state(a) == "filtered"
     assert runs.rows(a) == runs.source(a, "v < 3")
+
+
+@pytest.mark.parametrize("kind", ["earliest", "time", "position"])
+def test_no_data_from_an_earlier_position(runs: Runs, kind: str) -> None:
+    """The changes since then are in the tables and in the changelog, and a signal makes the tables whole."""
+    a = runs.table("a", 20)
+    had = runs.server.gtid_executed
+    has_gtids = bool(had)
+    file, position = runs.server.query("SHOW BINARY LOG STATUS")[0][:2]
+    time.sleep(0.01)  # not to wait for something: times of commits are compared with the clock
+    now = datetime.now(UTC)
+    runs.do("UPDATE a SET v = 77 WHERE id <= 5", "DELETE FROM a WHERE id = 6", "INSERT INTO a VALUES (100, 1, 1)")
+    if kind == "time" and not has_gtids:
+        pytest.skip("times need GTIDs")
+    start = {"earliest": "earliest", "time": now.isoformat(), "position": had or f"{file}:{position}"}[kind]
+    runs.reads += f'\nsnapshot_mode = "no_data"\nstart = "{start}"\n'
+    runs.run()
+    assert runs.state(a) == "snapshotting", "it lacks the rows that did not change"
+    assert runs.rows(a) == runs.source(a, "TRUE" if kind == "earliest" else "id <= 5 OR id = 100")
+    runs.do("DELETE FROM a WHERE id = 1")
+    runs.reads = runs.reads.replace(start, "earliest")
+    runs.run()
+    assert 1 not in runs.rows(a), "it continues, and does not begin again"
+    runs.signal("execute-snapshot", "a", type="BLOCKING")
+    runs.run()
+    assert runs.state(a) == "live"
+    assert runs.rows(a) == runs.source(a)
+
+
+@WITH_GTIDS
+def test_a_start_that_the_server_does_not_have(runs: Runs) -> None:
+    runs.table("a", 3)
+    unknown = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
+    for start, said in ((unknown, f"has not executed {unknown}"), ("yesterday", "expected current, earliest, a time")):
+        runs.reads = f'snapshot_mode = "no_data"\nstart = "{start}"\nretry_seconds = 0\n'
+        with pytest.raises(HeadgateError, match=said):
+            runs.run()
+    with pytest.raises(ConfigError, match='start is for snapshot_mode = "no_data"'):
+        parse_config(runs.text().replace('snapshot_mode = "no_data"', ""))
 
 
 @pytest.mark.slow

@@ -1,19 +1,18 @@
-"""Start positions of commands that read a server's log."""
+"""Start positions in a server's log: of commands, and of pipelines that begin without reading tables."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
 from headgate.gtid import GtidSet
+from headgate.mysql import Connection, log_position
+from headgate.replication._times import gtids_before
 
-if TYPE_CHECKING:
-    from headgate.mysql import Connection
-
-__all__ = ["position_text", "start_of"]
+__all__ = ["check_start", "position_text", "start_of"]
 
 
 def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
@@ -25,8 +24,6 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
     :raises ServerBehindError: the server has not executed all of the GTID set.
     :raises BinlogPurgedError: the log no longer holds what follows it.
     """
-    from headgate.mysql import log_position
-
     executed = log_position(connection)
     purged = GtidSet.parse(str(connection.query("SELECT @@global.gtid_purged")[0][0]))
     log_end = end_of(executed)
@@ -39,8 +36,6 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
         return purged, executed
     time_us = _time_in(start)
     if time_us is not None:
-        from headgate.replication import gtids_before
-
         return gtids_before(connection.settings, time_us), executed
     read_before = _parsed(start, log_end)
     if not read_before <= executed:
@@ -49,11 +44,20 @@ def start_of(connection: Connection, start: str) -> tuple[GtidSet, GtidSet]:
         )
     if not purged <= read_before:
         raise BinlogPurgedError(
-            f"the log of {connection.settings} no longer holds {purged - read_before}: begin with --from earliest",
+            f"the log of {connection.settings} no longer holds {purged - read_before}: begin at earliest",
             needed=str(purged - read_before),
             purged=str(purged),
         )
     return read_before, executed
+
+
+def check_start(start: str) -> None:
+    """Check the form of a start position, without a server.
+
+    :raises ConfigError: none that :func:`start_of` takes.
+    """
+    if start.lower() not in ("current", "earliest") and _time_in(start) is None and not _FILE_POSITION.fullmatch(start):
+        _parsed(start, None)
 
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].*")
@@ -66,11 +70,11 @@ def _time_in(start: str) -> int | None:
     try:
         moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", start))
     except ValueError:
-        raise ConfigError(f"--from is {start!r}; a time looks like 2026-11-21T10:00:00Z") from None
+        raise ConfigError(f"the start is {start!r}; a time looks like 2026-11-21T10:00:00Z") from None
     if moment.tzinfo is None:
-        raise ConfigError(f"--from is {start!r}: add its zone, as in {start}Z or {start}+01:00")
+        raise ConfigError(f"the start is {start!r}: add its zone, as in {start}Z or {start}+01:00")
     if moment > datetime.now(UTC):
-        raise ConfigError(f"--from is {start!r}, which is in the future; current means now")
+        raise ConfigError(f"the start is {start!r}, which is in the future; current means now")
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -87,11 +91,11 @@ def _parsed(start: str, log_end: BinlogPosition | None) -> GtidSet:
         return GtidSet.parse(start)
     except (ConfigError, ValueError):
         expected = "a GTID set (uuid:1-5)" if log_end is None else "file:position (binlog.000003:157)"
-        raise ConfigError(f"--from is {start!r}; expected current, earliest, a time or {expected}") from None
+        raise ConfigError(f"the start is {start!r}; expected current, earliest, a time or {expected}") from None
 
 
 def position_text(connection: Connection, position: GtidSet) -> str:
-    """Return a position as ``--from`` takes it: a GTID set, or without GTIDs ``file:position``."""
+    """Return a position as :func:`start_of` takes it: a GTID set, or without GTIDs ``file:position``."""
     binlog_position = end_of(position)
     if binlog_position is None:
         return str(position)
