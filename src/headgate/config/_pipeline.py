@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from headgate._policies import POLICY_VALUES, Policies
 from headgate.config._model import Model, is_table
@@ -59,6 +59,23 @@ class PipelineConfig(Model):
     def accepts_cascades(self, table: str) -> bool:
         """Return whether ``db.table`` is followed although foreign keys change its rows without logging it."""
         return table in self.tables and self.tables[table].foreign_keys == "accept"
+
+    def marks_deletes(self, table: str) -> bool:
+        """Return whether rows of ``db.table`` that are deleted in MySQL stay in the current table, marked."""
+        own = self.tables[table].deletes if table in self.tables else None
+        return (own or self.target.deletes) == "mark"
+
+    @model_validator(mode="after")
+    def _check_deletes(self) -> PipelineConfig:
+        if "current" in self.target.mode:
+            return self
+        settings = {"target": self.target.deletes} | {
+            f'tables."{name}"': own.deletes for name, own in self.tables.items()
+        }
+        for place, deletes in settings.items():
+            if deletes == "mark":
+                raise ValueError(f'deletes = "mark" in [{place}] is about current tables: add "current" to target.mode')
+        return self
 
     @field_validator("spark", mode="before")
     @classmethod

@@ -8,9 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from headgate.config._model import Model
 
-__all__ = ["TargetConfig"]
+__all__ = ["Deletes", "TargetConfig"]
 
 Mode = Literal["current", "changelog"]
+Deletes = Literal["remove", "mark"]
 
 _MODES: Final[tuple[Mode, ...]] = ("current", "changelog")
 
@@ -26,6 +27,13 @@ class TargetConfig(Model):
     catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
     mode: tuple[Mode, ...] = Field(
         ("current",), description="`current` (each table as it is now), `changelog` (every change), or a list of both"
+    )
+
+    deletes: Deletes = Field(
+        "remove",
+        description="a row that is deleted in MySQL: `remove` deletes it in the `current` table; `mark` keeps it there,"
+        " with its last values and `_deleted = true`, which needs a key. If this changes, a table is read again when"
+        " its next changes come",
     )
 
     batch_ms: int = Field(

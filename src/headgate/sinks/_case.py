@@ -22,6 +22,7 @@ class Policy:
     current: bool = True  # there is a current table
     changelog: bool = True  # there is a changelog
     strict: bool = False  # stop the table instead of reading it again
+    marks: bool = False  # deleted rows stay in the current table, marked
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class BatchWriter:
     :param modes: ``current``, ``changelog`` or both.
     :param threads: how many tables are written at once.
     :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
+    :param marks_deletes: whether deleted rows of ``db.table`` stay in its current table, marked.
     :param retention_hours: how long ledger rows stay readable, where headgate removes old files.
     """
 
@@ -66,6 +67,7 @@ class BatchWriter:
         *,
         threads: int = 2,
         strict: Sequence[str] = (),
+        marks_deletes: Callable[[str], bool] = lambda _table: False,
         retention_hours: float = 6,
     ) -> None:
         self.lake = lake
@@ -77,6 +79,7 @@ class BatchWriter:
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
         self._strict = frozenset(strict)
+        self._marks_deletes = marks_deletes
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
@@ -211,9 +214,12 @@ class BatchWriter:
             self.check_targets(spark, [table])
             reread_requested = pending_rereads is not None and pending_rereads.matches(*split_table(table))
             table_before = self._table_before(spark, batch, table, before.get(table), reread_requested=reread_requested)
-            policy = Policy("current" in self.modes, "changelog" in self.modes, table in self._strict)
-            decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, policy))
+            decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, self._policy(table)))
         return decisions
+
+    def _policy(self, table: str) -> Policy:
+        current, changelog = ("current" in self.modes, "changelog" in self.modes)
+        return Policy(current, changelog, table in self._strict, self._marks_deletes(table))
 
     def _table_before(
         self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool
