@@ -168,6 +168,17 @@ def test_json_is_a_key_though_pydantic_has_a_method_of_that_name() -> None:
         parse_config(GOOD.replace("[target]", 'jsom = "variant"\n[target]'))
 
 
+def test_deletes_are_marked_for_all_tables_or_for_one() -> None:
+    one = parse_config(GOOD.rstrip() + '\ndeletes = "mark"\n')
+    assert (one.marks_deletes("shop.items"), one.marks_deletes("shop.orders")) == (False, True)
+    target = GOOD.replace("[target]", '[target]\ndeletes = "mark"')
+    others = parse_config(target.rstrip() + '\ndeletes = "remove"\n')
+    assert (others.marks_deletes("shop.items"), others.marks_deletes("shop.orders")) == (True, False)
+    assert not parse_config(GOOD).marks_deletes("shop.orders")
+    with pytest.raises(ConfigError, match=r'deletes = "mark" in \[target\] is about current tables'):
+        parse_config(TEXT + 'mode = "changelog"\ndeletes = "mark"\n')
+
+
 def test_the_page_says_what_the_models_say() -> None:
     written = generate_configuration.PAGE.read_text(encoding="utf-8")
     assert written == generate_configuration.page(), "run python tools/generate_configuration.py"

@@ -9,7 +9,18 @@ from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.lake import TableState
-from headgate.sinks._actions import AddColumns, Count, Create, DropStrays, Fill, Sweep, TableContent, Truncate, Upsert
+from headgate.sinks._actions import (
+    AddColumns,
+    Count,
+    Create,
+    DropStrays,
+    Fill,
+    MergePartial,
+    Sweep,
+    TableContent,
+    Truncate,
+    Upsert,
+)
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._promises import Unseen
@@ -655,3 +666,58 @@ def test_a_reading_settles_the_definition() -> None:
     assert definition(FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True), held) is None
     other = FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True).chunk(OTHER, [(1, "x")])
     assert definition(other, held) == "other"
+
+
+MARKED = Target(TARGET.types, TARGET.key, marks=True)
+
+
+def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:
+    first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    made = find(decided(first, None, None, marks=True), Create)
+    assert made is not None
+    assert made.marks
+    changes = FakeBatch(9).images(ORDERS, [("t", 5)]).images(ORDERS, [("d", 6, 1, ...)])
+    changes.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5)
+    work = decided(changes, target=MARKED, marks=True)
+    assert kinds(work) == ["Truncate", "MergePartial"]
+    action = find(work, MergePartial)
+    assert action is not None
+    assert action.base == 4, "rows before the TRUNCATE have last values"
+    removing = find(decided(changes), MergePartial)
+    assert removing is not None
+    assert removing.base is None
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_replaced(marks: bool) -> None:
+    target = TARGET if marks else MARKED
+    changes = FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])
+    work = decided(changes, target=target, marks=marks)
+    assert (work.state.state, kinds(work)) == ("stale", [])
+    assert work.reread is not None
+    assert work.reread.startswith('deletes = "mark"' if marks else 'deletes = "remove"')
+    assert decided(changes, target=target, marks=marks, strict=True).state.state == "stopped"
+    first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    again = decided(first.images(ORDERS, [("c", 1, 2, "x")]), work.state, target, marks=marks)
+    made = find(again, Create)
+    assert made is not None
+    assert (made.replace, made.marks, again.state.state) == (True, marks, "live")
+    at_once = decided(first, target=target, marks=marks)
+    assert (kinds(at_once), is_replaced(at_once), brought(at_once)) == (["Create", "Upsert"], True, {"chunk"})
+
+
+def test_a_table_without_a_key_cannot_mark_deletes() -> None:
+    keyless = FakeTable(key=())
+    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, marks=True)
+    assert (work.state.state, kinds(work)) == ("stopped", [])
+    assert 'set deletes = "remove" in [tables."shop.orders"], then read the table again' in (work.state.reason or "")
+    only_log = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, marks=True, current=False)
+    assert only_log.state.state == "live"
+
+
+def test_the_column_of_the_mark_is_reserved_only_where_it_is_used() -> None:
+    table = FakeTable(columns=(*ORDERS.columns, ("_Deleted", "int")))
+    changes = FakeBatch(9).images(table, [("c", 1, 1, "x", 0)])
+    assert decided(changes, None, None).state.state == "live"
+    work = decided(changes, None, None, marks=True)
+    assert (work.state.state, work.state.reason is not None and "_Deleted" in work.state.reason) == ("stopped", True)

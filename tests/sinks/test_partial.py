@@ -129,6 +129,70 @@ def test_the_fold_does_what_the_log_does_row_by_row(log: tuple[Store, list[Image
     assert applied(target, lines) == one_by_one(target, images)
 
 
+def marked_one_by_one(store: Store, images: list[Image], cut: int) -> dict[Key, tuple[dict[str, Any], bool]]:
+    """The model where deleted rows stay: the values that each row last had, and whether it is deleted.
+
+    :param cut: a TRUNCATE came before the image with this number.
+    """
+    live, gone = {key: dict(row) for key, row in store.items()}, dict[Key, dict[str, Any]]()
+    for number, (op, _, values, _) in enumerate([*images, ("", None, {}, ())]):
+        if number == cut:
+            gone |= live
+            live = {}
+        if op in ("b", "d"):
+            gone[key_of(values)] = live.pop(key_of(values))
+        elif op:
+            live[key_of(values)] = dict(values)
+    return {key: (row, True) for key, row in gone.items()} | {key: (row, False) for key, row in live.items()}
+
+
+@settings(max_examples=300)
+@given(logs(), logs(), st.booleans(), st.data())
+def test_deleted_rows_keep_their_last_values(
+    log: tuple[Store, list[Image]], later: tuple[Store, list[Image]], truncates: bool, data: st.DataObject
+) -> None:
+    store, images = log
+    cut, bound = len(images) + 1, None
+    if truncates:
+        cut, bound = len(images), (5, 1, 1000, 0)
+        for op, (first, second), values, absent in _after_nothing(later[1]):
+            images.append((op, (2000 + first, second), values, absent))
+    shuffled = data.draw(st.permutations(range(len(images))))
+    table = as_table(images).take(pa.array(shuffled, pa.int64()))
+    result = {key: (row, truncates) for key, row in store.items()}  # a TRUNCATE marks the rows before the batch
+    for line in fold_partial(table, TABLE.key, bound, marks=True).to_pylist():
+        values = {name: line[name] for name in COLUMNS}
+        absent = line["_absent"]
+        if absent is not None:
+            base = store[absent["old"]["k0"], absent["old"]["k1"]]
+            values |= {name: base[name] for name in absent["columns"]}
+        result[key_of(line)] = (values, line["_op"] == "d")
+    assert result == marked_one_by_one(store, images, cut)
+
+
+def _after_nothing(images: list[Image]) -> list[Image]:
+    """Those of these images that a log can have whose table is empty at first."""
+    found: list[Image] = []
+    held: set[Key] = set()
+    keeps_pair = True
+    for number, (op, place, values, absent) in enumerate(images):
+        key, paired = key_of(values), number > 0 and images[number - 1][0] == "b"
+        if op == "c" and key not in held:
+            held.add(key)
+        elif op in ("b", "d") and key in held:
+            keeps_pair = True
+            held.discard(key)
+        elif op in ("b", "d"):
+            keeps_pair = False
+            continue
+        elif op == "u" and paired and keeps_pair and key not in held:
+            held.add(key)
+        elif op != "u" or paired or key not in held:
+            continue
+        found.append((op, place, values, absent))
+    return found
+
+
 def image(op: str, place: Any, k: int, a: int | None = None, b: str | None = None, absent: str = "") -> Image:
     return op, place, {"k": k, "a": a, "b": b, "j": 0}, tuple(absent)
 

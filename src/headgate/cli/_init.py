@@ -171,6 +171,7 @@ def _target(path: str) -> str:
         "\n[target]\n"
         f"path = {_quoted(path)}    # a folder, or a URI such as s3a://bucket/lake\n"
         'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "changelog"]\n'
+        '# deletes = "mark"    # current tables keep deleted rows, with _deleted = true; by default "remove"\n'
         '# "kafka" in mode: every change as a message in Debezium\'s format:\n'
         "# [target.kafka]\n"
         '# bootstrap = "kafka:9092"\n'

@@ -74,6 +74,8 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
     if "current" not in config.target.mode:
         return
+    if config.marks_deletes(table.full_name):
+        yield "deleted rows stay, marked"
     if not table.key:
         yield "no primary key and no unique key of NOT NULL columns"
     reason = merge_reason(lake, table.full_name, config.spark.get) if table.key else NO_KEY

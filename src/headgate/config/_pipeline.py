@@ -60,6 +60,23 @@ class PipelineConfig(Model):
         """Return whether ``db.table`` is followed although foreign keys change its rows without logging it."""
         return table in self.tables and self.tables[table].foreign_keys == "accept"
 
+    def marks_deletes(self, table: str) -> bool:
+        """Return whether rows of ``db.table`` that are deleted in MySQL stay in the current table, marked."""
+        own = self.tables[table].deletes if table in self.tables else None
+        return (own or self.target.deletes) == "mark"
+
+    @model_validator(mode="after")
+    def _check_deletes(self) -> PipelineConfig:
+        if "current" in self.target.mode:
+            return self
+        settings = {"target": self.target.deletes} | {
+            f'tables."{name}"': own.deletes for name, own in self.tables.items()
+        }
+        for place, deletes in settings.items():
+            if deletes == "mark":
+                raise ValueError(f'deletes = "mark" in [{place}] is about current tables: add "current" to target.mode')
+        return self
+
     @field_validator("spark", mode="before")
     @classmethod
     def _settings(cls, settings: Any) -> Any:

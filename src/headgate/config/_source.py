@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from headgate._policies import Bit, Decimals, Json, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
 from headgate.config._model import Model, is_table
+from headgate.config._target import Deletes
 
 __all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
 
@@ -232,6 +233,7 @@ class TableConfig(Model):
         description="SQL over the table's columns: snapshots bring only the rows that meet it; changes are followed"
         " for all rows",
     )
+    deletes: Deletes | None = Field(None, description="as in `[target]`, for this table")
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
     zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
     decimals: Decimals | None = Field(None, description=_AS_IN_SOURCE)

@@ -9,9 +9,10 @@ from pydantic import Field, field_validator, model_validator
 
 from headgate.config._model import Model
 
-__all__ = ["KafkaTargetConfig", "TargetConfig"]
+__all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
 Mode = Literal["current", "changelog", "kafka"]
+Deletes = Literal["remove", "mark"]
 
 _MODES: Final[tuple[Mode, ...]] = ("current", "changelog", "kafka")
 
@@ -89,6 +90,13 @@ class TargetConfig(Model):
         " message), or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files",
     )
     kafka: KafkaTargetConfig | None = Field(None, description="the brokers and topics of the mode `kafka`")
+
+    deletes: Deletes = Field(
+        "remove",
+        description="a row that is deleted in MySQL: `remove` deletes it in the `current` table; `mark` keeps it there,"
+        " with its last values and `_deleted = true`, which needs a key. If this changes, a table is read again when"
+        " its next changes come",
+    )
 
     batch_ms: int = Field(
         500,

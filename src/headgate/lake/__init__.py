@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._copies import CopyGoneError, LakeCopies
-from headgate.lake._delta import KEY, PIPELINE, TABLE, DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._delta import (
+    DELETED,
+    DELETES,
+    KEY,
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    commit_errors,
+    marks_deletes,
+    schema_of,
+    spark_schema,
+)
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -68,6 +79,8 @@ if TYPE_CHECKING:
     from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
+    "DELETED",
+    "DELETES",
     "KEY",
     "NO_KEY",
     "PARTIAL_IMAGES",
@@ -133,6 +146,7 @@ __all__ = [
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
+    "marks_deletes",
     "merge_reason",
     "merge_text",
     "newest_row",

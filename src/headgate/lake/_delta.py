@@ -39,17 +39,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "retry_conflicts", "schema_of", "spark_schema"]
+__all__ = ["DeltaPath", "commit_errors", "marks_deletes", "retry_conflicts", "schema_of", "spark_schema"]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
+DELETES = "headgate.deletes"
+"""What a DELETE does to a current table's row; ``mark`` if it has the column ``_deleted``, else missing."""
+DELETED = "_deleted"
+"""The column of such a table that is true for rows that the source no longer has."""
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
 
 _TRIES: Final = 4
 _T = TypeVar("_T")
+
+
+def marks_deletes(properties: Mapping[str, str]) -> bool:
+    """Return whether a table with these properties keeps deleted rows, with ``_deleted`` true."""
+    return properties.get(DELETES) == "mark"
 
 
 def _features(columns: str) -> dict[str, str]:

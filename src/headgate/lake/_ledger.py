@@ -304,6 +304,8 @@ def read_as_of(
 ) -> dict[str, DataFrame]:
     """Return all current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
 
+    Tables with ``deletes = "mark"`` have their deleted rows, too: filter by ``NOT _deleted``.
+
     :param gtid: read the oldest batch that contains this GTID set; default: the newest batch.
     :param batch: the epoch of a batch, instead.
     :param states: leave out tables in other states (:class:`TableState`). Only ``live`` tables hold exactly one state

@@ -29,7 +29,7 @@ class Sides:
     def __init__(self, source: pa.Schema, version: TableVersion) -> None:
         self.key: list[str] = json.loads(version.properties.get("headgate.key") or "[]")
         """Columns of the key; ``[]``: there is no key."""
-        excluded = headgate_columns(self.key)
+        excluded = headgate_columns(self.key, version.properties)
         ours = {field.name: field.type for field in source if field.name != ABSENT}
         theirs = {field.name: field.type for field in version.schema if field.name not in excluded}
         self.types: dict[str, pa.DataType] = {**ours, **{name: theirs[name] for name in theirs if name not in ours}}

@@ -7,8 +7,9 @@ point of the source's history, whatever was committed since on either side, and 
 
 Rows are matched by key; columns are compared with null-safe equality. A second row of a key is on one side only. Rows
 of a table without a key are counted: each content must occur as often on one side as on the other. A column that only
-the source has (added, with no row since) counts as null in the target. headgate's own columns are not compared. Of JSON
-that became a VARIANT, what a VARIANT preserves is compared.
+the source has (added, with no row since) counts as null in the target. headgate's own columns are not compared, nor are
+rows that it keeps although they were deleted (``_deleted``). Of JSON that became a VARIANT, what a VARIANT preserves is
+compared.
 
 There are two implementations (:class:`Comparer`) with the same results. ``_verify_arrow`` reads both sides as Arrow, in
 threads, without a JVM: tables in a folder of this machine whose files need no features beyond ``_version``'s.
@@ -35,11 +36,12 @@ row, and what remains undecided is reported, by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headgate.errors import SnapshotError
+from headgate.lake._delta import DELETED, marks_deletes
 from headgate.lake._ledger import LedgerRow, TableState
 
 if TYPE_CHECKING:
@@ -176,9 +178,10 @@ def difference(
     return Difference(kind, {name: source[name] for name in key}, changed)
 
 
-def headgate_columns(key: list[str]) -> tuple[str, ...]:
-    """Return headgate's own columns of a current table with this key; ``[]``: without one."""
-    return _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
+def headgate_columns(key: list[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return headgate's own columns of a current table with this key (``[]``: without one) and these properties."""
+    columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
+    return (*columns, DELETED) if marks_deletes(properties) else columns
 
 
 def verify_table(

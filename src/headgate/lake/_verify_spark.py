@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake._delta import DeltaPath
+from headgate.lake._delta import DELETED, KEY, DeltaPath, marks_deletes
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._verify import (
@@ -61,8 +61,12 @@ class SparkComparer:
     def _target(self, state: TableState) -> tuple[list[str], DataFrame]:
         """Return the key, and the rows."""
         delta = DeltaPath(self._spark, self._lake.current(state.table))
-        key: list[str] = json.loads(delta.property("headgate.key") or "[]")
-        return key, delta.read(state.version).drop(*headgate_columns(key))
+        properties = delta.snapshot().properties
+        key: list[str] = json.loads(properties.get(KEY) or "[]")
+        rows = delta.read(state.version)
+        if marks_deletes(properties):
+            rows = rows.where(f"NOT {DELETED}")
+        return key, rows.drop(*headgate_columns(key, properties))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema

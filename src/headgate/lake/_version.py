@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.delta import MAPPING_FEATURE, UNMAPPED, ColumnNames, files_of, is_mapped_otherwise, names_of
 from headgate.errors import TargetError
+from headgate.lake._delta import DELETED, marks_deletes
 from headgate.stores import delta_rs_options, is_remote
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from deltalake.schema import DataType
 
 __all__ = ["Part", "TableVersion", "delta_table", "newest_rows", "open_version", "rows_kept"]
+
+_R = TypeVar("_R", pa.Table, pa.RecordBatch)
 
 READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", MAPPING_FEATURE})
 """Supported reader features."""
@@ -64,34 +68,46 @@ class TableVersion:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows, including those that are marked as deleted at the source."""
         taken: int = sum(len(vector) - vector.true_count for vector in self.kept.values())
         return sum(part.rows for part in self.parts) - taken
 
     def group(self, part: Part, names: Sequence[str]) -> pa.Table:
-        """Return the rows of a part, with those of the columns that its file has.
+        """Return the rows of a part, with those of the columns that its file has. Rows that are marked as deleted at
+        the source are left out.
 
         :raises FileNotFoundError: the file is gone.
         """
         with self.names.open(self.path, part.file) as file:
-            rows = file.row_group(part.group, [name for name in names if name in file.columns])
+            rows = file.row_group(part.group, [name for name in self._needed(names) if name in file.columns])
         kept = self._kept(part, 0, rows.num_rows)
-        return rows if kept is None else rows.filter(kept)
+        return self._unmarked(rows if kept is None else rows.filter(kept), names)
 
     def batches(self, parts: Sequence[Part], names: Sequence[str], *, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of parts of one file, ``rows`` at a time, with those of the columns that it has. Memory holds
-        the part that is being read, as it is in the file, and one batch.
+        """Yield the rows of parts of one file, ``rows`` at a time, as :meth:`group` returns them. Memory holds the part
+        that is being read, as it is in the file, and one batch.
 
         :raises FileNotFoundError: the file is gone.
         """
         with self.names.open(self.path, parts[0].file) as file:
-            columns = [name for name in names if name in file.columns]
+            columns = [name for name in self._needed(names) if name in file.columns]
             for part in parts:
                 done = 0
                 for batch in file.batches(rows, columns, [part.group], threads=False):
                     kept = self._kept(part, done, batch.num_rows)
                     done += batch.num_rows
-                    yield batch if kept is None else batch.filter(kept)
+                    yield self._unmarked(batch if kept is None else batch.filter(kept), names)
+
+    def _needed(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the columns to read for these."""
+        return (*names, DELETED) if marks_deletes(self.properties) else names
+
+    def _unmarked(self, rows: _R, names: Sequence[str]) -> _R:
+        """Return the rows that the source has, with these columns."""
+        if not marks_deletes(self.properties):
+            return rows
+        live = rows.filter(pc.invert(rows[DELETED]))
+        return live.select([name for name in names if name in live.schema.names])
 
     def _kept(self, part: Part, start: int, rows: int) -> pa.BooleanArray | None:
         """Return which of ``rows`` rows of a part, from its row ``start`` on, exist; None: all."""

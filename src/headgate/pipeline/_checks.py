@@ -98,6 +98,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         if config.source.relay is not None:
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), tables)
+        _check_deletes(config, tables)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
         rows += [row for row in reads if row is not None]
         accepted = [table for table in tables if config.accepts_cascades(table.full_name)]
@@ -176,6 +177,17 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
             raise ConfigError(f"{where}: {error.message}") from None
         except DefiniteServerError as error:
             raise ConfigError(f"{where} is refused by the server: {error.message}") from None
+
+
+def _check_deletes(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
+    """Raise ``ConfigError`` if deleted rows of a table without a key would have to be marked."""
+    keyless = [table.full_name for table in tables if not table.key and config.marks_deletes(table.full_name)]
+    if keyless:
+        more = f", and of {len(keyless) - 1} more tables" if len(keyless) > 1 else ""
+        raise ConfigError(
+            f'deletes = "mark" cannot mark rows of {keyless[0]}{more}: there is no primary key and no unique key of NOT'
+            f' NULL columns. Add a key, or set deletes = "remove" in [tables."{keyless[0]}"]'
+        )
 
 
 def _raise_first(failed: Sequence[Prerequisite], url: str) -> None:

@@ -315,6 +315,7 @@ class _Run:
             self.config.target.mode,
             threads=max(2, cores),
             strict=strict,
+            marks_deletes=self.config.marks_deletes,
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )

@@ -9,6 +9,13 @@ ends in the same table. One exception: a chunk may give rows first and, if its t
 replay. Then rows of the first attempt stay. They are as of the batch's end, and later changes are applied to them as to
 any others. If the table is suspended, so that changes are left out, ``DropStrays`` deletes them later.
 
+**Tables that mark deleted rows** (``deletes = "mark"``) have the column ``_deleted``. There the last image of each key
+is upserted, whatever it is: a deletion brings the row's last values and sets ``_deleted``. So a row that comes and goes
+within a batch stays, too: the table does not depend on where batches end. ``Truncate``, ``DropStrays`` and
+``Sweep`` mark rows of earlier epochs with the lowest ``_seq`` of this one: each image of the batch, at whatever
+position a replay finds it, still counts, and a replay finds no row to mark again. Rows that changed in the batch before
+its TRUNCATE are marked by ``Upsert``, with the values of their last image.
+
 **Why** ``Append`` **and** ``Upsert`` **do not disturb each other.** In a first snapshot the reader drops the images of
 ranges that had not been read when the batch began: images and chunks of one batch have different keys. Otherwise an
 image may have a key of a chunk of its batch. The chunk's row is written first, with the greater ``_seq``, so ``Upsert``
@@ -46,6 +53,7 @@ class Create:
     definition: Definition
     since: int | None = None  # first epoch of the snapshot whose chunks are appended; 0: it ends in its first batch
     replace: bool = False
+    marks: bool = False  # with ``_deleted``: deleted rows stay
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Truncate:
-    """Delete the rows whose ``_seq`` is below a TRUNCATE's.
+    """Delete the rows whose ``_seq`` is below a TRUNCATE's. Marking: those of earlier epochs.
 
     Replay: deletes rows of older epochs, or older ones of its own batch, which the later actions write again.
     """
@@ -131,7 +139,7 @@ class Upsert(RowAction):
     were appended are found and upserted, each over itself, or skipped by their marker.
     """
 
-    bound: Seq | None = None  # ignore images below this (a TRUNCATE)
+    bound: Seq | None = None  # ignore images below this (a TRUNCATE); marking: their rows are deleted
     fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in older images
 
 

@@ -23,6 +23,7 @@ class Policy:
     changelog: bool = True  # there is a changelog
     strict: bool = False  # stop the table instead of reading it again
     kafka: bool = False  # its changes are sent to Kafka
+    marks: bool = False  # deleted rows stay in the current table, marked
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.carrier import ABSENT, META, CarriedColumn, Definition
+from headgate.lake import DELETED
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["complete"]
+__all__ = ["complete", "marked"]
 
 
 def complete(
@@ -63,6 +64,16 @@ def complete(
         *columns,
         functions.struct(ignored.alias("ignored"), (absent.isNotNull() & ~same).alias("moved")).alias(ABSENT),
     )
+
+
+def marked(rows: DataFrame) -> DataFrame:
+    """Return completed images with ``_deleted``: a deletion whose row is known becomes an update, with its last values.
+    Other deletions (the table does not have the origin) have to leave the values that the table has at their key.
+    """
+    from pyspark.sql import functions
+
+    op = functions.expr(f"IF(_op = 'd' AND NOT {ABSENT}.ignored, 'u', _op)")
+    return rows.withColumns({"_op": op, DELETED: functions.expr("_op = 'd'")})
 
 
 def _old(column: CarriedColumn, base_columns: set[str], fills: Mapping[str, str]) -> Column:

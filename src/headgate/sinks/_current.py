@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
 from headgate.delta import NewColumn
 from headgate.lake import (
+    DELETED,
+    DELETES,
     KEY,
     NO_KEY,
     PARTIAL_IMAGES,
@@ -22,13 +24,14 @@ from headgate.lake import (
     DeltaPath,
     Marker,
     WriteMethod,
+    marks_deletes,
     schema_of,
     spark_schema,
 )
 from headgate.names import quote_name
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, TableContent
-from headgate.sinks._complete import complete
+from headgate.sinks._complete import complete, marked
 from headgate.sinks._expand import (
     HEADGATE_COLUMNS,
     ONE_TASK_IMAGES,
@@ -38,9 +41,10 @@ from headgate.sinks._expand import (
     image_rows,
     images_of,
     last_images,
+    row_columns,
 )
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
-from headgate.sinks._merge import delete_rows, fill_columns, in_range, merge_images, seq_literal
+from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
 from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan, are_disjoint
 
@@ -95,12 +99,13 @@ class CurrentTable:
         if snapshot is None:
             return None
         key = _key_of(snapshot)
-        headgate_columns = HEADGATE_COLUMNS if key else (*HEADGATE_COLUMNS, *ROW)
+        marks = marks_deletes(snapshot.properties)
+        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *((DELETED,) if marks else ()))
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
         since = snapshot.properties.get(SINCE)
-        return Target(types, key, int(since) if since else None)
+        return Target(types, key, int(since) if since else None, marks)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int) -> Applied:
         """Carry out a batch's actions in order.
@@ -129,7 +134,7 @@ class CurrentTable:
             case do.Fill():
                 return self._fill(action, epoch)
             case do.Truncate() | do.DropStrays() | do.Sweep():
-                return self._delete(action) if self.delta.exists() else 0
+                return self._delete(action, epoch) if self.delta.exists() else 0
             case do.Append():
                 return self._append(action, frame, epoch)
             case do.MergePartial():
@@ -154,6 +159,9 @@ class CurrentTable:
         if action.since is not None:
             properties[SINCE] = str(action.since)
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
+        if action.marks:
+            properties[DELETES] = "mark"
+            headgate_ddl = f"{headgate_ddl}, {DELETED} boolean"
         self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}"), properties, replace=action.replace)
         return 1
 
@@ -175,7 +183,14 @@ class CurrentTable:
                 return commits
         return fill_columns(self.delta, action.values, types, epoch)
 
-    def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep) -> int:
+    @property
+    def _marks(self) -> bool:
+        """Whether the table keeps deleted rows."""
+        return marks_deletes(self.delta.snapshot().properties)
+
+    def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+        if self._marks:
+            return self._mark(action, epoch)
         match action:
             case do.Truncate(bound=bound):
                 return self._clear(bound, f"_seq < {seq_literal(bound)}")
@@ -185,6 +200,19 @@ class CurrentTable:
                 if self.span.all_since(self.delta.version(), epoch):
                     return 0
                 return self._clear((epoch, *_FIRST), f"_seq.epoch < {epoch}")
+
+    def _mark(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+        """Mark the rows instead; ``_actions`` argues why a replay may repeat it."""
+        match action:
+            case do.Truncate():
+                condition = f"_seq.epoch < {epoch}"
+            case do.DropStrays(first=first, end=end):
+                condition = f"_seq.epoch >= {first} AND _seq.epoch < {end}"
+            case do.Sweep(epoch=first):
+                if self.span.all_since(self.delta.version(), first):
+                    return 0
+                condition = f"_seq.epoch < {first}"
+        return mark_rows(self.delta, condition, (epoch, *_FIRST))
 
     def _clear(self, bound: Seq, condition: str) -> int:
         """Delete the rows whose ``_seq`` is below ``bound``; ``condition`` is that in SQL."""
@@ -199,10 +227,11 @@ class CurrentTable:
         definition, parts = action.definition, action.parts
         if not any(part.images for part in parts):
             return 0
-        columns = [*definition.types, *HEADGATE_COLUMNS]
+        marks = self._marks
+        columns, rows = row_columns(definition, marks=marks), image_rows(definition, marks=marks)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods[WriteMethod.APPEND] = ""
-        append_once(self.delta, images_of(frame, parts), image_rows(definition), columns, marker)
+        append_once(self.delta, images_of(frame, parts), rows, columns, marker)
         return 1
 
     def _upsert(self, action: do.Upsert, frame: DataFrame, epoch: int) -> int:
@@ -230,34 +259,36 @@ class CurrentTable:
         count = sum(part.images for part in parts)
         if not count:
             return 0
-        data = images_of(frame, parts)
+        data, marks = images_of(frame, parts), self._marks
         if self._upserts is not None:
-            columns = [*definition.types, *HEADGATE_COLUMNS]
-            changes = changed_rows(data, definition, columns, parts, action.bound, action.fills)
+            changes = changed_rows(data, definition, parts, action.bound, action.fills, marks=marks)
             commits = self._upserts.apply(self.delta, changes)
             if commits is not None:
                 self._write_methods[WriteMethod.UPSERT] = ""
                 return commits
         self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        rows = last_images(data, definition, count, action.bound, action.fills)
-        return merge_images(self.delta, rows, action)
+        rows = last_images(data, definition, count, action.bound, action.fills, marks=marks)
+        return merge_images(self.delta, rows, action, marks=marks)
 
     def _merge_reason(self) -> str:
         """Return why upserts cannot write this table."""
         return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
 
     def _merge_partial(self, action: do.MergePartial, frame: DataFrame) -> int:
-        definition, parts = action.definition, action.parts
+        definition, parts, marks = action.definition, action.parts, self._marks
         self._write_methods[WriteMethod.MERGE] = PARTIAL_IMAGES
         base = None if action.base is None else in_range(self.delta.read(action.base), action)
-        folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills)
-        rows = complete(folded, base, definition, action.fills, small=_is_small(parts)).persist()
+        if base is not None and marks:
+            base = base.where(f"NOT {DELETED}").drop(DELETED)
+        folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills, marks=marks)
+        rows = complete(folded, base, definition, action.fills, small=_is_small(parts))
+        rows = (marked(rows) if marks else rows).persist()
         try:
             ignored, moved = rows.selectExpr(
                 "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
             ).collect()[0]
             self._note_missing(action.content, ignored, moved)
-            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action)
+            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action, marks=marks)
         finally:
             rows.unpersist()
 

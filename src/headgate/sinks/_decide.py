@@ -15,6 +15,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
+| a table without a key whose deleted rows have to be marked | ``stopped`` | the same |
 
 **A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
 range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:
@@ -35,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headgate.carrier import Part
+from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 from headgate.sinks._actions import Action, AppendChanges
@@ -160,20 +161,34 @@ def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
 def _needs_no_log(course: TableCourse, case: Case) -> bool:
     """Return whether a snapshot begins and the current table does not need the log images next to its chunks."""
     is_complete = case.before.state in (State.SETTLING, State.LIVE, State.INEXACT)
-    stays_complete = is_complete and not course.outcomes and fits(case.arrival.parts, case.before.target)
+    stays_complete = is_complete and not course.outcomes and _fits(case)
     return case.snapshot.begins and not stays_complete
+
+
+def _fits(case: Case) -> bool:
+    """Return whether the batch's images fit the current table as it is."""
+    return fits(case.arrival.parts, case.before.target, marks=case.policy.marks)
+
+
+def _unwritable(definition: Definition, policy: Policy) -> str | None:
+    """Return why no current table can hold this; else None."""
+    if policy.marks and policy.current and not definition.key:
+        setting = f'set deletes = "remove" in [tables."{definition.table}"]'
+        return f'deletes = "mark" needs a key, and the table has none: {setting}, then {remedy(definition.table)}'
+    return reserved(definition, marks=policy.marks and policy.current)
 
 
 def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
     """Return how the current table gets the batch's columns. Images that do not fit suspend the table."""
     definition = widest(parts)
-    reserved_name = reserved(definition) if definition is not None else None
-    if reserved_name is not None and not course.is_suspended:
-        course.stop(reserved_name)
+    unwritable = _unwritable(definition, case.policy) if definition is not None else None
+    if unwritable is not None and not course.is_suspended:
+        course.stop(unwritable)
     if course.is_suspended or not case.policy.current:
         return Shape()
     try:
-        return fit(parts, case.before.target, statements.adds, restarts=case.snapshot.restarts)
+        restarts, marks = case.snapshot.restarts, case.policy.marks
+        return fit(parts, case.before.target, statements.adds, restarts=restarts, marks=marks)
     except Misfit as misfit:
         course.read_again(str(misfit))
         if case.before.reread_requested:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, META_DDL, TABLE_COLUMN, Definition, Seq, open_images
-from headgate.lake import DeltaPath, Marker, append, append_frame, spark_schema
+from headgate.lake import DELETED, DeltaPath, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
-from headgate.sinks._images import align, fold, pair_updates, typed
+from headgate.sinks._images import align, fold, fold_marked, pair_updates, typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +29,7 @@ __all__ = [
     "image_rows",
     "images_of",
     "last_images",
+    "row_columns",
 ]
 
 HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
@@ -52,11 +53,46 @@ class RowConversion:
         return data.mapInArrow(self.expand, self.ddl)
 
 
-def image_rows(definition: Definition) -> RowConversion:
-    """Convert to all images, unchanged."""
-    ddl = f"{META_DDL}, {definition.ddl}"
+@dataclass(frozen=True)
+class _Folding:
+    """Returns the last image of each key.
+
+    :param fills: values of added columns in older images.
+    :param marks: deletions become rows with ``_deleted`` true.
+    """
+
+    schema: pa.Schema
+    key: Sequence[str]
+    truncated: Seq | None
+    fills: Mapping[str, str]
+    marks: bool
+
+    def __call__(self, images: Iterator[pa.RecordBatch]) -> pa.Table:
+        table = pa.Table.from_batches((align(part, self.schema, self.fills) for part in images), self.schema)
+        return (fold_marked if self.marks else fold)(table, self.key, self.truncated)
+
+
+def row_columns(definition: Definition, *, marks: bool) -> list[str]:
+    """Return the columns of a keyed current table.
+
+    :param marks: it keeps deleted rows.
+    """
+    return [*definition.types, *HEADGATE_COLUMNS, *([DELETED] if marks else [])]
+
+
+def _ddl(definition: Definition, *, marks: bool) -> str:
+    """Return the columns of images, as Spark DDL."""
+    return f"{META_DDL}, {definition.ddl}{f', {DELETED} boolean' if marks else ''}"
+
+
+def image_rows(definition: Definition, *, marks: bool = False) -> RowConversion:
+    """Convert to all images, unchanged.
+
+    :param marks: with ``_deleted``, which is false.
+    """
+    ddl = _ddl(definition, marks=marks)
     schema = _arrow_schema(ddl)
-    return RowConversion(ddl, lambda batches: _aligned(batches, schema))
+    return RowConversion(ddl, lambda batches: _aligned(batches, schema, {DELETED: "false"} if marks else None))
 
 
 def change_rows(definition: Definition) -> RowConversion:
@@ -88,21 +124,28 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
 
 
 def last_images(
-    data: DataFrame, definition: Definition, count: int, truncated: Seq | None, fills: Mapping[str, str]
+    data: DataFrame,
+    definition: Definition,
+    count: int,
+    truncated: Seq | None,
+    fills: Mapping[str, str],
+    *,
+    marks: bool = False,
 ) -> DataFrame:
     """Return the last image of each key, once.
 
     :param fills: values of added columns in older images.
+    :param marks: deletions become rows with ``_deleted`` true.
     """
-    ddl = f"{META_DDL}, {definition.ddl}"
+    ddl = _ddl(definition, marks=marks)
+    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, marks)
     if count <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(_fold_all(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
-    folded = data.mapInArrow(_fold_each(_arrow_schema(ddl), definition.key, truncated, fills), ddl)
-    return _last(folded, definition.key)
+        return data.coalesce(1).mapInArrow(_fold_all(folding), ddl)
+    return _last(data.mapInArrow(_fold_each(folding), ddl), definition.key)
 
 
 def folded_images(
-    data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str]
+    data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str], *, marks: bool = False
 ) -> DataFrame:
     """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
 
@@ -119,7 +162,7 @@ def folded_images(
         from headgate.sinks._partial import fold_partial  # loads numba, only if needed
 
         images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
-        lines = fold_partial(images, key, truncated)
+        lines = fold_partial(images, key, truncated, marks=marks)
         columns = [typed(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
         yield from pa.table(columns, schema=schema).to_batches()
 
@@ -129,34 +172,34 @@ def folded_images(
 def changed_rows(
     data: DataFrame,
     definition: Definition,
-    columns: Sequence[str],
     parts: Sequence[Part],
     truncated: Seq | None,
     fills: Mapping[str, str],
+    *,
+    marks: bool = False,
 ) -> Changes:
     """Return the last image of each key, for an upsert without Spark's writers.
 
     :param data: the images of ``parts``, as one binary column.
-    :param columns: those that the table gets.
+    :param marks: deletions become rows with ``_deleted`` true.
     """
     from headgate.lake import Changes
 
-    ddl, key = f"{META_DDL}, {definition.ddl}", definition.key
-    schema = _arrow_schema(ddl)
+    ddl, key = _ddl(definition, marks=marks), definition.key
+    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, marks)
     sent = [images for part in parts if (images := part.local_images()) is not None]
 
     def fold_locally() -> pa.Table:
-        images = [align(image, schema, fills) for image in chain.from_iterable(sent)]
-        return fold(pa.Table.from_batches(images, schema), key, truncated)
+        return folding(chain.from_iterable(sent))
 
     return Changes(
         ddl,
-        columns,
+        row_columns(definition, marks=marks),
         key,
         lambda images: fold(images, key),
         fold_locally if len(sent) == len(parts) else None,
         data,
-        _fold_each(schema, key, truncated, fills),
+        _fold_each(folding),
     )
 
 
@@ -169,18 +212,18 @@ def _aligned(
             yield align(part, schema, fills)
 
 
-def _fold_all(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
+def _fold_all(folding: _Folding) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        images = pa.Table.from_batches(_aligned(batches, schema, fills), schema)
-        yield from fold(images, key, truncated).to_batches()
+        yield from folding(part for batch in batches for part in open_images(batch.column(0))).to_batches()
 
     return run
 
 
-def _fold_each(schema: pa.Schema, key: Sequence[str], truncated: Seq | None, fills: Mapping[str, str]) -> Expand:
+def _fold_each(folding: _Folding) -> Expand:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in _aligned(batches, schema, fills):
-            yield from fold(pa.Table.from_batches([part]), key, truncated).to_batches()
+        for batch in batches:
+            for part in open_images(batch.column(0)):
+                yield from folding(iter([part])).to_batches()
 
     return run
 

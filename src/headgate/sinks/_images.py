@@ -7,7 +7,8 @@ Images come in log order, an update's ``b`` row directly before its ``u`` row. E
 once. So parts may be folded where they are.
 
 **Truncation.** A TRUNCATE clears every key at once. The caller knows it from the log's DDL and passes its ``_seq``;
-images before it are ignored. A ``t`` image without such a ``_seq`` is an error, never a row.
+images before it are ignored. (If deleted rows stay, these images bring their last values.) A ``t`` image without such
+a ``_seq`` is an error, never a row.
 """
 
 from __future__ import annotations
@@ -23,8 +24,19 @@ import pyarrow.compute as pc
 from headgate.carrier import ABSENT, Seq
 from headgate.delta import VARIANT, keys_of
 from headgate.errors import DecodeError
+from headgate.lake import DELETED
 
-__all__ = ["absent_lists", "align", "drop_before", "fold", "pair_updates", "rank_images", "typed"]
+__all__ = [
+    "absent_lists",
+    "align",
+    "drop_before",
+    "fold",
+    "fold_marked",
+    "pair_updates",
+    "rank_images",
+    "typed",
+    "without_truncates",
+]
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:
@@ -59,13 +71,33 @@ def typed(column: Any, kind: pa.DataType) -> Any:
 
 def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
     """Return the images after ``truncated`` (the ``_seq`` of the batch's last TRUNCATE), without ``t`` images."""
+    table = without_truncates(table, truncated)
+    return table if truncated is None else table.filter(_after(table["_seq"], truncated))
+
+
+def without_truncates(table: pa.Table, truncated: Seq | None) -> pa.Table:
+    """Return the images without ``t`` images, which must have their statement in the batch."""
     is_truncate = pc.equal(table["_op"], "t")
-    if truncated is None:
-        if pc.any(is_truncate).as_py():
-            raise DecodeError("a truncate image without its statement in the batch")
+    if not pc.any(is_truncate).as_py():
         return table
-    after = _after(table["_seq"], truncated)
-    return table.filter(pc.and_(after, pc.invert(is_truncate)))
+    if truncated is None:
+        raise DecodeError("a truncate image without its statement in the batch")
+    return table.filter(pc.invert(is_truncate))
+
+
+def fold_marked(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:
+    """Return the last image of each key as a row to set: ``_op`` is ``u`` instead of ``b`` and ``d``; ``_deleted`` is
+    true for these, and for images up to ``truncated``.
+
+    :param table: as for :func:`fold`, with a column ``_deleted`` of any values.
+    """
+    last = fold(without_truncates(table, truncated), key)
+    deleted = pc.is_in(last["_op"], pa.array(["b", "d"]))
+    op = pc.if_else(deleted, "u", last["_op"])
+    if truncated is not None:
+        deleted = pc.or_(deleted, pc.invert(_after(last["_seq"], truncated)))
+    last = last.set_column(last.column_names.index(DELETED), DELETED, deleted)
+    return last.set_column(last.column_names.index("_op"), "_op", op)
 
 
 def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:

@@ -9,32 +9,33 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Seq, sortable
-from headgate.lake import DeltaPath, commit_errors
+from headgate.lake import DELETED, DeltaPath, commit_errors
 from headgate.names import quote_name
 from headgate.sinks._actions import RowAction
-from headgate.sinks._expand import HEADGATE_COLUMNS
+from headgate.sinks._expand import HEADGATE_COLUMNS, row_columns
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["delete_rows", "fill_columns", "in_range", "merge_images", "seq_literal"]
+__all__ = ["delete_rows", "fill_columns", "in_range", "mark_rows", "merge_images", "seq_literal"]
 
 
-def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction) -> int:
+def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, *, marks: bool = False) -> int:
     """Write rows over existing ones whose ``_seq`` is below theirs.
 
     :param rows: whole images, at most one per key, made of ``images``.
+    :param marks: a deletion among them leaves its row, marked.
     """
-    names = [quote_name(name) for name in (*images.definition.types, *HEADGATE_COLUMNS)]
+    names = [quote_name(name) for name in row_columns(images.definition, marks=marks)]
     values: dict[str, str | Column] = {name: f"s.{name}" for name in names}
+    mark: dict[str, str | Column] = {name: f"s.{name}" for name in (*HEADGATE_COLUMNS, DELETED)}
     keys = [quote_name(name) for name in images.definition.key]
     condition = " AND ".join([*(f"t.{name} = s.{name}" for name in keys), _range(images)])
+    merge = _table(delta).alias("t").merge(rows.alias("s"), condition)
+    deletes = "s._op IN ('b', 'd') AND t._seq < s._seq"
     merge = (
-        _table(delta)
-        .alias("t")
-        .merge(rows.alias("s"), condition)
-        .whenMatchedDelete("s._op IN ('b', 'd') AND t._seq < s._seq")
+        (merge.whenMatchedUpdate(deletes, set=mark) if marks else merge.whenMatchedDelete(deletes))
         .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
         .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
     )
@@ -57,6 +58,16 @@ def delete_rows(delta: DeltaPath, condition: str) -> int:
     """Delete the rows that fulfil a condition."""
     with commit_errors(delta.path):
         _table(delta).delete(condition)
+    return 1
+
+
+def mark_rows(delta: DeltaPath, condition: str, seq: Seq) -> int:
+    """Mark the rows that fulfil a condition, and are not marked yet, as deleted by a change with this ``_seq``, without
+    known GTID and time.
+    """
+    mark: dict[str, str | Column] = {DELETED: "true", "_seq": seq_literal(seq), "_gtid": "NULL", "_ts": "NULL"}
+    with commit_errors(delta.path):
+        _table(delta).update(f"NOT {DELETED} AND {condition}", mark)
     return 1
 
 

@@ -32,27 +32,32 @@ from numba import njit
 
 from headgate.carrier import ABSENT, META, Seq
 from headgate.errors import DecodeError
-from headgate.sinks._images import drop_before, rank_images
+from headgate.sinks._images import drop_before, rank_images, without_truncates
 
 __all__ = ["fold_partial"]
 
 _WHOLE = -1  # link: the row has all its columns
 _KEPT, _GONE = -1, -2  # key: the target's row, nothing; else the number of the image that made its row
 _OP_B, _OP_U, _OP_D = 0, 1, 2
+_REMOVES, _NEVER = -1, 2**62  # cut: deleted rows do not stay; there is no TRUNCATE
 
 
-def fold_partial(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> pa.Table:
+def fold_partial(table: pa.Table, key: Sequence[str], truncated: Seq | None = None, *, marks: bool = False) -> pa.Table:
     """Return the batch's effect on each key that it touches.
 
     :param table: all images of the batch, canonical, with ``_absent`` (string) as the last column, in any order.
     :param key: the key's columns.
     :param truncated: the ``_seq`` of the batch's last TRUNCATE.
+    :param marks: a line with ``d`` shall have the last values of the row that was there, as a chain like those of rows.
+        Keys without an image since ``truncated`` have a line, too.
     :returns: ``table``'s columns; ``_op`` is ``d`` where the key holds nothing; ``_absent`` is struct<columns:
         list<string>, vanishes: bool, old: struct<k0, …>>, null where nothing depends on the target.
     :raises DecodeError: a before-image without its after-image.
     """
-    table = drop_before(table, truncated)
+    since = drop_before(table, truncated)
+    table = without_truncates(table, truncated) if marks else since
     table = table.take(pc.sort_indices(rank_images(table))).combine_chunks()
+    cut = _REMOVES if not marks else _NEVER if truncated is None else table.num_rows - since.num_rows
     names = [name for name in table.column_names if name not in (*META, ABSENT)]
     keys, count = _number_keys(table, key)
     absent = _chunk(table[ABSENT]).dictionary_encode()
@@ -60,13 +65,13 @@ def fold_partial(table: pa.Table, key: Sequence[str], truncated: Seq | None = No
     has = _present(absent.dictionary.to_pylist(), names)
     op = np.asarray(pc.index_in(_chunk(table["_op"]), pa.array(["b", "u", "d"])).fill_null(-1)).astype(np.int8)
     pair = _pairs(table)
-    held, last, link, vanishes = _chain(op, keys, pair, code < len(has) - 1, count)
+    held, last, link, vanishes = _chain(op, keys, pair, code < len(has) - 1, count, cut)
     if held is None:
         raise DecodeError("a before-image that no after-image follows")
     touched = np.nonzero((last >= 0) & (held != _KEPT))[0]
     gone = held[touched] == _GONE
     line = np.where(gone, last[touched], held[touched])
-    source, origin = _resolve(line, gone, code, has, link)
+    source, origin = _resolve(line, gone & (not marks), code, has, link)
     return _lines(table, key, names, keys, line, gone, source, origin, vanishes)
 
 
@@ -144,47 +149,87 @@ def _pairs(table: pa.Table) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _walk(op: Any, key: Any, pair: Any, partial: Any, held: Any, last: Any, link: Any, vanishes: Any) -> bool:
-    n = len(op)
+def _truncate(held: Any, last: Any) -> None:
+    """Delete all rows; the images that made those of the batch now have their last values."""
+    for k in range(len(held)):
+        if held[k] >= 0:
+            last[k] = held[k]
+        held[k] = _GONE
+
+
+@njit(cache=True, nogil=True)
+def _remove(i: int, key: int, is_partial: Any, marks: Any, held: Any, last: Any, link: Any, vanishes: Any) -> None:
+    """Delete a key's row. If it stays, marked, the image takes the columns that it lacks from that row."""
+    old = held[key]
+    held[key] = _GONE
+    if marks and old == _GONE:
+        return
+    last[key] = i
+    if marks and is_partial:
+        link[i] = old if old >= 0 else -2 - key
+        vanishes[i] = True
+
+
+@njit(cache=True, nogil=True)
+def _update(
+    i: int,
+    old_key: int,
+    old: int,
+    key: int,
+    is_partial: Any,
+    marks: Any,
+    held: Any,
+    last: Any,
+    link: Any,
+    vanishes: Any,
+) -> None:
+    """Set a key to a row that was ``old`` at ``old_key``; without such a row a partial image is ignored."""
+    is_ignored = is_partial and old == _GONE
+    if not (marks and is_ignored):
+        last[key] = i
+    if is_ignored:
+        return
+    if is_partial:
+        if key != old_key:
+            vanishes[i] = held[key] != _KEPT
+        elif old >= 0:
+            vanishes[i] = vanishes[old]
+        link[i] = old if old >= 0 else -2 - old_key
+    held[key] = i
+
+
+@njit(cache=True, nogil=True)
+def _walk(op: Any, key: Any, pair: Any, partial: Any, cut: int, held: Any, last: Any, link: Any, vanishes: Any) -> bool:
+    n, marks = len(op), cut >= 0
     i = 0
     while i < n:
-        old_key = key[i]
-        old = held[old_key]
-        last[old_key] = i
-        if op[i] == _OP_D:
-            held[old_key] = _GONE
-            i += 1
-            continue
+        if i == cut:
+            _truncate(held, last)
+        k, old = key[i], held[key[i]]
+        if op[i] == _OP_D or op[i] == _OP_B:
+            _remove(i, k, partial[i], marks, held, last, link, vanishes)
+        elif op[i] != _OP_U:  # an insert, or a snapshot row
+            held[k] = last[k] = i
         if op[i] == _OP_B:
-            held[old_key] = _GONE
             i += 1
             if i >= n or op[i] != _OP_U or not pair[i]:
                 return False
-        elif op[i] != _OP_U:  # an insert, or a snapshot row
-            held[old_key] = i
-            i += 1
-            continue
-        new_key = key[i]
-        last[new_key] = i
-        if not partial[i]:
-            held[new_key] = i
-        elif old != _GONE:
-            if new_key != old_key:
-                vanishes[i] = held[new_key] != _KEPT
-            elif old >= 0:
-                vanishes[i] = vanishes[old]
-            link[i] = old if old >= 0 else -2 - old_key
-            held[new_key] = i
+        if op[i] == _OP_U:
+            _update(i, k, old, key[i], partial[i], marks, held, last, link, vanishes)
         i += 1
+    if i == cut:
+        _truncate(held, last)
     return True
 
 
-def _chain(op: Any, key: Any, pair: Any, partial: Any, count: int) -> tuple[Any, Any, Any, Any]:
+def _chain(op: Any, key: Any, pair: Any, partial: Any, count: int, cut: int) -> tuple[Any, Any, Any, Any]:
     """Follow images in order.
 
     :param key: number of each image's key; ``count`` of them.
     :param pair: whether an image has the ``_seq`` of the one before it.
-    :returns: by key: what it holds in the end, and the last image that names it, -1 if none; by image: where its absent
+    :param cut: if deleted rows stay, the number of images before the last TRUNCATE; else ``_REMOVES``.
+    :returns: by key: what it holds in the end, and the last image that names it, -1 if none (if deleted rows stay, the
+        last one that had an effect: the deletion of a row that is gone); by image: where its absent
         columns are (an image's number; -2 - key for the target's row at a key; -1 it has none), and ``vanishes``. The
         first is None if a ``b`` image stands alone.
     """
@@ -192,7 +237,7 @@ def _chain(op: Any, key: Any, pair: Any, partial: Any, count: int) -> tuple[Any,
     last = np.full(count, -1, np.int64)
     link = np.full(len(op), _WHOLE, np.int64)
     vanishes = np.zeros(len(op), np.bool_)
-    fits = _walk(op, key, pair, partial, held, last, link, vanishes)
+    fits = _walk(op, key, pair, partial, cut, held, last, link, vanishes)
     return held if fits else None, last, link, vanishes
 
 

@@ -46,9 +46,10 @@ class CurrentPlan:
 
     @property
     def _base(self) -> int | None:
-        """The table's version before the batch; None: it was empty, or the batch removes all of its rows."""
+        """The table's version before the batch; None: it was empty, or no image needs its rows after a TRUNCATE."""
         row = self.case.before.row
-        return None if row is None or self.shape.replace or self.statements.truncated is not None else row.version
+        emptied = self.statements.truncated is not None and not self.case.policy.marks
+        return None if row is None or self.shape.replace or emptied else row.version
 
     @property
     def _content(self) -> TableContent:
@@ -67,7 +68,8 @@ class CurrentPlan:
     def _columns(self, definition: Definition) -> Iterator[Action]:
         if self.case.before.target is None or self.shape.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
-            yield do.Create(definition, 0 if since is None and self._appends else since, self.shape.replace)
+            first = 0 if since is None and self._appends else since
+            yield do.Create(definition, first, self.shape.replace, self.case.policy.marks)
             return
         if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
             yield do.AddColumns(definition, self.shape.added)

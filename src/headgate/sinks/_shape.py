@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, DdlRow, Definition, Part
 from headgate.catalog import AddedColumn, existing_value
+from headgate.lake import DELETED
 
 __all__ = ["Misfit", "Shape", "Target", "conflict", "fit", "fits", "reserved", "shortened", "union", "widest"]
 
@@ -28,6 +29,7 @@ class Target:
     types: Mapping[str, str]
     key: tuple[str, ...]
     since_epoch: int | None = None  # first epoch of the snapshot whose chunks were appended to it
+    marks: bool = False  # it keeps deleted rows, marked
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,14 @@ class Shape:
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
 
 
-def fit(parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *, restarts: bool) -> Shape:
+def fit(
+    parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *, restarts: bool, marks: bool = False
+) -> Shape:
     """Compare the batch with the target.
 
     :param adds: the batch's statements that added columns.
     :param restarts: every row of the table is read from this batch on, so the target may be replaced.
+    :param marks: the target has to keep deleted rows.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
     definition = _joined(parts)
@@ -57,7 +62,7 @@ def fit(parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *,
     if target is None:
         return Shape(definition, fills=fills)
     try:
-        new = _compare(definition, target)
+        new = _compare(definition, target, marks=marks)
     except Misfit:
         if not restarts:
             raise
@@ -68,10 +73,15 @@ def fit(parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *,
     return Shape(definition, added=new, fills=fills)
 
 
-def fits(parts: Sequence[Part], target: Target | None) -> bool:
-    """Return whether these images have exactly the target's columns and key."""
+def fits(parts: Sequence[Part], target: Target | None, *, marks: bool = False) -> bool:
+    """Return whether these images have exactly the target's columns and key, and it treats deleted rows as it has to.
+
+    :param marks: it has to keep them.
+    """
     shapes = _definitions(parts)
-    return target is not None and all(shape.types == target.types and shape.key == target.key for shape in shapes)
+    if target is None or target.marks != marks:
+        return False
+    return all(shape.types == target.types and shape.key == target.key for shape in shapes)
 
 
 def widest(parts: Sequence[Part]) -> Definition | None:
@@ -79,9 +89,13 @@ def widest(parts: Sequence[Part]) -> Definition | None:
     return max(_definitions(parts), key=lambda definition: len(definition.columns), default=None)
 
 
-def reserved(definition: Definition) -> str | None:
-    """Return why a column cannot be written if headgate reserves its name; else None."""
+def reserved(definition: Definition, *, marks: bool = False) -> str | None:
+    """Return why a column cannot be written if headgate reserves its name; else None.
+
+    :param marks: the table keeps deleted rows.
+    """
     taken = RESERVED if definition.key else RESERVED | RESERVED_KEYLESS
+    taken |= {DELETED} if marks else set()
     names = (column.name for column in definition.columns if column.name.lower() in taken)
     name = next(names, None)
     return (
@@ -176,8 +190,11 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
     return fills
 
 
-def _compare(definition: Definition, target: Target) -> tuple[str, ...]:
+def _compare(definition: Definition, target: Target, *, marks: bool) -> tuple[str, ...]:
     """Return the columns that the target lacks; Misfit for any other difference."""
+    if target.marks != marks:
+        old, new = ("mark", "remove") if target.marks else ("remove", "mark")
+        raise Misfit(f'deletes = "{new}" is set, and the target was written with "{old}"')
     if definition.key != target.key:
         raise Misfit(_rekeyed(target.key, definition.key))
     types = definition.types

@@ -57,6 +57,7 @@ class BatchWriter:
     :param modes: ``current``, ``changelog``, ``kafka``: one or more.
     :param threads: how many tables are written at once.
     :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
+    :param marks_deletes: whether deleted rows of ``db.table`` stay in its current table, marked.
     :param retention_hours: how long ledger rows stay readable, where headgate removes old files.
     :param kafka: brokers and topics of the mode ``kafka``.
     """
@@ -70,6 +71,7 @@ class BatchWriter:
         *,
         threads: int = 2,
         strict: Sequence[str] = (),
+        marks_deletes: Callable[[str], bool] = lambda _table: False,
         retention_hours: float = 6,
         kafka: KafkaTargetConfig | None = None,
     ) -> None:
@@ -82,6 +84,7 @@ class BatchWriter:
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
         self._strict = frozenset(strict)
+        self._marks_deletes = marks_deletes
         self._checked: set[str] = set()
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
@@ -221,11 +224,17 @@ class BatchWriter:
             self.check_targets(spark, [table])
             reread_requested = pending_rereads is not None and pending_rereads.matches(*split_table(table))
             table_before = self._table_before(spark, batch, table, before.get(table), reread_requested=reread_requested)
-            policy = Policy(
-                "current" in self.modes, "changelog" in self.modes, table in self._strict, self._kafka is not None
-            )
-            decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, policy))
+            decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, self._policy(table)))
         return decisions
+
+    def _policy(self, table: str) -> Policy:
+        return Policy(
+            current="current" in self.modes,
+            changelog="changelog" in self.modes,
+            strict=table in self._strict,
+            kafka=self._kafka is not None,
+            marks=self._marks_deletes(table),
+        )
 
     def _table_before(
         self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool

@@ -1,0 +1,213 @@
+"""``deletes = "mark"``: rows deleted in MySQL stay in the current table, with their last values and ``_deleted``."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate.config import parse_config
+from headgate.errors import ConfigError
+from headgate.lake import Lake, find_row
+from headgate.pipeline import Pipeline
+from headgate.sinks import BatchWriter
+from headgate.testing import MySQLServer
+from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.outside import lake_rows
+from tests.integration.pipeline.histories import KEYS, NAME, Copy, History, table_of
+from tests.integration.pipeline.test_sinks import ORDERS, Bench, first_read, live
+from tests.integration.pipeline.verifying import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOODS = FakeTable("shop.goods", (("id", "bigint"), ("item", "string"), ("n", "int")))
+
+
+class Marking(Copy):
+    def restart(self) -> None:
+        super().restart()
+        upserts = self.writer._upserts
+        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",), marks_deletes=lambda _: True)
+        self.writer._upserts = upserts
+
+
+@dataclass
+class MarkedHistory(History):
+    """With the brute-force model: by key the last values of each row that ever was, and whether it is deleted."""
+
+    model: dict[int, tuple[str, bool]] = field(default_factory=dict)
+
+    def images(self, count: int) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for _ in range(count):
+            before = dict(self.rows)
+            found += super().images(1)
+            self.model |= {n: (value, True) for n, value in before.items() if n not in self.rows}
+            self.model |= {n: (value, False) for n, value in self.rows.items()}
+        return found
+
+    def step(self, file: int, epoch: int) -> tuple[FakeBatch, ...]:
+        """The next batch, and the same one with its changes in other files of the log."""
+        kind = self.choice.choice(["changes"] * 3 + ["reread", "truncate"])
+        self.epoch = epoch
+        batches = FakeBatch(epoch), FakeBatch(epoch)
+        pieces = list(self.pieces(self.choice.randrange(1, 25)))
+        lines: list[tuple[Any, ...]] = []
+        truncated, after = None, list[list[tuple[Any, ...]]]()
+        if kind == "reread":  # and rows went unseen
+            for n in self.choice.sample(sorted(self.rows), len(self.rows) // 3):
+                self.model[n] = (self.rows.pop(n), True)
+            lines = self.lines()
+        elif kind == "truncate":
+            self.pos += 10
+            truncated = self.pos
+            self.model |= {n: (value, True) for n, value in self.rows.items()}
+            self.rows.clear()
+            after = list(self.pieces(self.choice.randrange(1, 12)))
+        for batch, at in zip(batches, (file, self.choice.randrange(4)), strict=True):
+            if kind == "reread":
+                batch.snapshot(NAME, epoch, append=False, first=True, last=True).chunk(self.table, lines)
+            else:
+                batch.live(NAME)
+            for images in pieces:
+                batch.images(self.table, images, file=at)
+            if truncated is not None:
+                batch.images(self.table, [("t", truncated)], file=at)
+                batch.ddl(NAME, "TRUNCATE TABLE t", "truncate", truncated, file=at)
+            for images in after:
+                batch.images(self.table, images, file=at)
+        return batches
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return sorted(((*self.values(n, value), deleted) for n, (value, deleted) in self.model.items()), key=repr)
+
+
+@pytest.mark.parametrize("upserts", [True, False])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+def test_random_histories(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, *, upserts: bool
+) -> None:
+    """As a model has them: with re-reads, TRUNCATE, and crashes before the ledger's row, then at other positions."""
+    monkeypatch.setattr("headgate.delta._fold._FILES", 2)
+    kinds, make = list(KEYS.values())[seed % len(KEYS)]
+    table = table_of(kinds, wide=False, odd=seed % 4 == 0)
+    history = MarkedHistory(random.Random(seed), table, make)
+    copy = Marking(spark, tmp_path, upserts=upserts)
+    copy.write(history.first())
+    history.model = {n: (value, False) for n, value in history.rows.items()}
+    for epoch in range(2, 9):
+        monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0 if epoch == 4 else 128 << 20)
+        first, again = history.step(1, epoch)
+        if history.choice.random() < 0.4:
+            copy.crash(first)
+            first = again
+        copy.write(first)
+        copy.fold()
+        names = [name for name, _ in table.columns]
+        rows = copy.delta().read()
+        columns = rows.select(*[f"`{name}`" for name in names], "_deleted")
+        assert sorted((tuple(row) for row in columns.collect()), key=repr) == history.expected(), f"batch {epoch}"
+        assert rows.where("_seq IS NULL OR _deleted IS NULL").isEmpty()
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    return marking(Bench(spark, tmp_path / "lake", ("current",)))
+
+
+def marking(bench: Bench, *, marks: bool = True) -> Bench:
+    bench.writer = BatchWriter(bench.spark, bench.lake, "shop", bench.modes, marks_deletes=lambda _: marks)
+    return bench
+
+
+def test_partial_images_keep_the_last_values(bench: Bench) -> None:
+    rows = [(n, f"item {n}", n) for n in range(1, 7)]
+    bench.write(FakeBatch(1).snapshot(GOODS.name, 1, append=True, first=True, last=True).chunk(GOODS, rows))
+    changes = [
+        ("d", 10, 1, ..., ...),
+        ("u", 20, 2, ..., 22),  # changes, goes
+        ("d", 30, 2, ..., ...),
+        ("b", 40, 3, ..., ...),  # moves, goes
+        ("u", 40, 33, ..., 34),
+        ("d", 50, 33, ..., ...),
+        ("c", 60, 7, "new", 7),  # comes and goes
+        ("d", 70, 7, ..., ...),
+        ("d", 80, 4, ..., ...),  # goes and comes
+        ("c", 90, 4, "again", 44),
+    ]
+    bench.write(live(2, *changes, table=GOODS))
+    after = [(1, "item 1", 1, True), (2, "item 2", 22, True), (3, "item 3", 3, True), (4, "again", 44, False)]
+    after += [(5, "item 5", 5, False), (6, "item 6", 6, False), (7, "new", 7, True), (33, "item 3", 34, True)]
+    assert bench.rows(GOODS.name) == after
+    late = FakeBatch(3).live(GOODS.name).images(GOODS, [("u", 10, 5, "five", ...), ("u", 15, 1, ..., 9), ("t", 20)])
+    late.ddl(GOODS.name, "TRUNCATE TABLE goods", "truncate", 20)
+    bench.write(late.images(GOODS, [("c", 30, 6, "six", 6), ("u", 40, 6, ..., 66)]))
+    after[4:6] = [(5, "five", 5, True), (6, "six", 66, False)]
+    after[3] = (4, "again", 44, True)
+    assert bench.rows(GOODS.name) == after, "an update does not change a row that is gone"
+
+
+def test_the_setting_changes(bench: Bench) -> None:
+    """The table is read again, and replaced."""
+    bench.write(first_read((1, "a"), (2, "b")), live(2, ("d", 10, 1, "a")))
+    assert bench.rows() == [(1, "a", True), (2, "b", False)]
+    for epoch, marks, rows in (3, False, [(2, "b")]), (6, True, [(2, "b", False)]):
+        marking(bench, marks=marks)
+        report = bench.write(live(epoch, ("c", 10, 9, "x")))
+        assert report.tables[ORDERS.name].state == "stale"
+        assert 'is set, and the target was written with "' in (report.tables[ORDERS.name].reason or "")
+        fake = FakeBatch(epoch + 1).snapshot(ORDERS.name, epoch + 1, append=False, first=True, last=True)
+        bench.write(fake.chunk(ORDERS, [(2, "b")]))
+        assert bench.rows() == rows
+        bench.write(live(epoch + 2, ("c", 20, 5, "e"), ("d", 30, 5, "e")))
+    assert bench.rows() == [(2, "b", False), (5, "e", True)]
+
+
+def test_a_pipeline(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path) -> None:
+    def do(*statements: str, image: str = "FULL") -> None:
+        with mysql_server.connect(database=mysql_db, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION binlog_row_image = '{image}'")
+            for statement in statements:
+                cursor.execute(statement)
+
+    config = parse_config(
+        f"""
+        name = "marked"
+        source = {{ url = "{mysql_server.url}", tables = ["{mysql_db}.*"], window = "keep", chunk_rows = 3 }}
+        target = {{ path = "{tmp_path / "lake"}", deletes = "mark" }}
+        tables."{mysql_db}.plain".deletes = "remove"
+        """
+    )
+    table, plain = f"{mysql_db}.t", f"{mysql_db}.plain"
+    do(
+        "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), n INT)",
+        "CREATE TABLE plain (id INT PRIMARY KEY, _deleted INT)",
+        "INSERT INTO t VALUES (1,'a',1), (2,'b',2), (3,'c',3), (4,'d',4), (5,'e',5), (6,'f',6), (7,'g',7)",
+        "INSERT INTO plain VALUES (1, 1), (2, NULL)",
+    )
+
+    def run(*again: str) -> set[tuple[Any, ...]]:
+        Pipeline(config, spark).run(once=True, resnapshot=again)
+        row = find_row(spark, Lake.at(tmp_path / "lake"))
+        for name in (table, plain):
+            result = verify(spark, config, row, name)
+            assert (result.only_source, result.only_target, result.different, result.undecided) == (0, 0, 0, 0)
+        return set(lake_rows(Lake.at(tmp_path / "lake").current(table), ["id", "a", "n"], where="_deleted"))
+
+    assert run() == set()
+    do("DELETE FROM t WHERE id = 1", "UPDATE t SET id = 22, n = 20 WHERE id = 2", "DELETE FROM plain WHERE id = 1")
+    do("UPDATE t SET n = 30 WHERE id = 3", "DELETE FROM t WHERE id = 3", image="MINIMAL")
+    assert run() == {(1, "a", 1), (2, "b", 2), (3, "c", 30)}
+    do("INSERT INTO t VALUES (1, 'back', 10)")
+    assert run() == {(2, "b", 2), (3, "c", 30)}
+    do("SET SESSION sql_log_bin = 0", "DELETE FROM t WHERE id IN (4, 5)")
+    assert run(table) == {(2, "b", 2), (3, "c", 30), (4, "d", 4), (5, "e", 5)}
+    do("TRUNCATE TABLE t", "INSERT INTO t VALUES (7, 'last', 70)")
+    assert len(run()) == 7
+    do("CREATE TABLE keyless (a INT)", "INSERT INTO keyless VALUES (1)")
+    with pytest.raises(ConfigError, match=r'deletes = "mark" cannot mark rows of .*keyless: there is no primary key'):
+        Pipeline(config, spark).run(once=True)
