@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
+
+from headgate.config import PipelineConfig, parse_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/README.md")])
@@ -30,3 +34,22 @@ def test_named_tests_exist(page: Path) -> None:
     for name, test in re.findall(r"`(tests/[\w/]+\.\w+)(?:::(\w+))?", page.read_text("utf-8")):
         assert (ROOT / name).exists(), name
         assert not test or f"def {test}(" in (ROOT / name).read_text("utf-8"), f"{name}::{test}"
+
+
+@pytest.mark.parametrize("name", ["from-debezium.md"])
+def test_settings_that_a_page_names_exist(name: str) -> None:
+    """Whole pipeline files on it are valid, and names such as ``source.url`` are keys of the file."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    files = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert files
+    for file in files:
+        parse_config(file)
+    names = re.findall(r"`((?:source|target|notifications|signals)\.[a-z_.]+)`", text)
+    assert len(names) > 20
+    for dotted in names:
+        model: Any = PipelineConfig
+        for key in dotted.split("."):
+            known = {field.alias or field_name: field for field_name, field in model.model_fields.items()}
+            assert key in known, dotted
+            kinds = (known[key].annotation, *getattr(known[key].annotation, "__args__", ()))
+            model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
