@@ -17,6 +17,7 @@ from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError
 from headgate.lake import CopyGoneError, Lake, LakeCopies
 from headgate.lake._copies import _lacking, _opened, _read
 from headgate.lake._version import Part, TableVersion, rows_kept
+from tests.lake.tables import make_table
 
 ROWS = pa.table({"id": range(10), "v": [f"v{n}" for n in range(10)]})
 
@@ -51,6 +52,20 @@ def test_a_column_that_was_added(tmp_path: Path) -> None:
     assert sorted((one["more"].to_pylist() for one in found), key=len) == [[4, None], [None] * 10]
     with pytest.raises(ValueError, match="more"):
         _read(new, min(range(2), key=lambda number: found[number].num_rows), _strict(schema))
+
+
+def test_rows_that_are_marked_as_deleted_are_left_out(tmp_path: Path) -> None:
+    marked = ROWS.append_column("_deleted", pa.array([number % 3 == 0 for number in range(10)]))
+    for name, properties, kept in (
+        ("marks", {"headgate.deletes": "mark"}, [1, 2, 4, 5, 7, 8]),
+        ("own", {}, [*range(10)]),
+    ):
+        make_table(str(tmp_path / name), [marked], marked.schema, properties)
+        version = _opened(str(tmp_path / name), 0)
+        assert _read(version, 0, ROWS.schema)["id"].to_pylist() == kept
+        batches = list(version.batches(version.parts, ["id"], rows=4))
+        assert [number for batch in batches for number in batch["id"].to_pylist()] == kept
+        assert batches[0].schema.names == ["id"]
 
 
 def _strict(schema: pa.Schema) -> pa.Schema:
