@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._ranges import in_range
+from headgate.snapshot._ranges import in_range, json_values
 
 
 class Server:
@@ -136,3 +136,10 @@ def test_what_arrow_cannot_order_is_left_to_mysql(column: Column, values: pa.Arr
     table = TableDef("d", "t", (column,), key=(0,))
     assert in_range(server.query, table, ChunkSpec("d.t", 0, (lo,), None))(pa.table({"k": values})).tolist() == [True]
     assert documents(server) == [[[sent]]]
+
+
+def test_a_decimal_as_double_is_refused_for_ranges() -> None:
+    column = Column("k", "decimal", precision=20, scale=2)
+    with pytest.raises(SnapshotRefusedError, match='decimals = "decimal"'):
+        json_values(column, pa.chunked_array([pa.array([0.1])]))
+    assert json_values(column, pa.chunked_array([pa.array(["0.10", None])])) == ["0.10", None]

@@ -8,7 +8,7 @@ Packed: the digits before and after the point in groups of 9, each 4 bytes, big-
 1 to 4 bytes) are outermost on either side. The first bit is inverted. In a negative value, all bits are inverted.
 
 ``wide_decimals="error"`` refuses tables with a column of more than 38 digits instead. ``decimals="text"`` makes all of
-them MySQL's text. ``decimals="double"`` makes the nearest double of that text.
+them MySQL's text, without the zeros of ZEROFILL. ``decimals="double"`` makes the nearest double of that text.
 
 Source: MySQL source ``strings/decimal.cc`` (``decimal2bin``).
 """
@@ -262,7 +262,9 @@ class DecimalTextCodec(BaseCodec):
 
     def from_text(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
-        return self.strings(cells, *self.gathered(cells))
+        texts = self.strings(cells, *self.gathered(cells))
+        # Only an unsigned column can be ZEROFILL; the log does not have its zeros.
+        return pc.replace_substring_regex(texts, "^0+([0-9])", r"\1") if self.column.unsigned else texts
 
 
 class DoubleDecimalCodec(BaseCodec):

@@ -107,4 +107,8 @@ def _values(column: Column, values: pa.ChunkedArray) -> list[Any]:
         raise Undecided(
             f"the filter uses column {column.name}, a TIME in microseconds, unsupported for a row that changed"
         )
+    if column.type == "decimal" and pa.types.is_floating(values.type):
+        raise Undecided(
+            f"the filter uses column {column.name}, a DECIMAL as double, unsupported for a row that changed"
+        )
     return json_values(column, values)

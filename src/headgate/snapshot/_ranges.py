@@ -240,6 +240,11 @@ def json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
         return [None if value is None else int.from_bytes(value, "big") for value in plain_values]
     if kind == "time" and pa.types.is_integer(values.type):
         return [None if value is None else _time_text(value) for value in plain_values]
+    if kind == "decimal" and pa.types.is_floating(values.type):
+        raise SnapshotRefusedError(
+            'a double does not tell which chunk its row belongs to: set decimals = "decimal" or "text" for this table',
+            column=column.name,
+        )
     if kind == "decimal" or kind in TEMPORALS:
         return [None if value is None else _text(value) for value in plain_values]
     return [int(value) if isinstance(value, Decimal) else value for value in plain_values]

@@ -320,6 +320,35 @@ def test_bits_as_bytes(case: Case) -> None:
     )  # fmt: skip
 
 
+def test_decimals_as_text_and_double(case: Case) -> None:
+    ddl = "a decimal(10,3), z decimal(6,2) zerofill, w decimal(65,30), n decimal(30,30)"
+    inserts = [
+        "INSERT INTO {t} VALUES (1, -0.1, 12.5, -12345678901234567890123456789012345.1, -1e-30)",
+        "INSERT INTO {t} VALUES (2, 9999999.999, 0, 0.1, 0.3), (3, NULL, NULL, NULL, NULL)",
+    ]
+    texts = {
+        "a": ["-0.100", "9999999.999", None], "z": ["12.50", "0.00", None],
+        "w": ["-12345678901234567890123456789012345.1" + "0" * 29, "0.1" + "0" * 29, None],
+        "n": ["-0." + "0" * 29 + "1", "0.3" + "0" * 29, None],
+    }  # fmt: skip
+    case.check(ddl, inserts, texts, decimals="text")
+    doubles = {name: [None if one is None else float(one) for one in values] for name, values in texts.items()}
+    case.check(ddl, inserts, doubles, decimals="double")
+
+
+def test_an_unsigned_bigint_as_bigint(case: Case) -> None:
+    case.check(
+        "a bigint unsigned, z bigint(20) zerofill",
+        ["INSERT INTO {t} VALUES (1, 9223372036854775807, 42), (2, 0, 0), (3, NULL, NULL)"],
+        {"a": [2**63 - 1, 0, None], "z": [42, 0, None]},
+        unsigned_bigint="bigint",
+    )
+    with pytest.raises(DecodeError, match=r"value 9223372036854775808 .*unsigned_bigint"):
+        case.check(
+            "a bigint unsigned", ["INSERT INTO {t} VALUES (1, 9223372036854775808)"], {}, unsigned_bigint="bigint"
+        )
+
+
 def test_impossible_days(case: Case) -> None:
     statements = ["SET sql_mode = 'ALLOW_INVALID_DATES'", "INSERT INTO {t} VALUES (1, '2023-02-30'), (2, '2023-02-28')"]
     case.check("a date", statements, {"a": [None, dt.date(2023, 2, 28)]}, zero_dates="null")

@@ -176,6 +176,7 @@ KINDS = st.one_of(
 POLICIES = st.builds(
     Policies, zero_dates=st.sampled_from(["null", "text"]), time=st.sampled_from(["text", "microseconds"]),
     bit=st.sampled_from(["integer", "binary"]), temporals=st.sampled_from(["arrow", "arrow", "arrow", "text"]),
+    decimals=st.sampled_from(["decimal", "text", "double"]),
 )  # fmt: skip
 
 
