@@ -266,6 +266,20 @@ def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     assert stream(server, control).offset.snapshot.queue == ("d.a", "d.b"), "nothing says where they are: read again"
 
 
+def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sinks_are() -> None:
+    """Also if none of its tables was ever read; its start is for the first run only."""
+    server = source(("d.a", 3))
+    control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})
+    server.commit(("d.a", "put", 1, 1))
+    server.commit(("d.a", "put", 2, 1))
+    options = {"snapshot_mode": "no_data", "start": "earliest"}
+    assert stream(server, control, **options).offset.gtid_set == gtids(1)
+    del control.files["hint"]
+    run = stream(server, control, **options)
+    assert run.offset.gtid_set == gtids(0)
+    assert run.offset.snapshot.queue == ()
+
+
 def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed() -> None:
     server = source(("d.a", 3))
     run = stream(server)

@@ -264,7 +264,7 @@ class Planner:
         if self._options.snapshot_cut == "start":
             plan.snapshot_requests = {table: plan.request_for(table, blocking=True) for table in plan.queue}
         plan.initial = str(had) if plan.queue else None
-        reads_everything = self._follows_tables and not finished
+        reads_everything = self._follows_tables and resumed is None
         topic = None if self._topic is None else self._topic.poll(None, wait=True).position
         notes = replace(plan.notes(server_uuid=state.uuid, topic=topic), fresh=True, anew=reads_everything)
         now = self._wall_us()
@@ -281,11 +281,13 @@ class Planner:
         """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh."""
         if self._control is not None:
             hint, finished = self._control.hint(), self._control.finished()
-            if hint is not None and finished:
+            reads_nothing = self._options.snapshot_mode == "no_data"
+            if hint is not None and (finished or reads_nothing):
                 had = GtidSet.parse(hint.gtid)
                 if state.purged <= had:
                     return had, finished
-                log.warning("the server has purged log after the sinks' position: all tables are read again")
+                consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
+                log.warning("the server has purged log after the sinks' position: %s", consequence)
         return None
 
     def _start_position(self, start: str | None, state: ServerState) -> GtidSet:
