@@ -170,12 +170,12 @@ def _target(path: str) -> str:
     return (
         "\n[target]\n"
         f"path = {_quoted(path)}    # a folder, or a URI such as s3a://bucket/lake\n"
-        'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "changelog"]\n'
+        'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "kafka"]\n'
         '# deletes = "mark"    # current tables keep deleted rows, with _deleted = true; by default "remove"\n'
-        '# "kafka" in mode: every change as a message in Debezium\'s format:\n'
-        "# [target.kafka]\n"
-        '# bootstrap = "kafka:9092"\n'
-        '# delivery = "exactly-once"                 # by default "at-least-once"\n'
+        '# With "kafka" in mode, every change becomes a message in Debezium\'s format:\n'
+        "#   [target.kafka]\n"
+        '#   bootstrap = "kafka:9092"\n'
+        '#   delivery = "exactly-once"               # by default "at-least-once"\n'
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
         '# "driver.memory" = "4g"\n'

@@ -140,8 +140,10 @@ def _check_signal_table(connection: Connection, name: str) -> None:
     db, _, table = name.partition(".")
     loaded = load_table(connection.query, db, table)
     columns = {column.name.lower() for column in loaded.table.columns} if loaded is not None else set()
-    if loaded is not None and (loaded.table.full_name != name or not exact_patterns([name]).matches(db, table)):
+    if loaded is not None and loaded.table.full_name != name:
         raise ConfigError(f"the signal table {name} is {loaded.table.full_name} on the server: use that name")
+    if loaded is not None and not exact_patterns([name]).matches(db, table):
+        raise ConfigError(f"the signal table {name} is in a system database, which is not followed: use another one")
     missing = [column for column in SIGNAL_COLUMNS if column not in columns]
     if missing:
         problem = f"has no column {missing[0]}" if loaded is not None else "is missing, or the user has no SELECT on it"

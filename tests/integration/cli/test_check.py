@@ -294,6 +294,11 @@ def test_init_uncommented_is_valid_too(mysql_server: MySQLServer, mysql_db: str,
     assert config.source.password_file == "/run/secrets/mysql"
     assert config.spark["spark.driver.memory"] == "4g"
     assert config.tables[f"{mysql_db}.t"].schema_changes == "evolve"
+    with_kafka = re.sub(r"(?m)^#   ", "", text).replace('mode = "current"', 'mode = ["current", "kafka"]')
+    file.write_text(with_kafka)
+    kafka = load_config(file).target.kafka
+    assert kafka is not None
+    assert (kafka.bootstrap, kafka.delivery) == ("kafka:9092", "exactly-once")
 
 
 def test_init_never_writes_a_password(
