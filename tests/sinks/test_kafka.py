@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from headgate.config import parse_config
-from headgate.errors import ConfigError, TargetError
-from headgate.sinks._kafka import TopicNames
+from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
+from headgate.sinks._debezium import RECORDS
+from headgate.sinks._kafka import KafkaTarget, SentBatch, TopicNames
 
 DEFAULT = TopicNames("shop", "{prefix}.{db}.{table}")
 TEXT = """\
@@ -60,3 +67,220 @@ def test_a_configuration() -> None:
     assert (config.kafka.topic, config.kafka.settings_file, config.kafka.tombstones) == (
         "{prefix}.{db}.{table}", "/k", True,
     )  # fmt: skip
+
+
+def test_the_identity_of_a_batch() -> None:
+    sent = SentBatch(4, 1_700_000_000_000_000, "u:1-5")
+    assert SentBatch.from_json(sent.to_json()) == sent
+    later = json.dumps({**json.loads(sent.to_json()), "of a later headgate": 1})
+    assert SentBatch.from_json(later) == sent
+
+
+# --- sending, with Kafka's client replaced
+
+
+class FakeProducer:
+    """Kafka's client as the sink calls it: a queue that ``poll`` sends.
+
+    :param room: messages that the queue holds.
+    :param on_poll: called by each ``poll``, instead of sending.
+    """
+
+    def __init__(self, room: int = 1000, on_poll: Callable[[], None] | None = None) -> None:
+        self.room, self.on_poll = room, on_poll
+        self.queue: list[tuple[Any, ...]] = []
+        self.sent: list[tuple[Any, ...]] = []
+        self.calls: list[str] = []
+        self.begin_errors: list[KafkaException] = []
+        self.commit_errors: list[BaseException] = []
+
+    def __len__(self) -> int:
+        return len(self.queue)
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
+        if len(self.queue) == self.room:
+            raise BufferError
+        self.queue.append((topic, value, key, options))
+
+    def poll(self, _: float) -> int:
+        if self.on_poll is not None:
+            self.on_poll()
+            return 0
+        self.sent += self.queue
+        self.queue.clear()
+        return 0
+
+    def purge(self) -> None:
+        self.queue.clear()
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def begin_transaction(self) -> None:
+        self.calls.append("begin")
+        if self.begin_errors:
+            raise self.begin_errors[0]
+
+    def commit_transaction(self, _: float) -> None:
+        self.calls.append("commit")
+        if self.commit_errors:
+            raise self.commit_errors.pop(0)
+
+    def abort_transaction(self, _: float) -> None:
+        self.calls.append("abort")
+
+
+BATCH = SentBatch(1, 2, "u:1-2")
+FENCED = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+
+
+def opened(producer: FakeProducer, settings: str = "") -> KafkaTarget:
+    kafka = f'mode = "kafka"\n[target.kafka]\nbootstrap = "k:1"\ntimeout_seconds = 1\n{settings}'
+    config = parse_config(TEXT.format(source="", target=kafka)).target.kafka
+    assert config is not None
+    target = KafkaTarget(config, "shop")
+    target._producer = producer  # type: ignore[assignment]
+    return target
+
+
+def record(row: int, **cells: Any) -> dict[str, Any]:
+    """A message of the log; its value is what stands around the block ``transaction``."""
+    default = {
+        "table": "shop.a", "file": 1, "pos": row, "ordinal": 0, "part": 0, "gtid": "u:1", "ts_us": row,
+        "key": f"k{row}", "head": f"<{row} ", "tail": ">", "header": None, "other_key": None,
+    }  # fmt: skip
+    return {**default, **cells}
+
+
+def batches(*rows: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pylist(list(rows), schema=RECORDS)
+
+
+def test_messages_leave_in_their_order() -> None:
+    producer = FakeProducer(room=2)
+    rows = [
+        record(1),
+        record(2, table="shop.b", key=None),
+        record(3, head=None, tail=None),
+        record(4, header="__debezium.newkey", other_key="k5"),
+        record(5),
+    ]
+    opened(producer)._produce(BATCH, batches(*rows))
+    assert producer.sent == [
+        ("shop.shop.a", b"<1 null>", b"k1", {}),
+        ("shop.shop.b", b"<2 null>", None, {"partition": 0}),
+        ("shop.shop.a", None, b"k3", {}),
+        ("shop.shop.a", b"<4 null>", b"k4", {"headers": [("__debezium.newkey", b"k5")]}),
+        ("shop.shop.a", b"<5 null>", b"k5", {}),
+    ]
+    assert producer.calls == []
+
+
+@pytest.mark.parametrize("form", ["json", "json-schema"])
+def test_begins_and_ends_of_transactions(form: str) -> None:
+    producer = FakeProducer()
+    target = opened(producer, f'transactions = true\nformat = "{form}"\n')
+    target._produce(BATCH, batches(record(1), record(2), record(3, gtid="u:2")))
+    values = [json.loads(value) for topic, value, *_ in producer.sent if topic == "shop.transaction"]
+    payloads = [value["payload"] if form == "json-schema" else value for value in values]
+    assert [(one["status"], one["id"], one["event_count"]) for one in payloads] == [
+        ("BEGIN", "u:1", None), ("END", "u:1", 2), ("BEGIN", "u:2", None), ("END", "u:2", 1),
+    ]  # fmt: skip
+    changes = [value for topic, value, *_ in producer.sent if topic == "shop.shop.a"]
+    assert b'"total_order":2' in changes[1].replace(b" ", b"")
+
+
+def test_a_batch_is_a_transaction_that_ends_with_its_identity() -> None:
+    producer = FakeProducer()
+    retriable = KafkaException(KafkaError(KafkaError._TIMED_OUT, "later", retriable=True))
+    producer.commit_errors = [retriable, retriable]
+    target = opened(producer, 'delivery = "exactly-once"')
+    target._produce(BATCH, batches(record(1)))
+    assert producer.calls == ["begin", "commit", "commit", "commit"]
+    assert producer.sent[-1] == ("headgate-batches.shop", BATCH.to_json(), b"shop", {"partition": 0})
+    target._produce(BATCH, batches(record(1)))  # a replay
+    assert (len(producer.sent), len(producer.calls)) == (2, 4)
+
+
+def test_a_commit_that_fails_is_no_commit() -> None:
+    producer = FakeProducer()
+    producer.commit_errors = [KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "no"))]
+    target = opened(producer, 'delivery = "exactly-once"')
+    with pytest.raises(KafkaException):
+        target._produce(BATCH, batches(record(1)))
+    assert target._sent is None
+
+
+@pytest.mark.parametrize("room", [1, 1000])
+def test_a_refused_message_ends_the_batch(room: int) -> None:
+    """With a full queue, and after the last message."""
+    target = opened(FakeProducer(room, on_poll=lambda: target._delivered(refused, None)))  # type: ignore[arg-type]
+    refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
+    target._delivered(None, None)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match="Kafka: too large"):
+        target._produce(BATCH, batches(record(1), record(2)))
+
+
+def test_messages_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr("headgate.sinks._kafka.time.monotonic", lambda: float(next(now)))
+    target = opened(FakeProducer(on_poll=lambda: None))
+    with pytest.raises(ConnectError, match="not accept all messages in time"):
+        target._produce(BATCH, batches(record(1)))
+
+
+def test_close_drops_what_was_not_sent() -> None:
+    producer = FakeProducer(on_poll=lambda: None)
+    target = opened(producer, 'delivery = "exactly-once"')
+    producer.produce("t", b"", b"")
+    target.close()
+    assert (len(producer), producer.calls, target._producer) == (0, ["abort"], None)
+    target.close()
+    assert producer.calls == ["abort"]
+
+
+def raise_system_error() -> None:
+    raise SystemError("flush returned NULL without setting an exception")
+
+
+def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> BaseException:
+    """Return what ``send`` raises, as ``error``."""
+    monkeypatch.setattr(target, "_create_topics", lambda _: None)
+    monkeypatch.setattr(target, "_envelope", lambda _: None)
+    monkeypatch.setattr(SentBatch, "of", lambda _: BATCH)
+    monkeypatch.setattr("headgate.sinks._kafka._records", lambda *_: batches(record(1)))
+    messages: dict[str, Sequence[Any]] = {"shop.a": []}
+    with pytest.raises(error) as raised:
+        target.send(None, None, messages)  # type: ignore[arg-type]
+    assert target._producer is None
+    return raised.value
+
+
+@pytest.mark.parametrize("lost", ["in a callback", "behind a purged message"])
+def test_a_second_producer_is_named_whatever_the_client_raises(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    purged = KafkaError(KafkaError._PURGE_QUEUE, "purged")
+    producer = FakeProducer()
+    target = opened(producer, 'delivery = "exactly-once"')
+
+    def on_poll() -> None:
+        producer.begin_errors = [FENCED]
+        if lost == "in a callback":
+            raise_system_error()
+        target._delivered(purged, None)  # type: ignore[arg-type]
+
+    producer.on_poll = on_poll
+    error = sending_fails(target, monkeypatch, HeadgateError)
+    assert "another run of a pipeline of this name has taken over" in str(error)
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_an_error_of_the_client_itself(monkeypatch: pytest.MonkeyPatch, delivery: str) -> None:
+    producer = FakeProducer(on_poll=raise_system_error)
+    sending_fails(opened(producer, f'delivery = "{delivery}"'), monkeypatch, SystemError)
+
+
+def test_errors_that_a_retry_may_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = FakeProducer()
+    target = opened(producer, 'delivery = "exactly-once"')
+    producer.begin_errors = [KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))]
+    assert str(sending_fails(target, monkeypatch, ConnectError)) == "Kafka: down"

@@ -35,13 +35,13 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import headgate
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Definition, Part, open_images, serialised
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
@@ -68,6 +68,7 @@ _RECORDS_DDL: Final = (
 )
 _QUEUED_MESSAGES: Final = 200_000
 _QUEUED_KILOBYTES: Final = 128 << 10
+_POLL_SECONDS: Final = 0.01
 _ABORT_SECONDS: Final = 10.0
 _CHECK_SECONDS: Final = 10.0
 
@@ -175,22 +176,38 @@ class KafkaTarget:
             self._create_topics({self._names.of(table) for table in messages} | more)
             self._produce(SentBatch.of(batch), _records(frame, self._envelope(batch), messages))
         except (KafkaException, SystemError) as error:
+            # Two errors inside Kafka's client at once end as a SystemError, which names neither.
+            reason = self._fatal_error() or (error.args[0] if isinstance(error, KafkaException) else None)
             self.close()
-            # A fatal error that comes in a call to Kafka's client is raised inside the next callback.
-            cause = error.__cause__ if isinstance(error, SystemError) else error
-            if not isinstance(cause, KafkaException):
+            if reason is None:
                 raise
-            raise _failure(cause.args[0]) from None
+            raise _failure(reason) from None
         except BaseException:
             self.close()
             raise
+
+    def _fatal_error(self) -> KafkaError | None:
+        """Return what made the producer unusable, such as a second one with its id; None if it is usable.
+
+        After a fatal error, each call of the transactional API raises that error again.
+        """
+        from confluent_kafka import KafkaException
+
+        if self._producer is None or not self._transactional:
+            return None
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            return reason if reason.fatal() else None
+        return None
 
     def _envelope(self, batch: Batch) -> Envelope:
         base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
         config = self._config
         return Envelope(
             self._names.prefix,
-            version("headgate"),
+            headgate.__version__,
             f"{base}." if base else "",
             config.tombstones,
             config.truncates,
@@ -379,9 +396,14 @@ class KafkaTarget:
             self._failed.append(error)
 
     def _flush(self, producer: Producer) -> None:
-        """Wait until the brokers have all messages; each fails after its time limit, so this ends."""
+        """Wait until the brokers have all messages; each fails after its time limit, so this ends.
+
+        ``Producer.flush`` is not used: if the client raises a fatal error (another producer has taken over) while it
+        serves callbacks, ``flush`` goes on with the next callback and the error is lost. ``poll`` returns with it.
+        """
         deadline = time.monotonic() + self._config.timeout_seconds + 30
-        while producer.flush(1) and time.monotonic() < deadline:
+        while len(producer) and time.monotonic() < deadline:
+            producer.poll(_POLL_SECONDS)
             self._check_failed()
         self._check_failed()
         if len(producer):
@@ -389,7 +411,7 @@ class KafkaTarget:
 
     def _check_failed(self) -> None:
         if self._failed:
-            raise _failure(self._failed[0])
+            raise _failure(self._fatal_error() or self._failed[0])
 
 
 def check_brokers(config: KafkaTargetConfig) -> None:
