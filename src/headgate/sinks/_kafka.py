@@ -35,13 +35,14 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import headgate
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Definition, Part, open_images, serialised
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
@@ -95,6 +96,12 @@ class SentBatch:
         """Parse the value of :meth:`to_json`; a later headgate may have more keys."""
         known = json.loads(value)
         return cls(*(known[one.name] for one in fields(cls)))
+
+
+@cache
+def _version() -> str:
+    """Return headgate's version: a field of each message's source."""
+    return version("headgate")
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,7 @@ class KafkaTarget:
         config = self._config
         return Envelope(
             self._names.prefix,
-            headgate.__version__,
+            _version(),
             f"{base}." if base else "",
             config.tombstones,
             config.truncates,
