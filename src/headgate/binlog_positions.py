@@ -17,18 +17,25 @@ Files are at most 2**40 bytes, their numbers below 2**23.
 
 from __future__ import annotations
 
+import re
 import uuid as _uuid
+from datetime import datetime
+from enum import Enum
 from typing import Final, NamedTuple
 
+from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
 __all__ = [
     "TAG",
     "BinlogPosition",
+    "FilePosition",
+    "NamedStart",
     "begin_of",
     "end_of",
     "file_number",
     "number_at",
+    "parse_start",
     "positions_before",
     "transactions",
 ]
@@ -46,6 +53,46 @@ class BinlogPosition(NamedTuple):
     """The file's number."""
     pos: int
     """Bytes from the start of the file."""
+
+
+class NamedStart(Enum):
+    """Start positions that depend on the server's present state."""
+
+    CURRENT = "current"
+    EARLIEST = "earliest"
+
+
+class FilePosition(NamedTuple):
+    """A start position in the log of a server without GTIDs."""
+
+    file: int
+    """The file's number."""
+    pos: int
+    """Bytes from the start of the file."""
+
+
+def parse_start(text: str) -> NamedStart | datetime | FilePosition | GtidSet:
+    """Parse a start position, as commands and configurations take it: without a server and without a clock.
+
+    :returns: a name; a time with its zone (the first transaction committed then or later is the first to read); a file
+        and position; or the GTID set that counts as already read.
+    :raises ConfigError: none of these, or a time without zone.
+    """
+    name = text.lower()
+    if name in {start.value for start in NamedStart}:
+        return NamedStart(name)
+    if _TIME.fullmatch(text):
+        return _time(text)
+    match = _FILE_POSITION.fullmatch(text)
+    if match is not None:
+        return FilePosition(int(match[1]), int(match[2]))
+    try:
+        return GtidSet.parse(text)
+    except ConfigError:
+        raise ConfigError(
+            f"the start is {text!r}; expected current, earliest, a time or a GTID set (uuid:1-5), on a server without"
+            " GTIDs file:position (binlog.000003:157)"
+        ) from None
 
 
 def file_number(name: str) -> int:
@@ -79,6 +126,20 @@ def begin_of(gtids: GtidSet) -> BinlogPosition | None:
 def transactions(gtids: GtidSet) -> int:
     """Return how many transactions a set names; positions do not count."""
     return sum(last - first + 1 for _, tag, first, last in gtids.intervals() if tag != TAG)
+
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].*")
+_FILE_POSITION: Final = re.compile(r"\S*\.([0-9]{1,9}):([0-9]{1,13})")
+
+
+def _time(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
+    except ValueError:
+        raise ConfigError(f"the start is {text!r}; a time looks like 2026-11-21T10:00:00Z") from None
+    if moment.tzinfo is None:
+        raise ConfigError(f"the start is {text!r}: add its zone, as in {text}Z or {text}+01:00")
+    return moment
 
 
 def _position(uuid: bytes, number: int) -> BinlogPosition:

@@ -124,7 +124,7 @@ class TargetConfig(Model):
         return tuple(value for value in _MODES if value in values)
 
     @model_validator(mode="after")
-    def _check_path(self) -> TargetConfig:
+    def _check_combination(self) -> TargetConfig:
         if self.path and self.catalog:
             raise ValueError("target.path and target.catalog are both set; keep one")
         if self.catalog is not None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headgate.binlog_positions import parse_start
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
@@ -82,9 +83,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     """
     from headgate.catalog import TablePatterns, load_tables
     from headgate.mysql import Connection, cascades, prerequisites, try_select
-    from headgate.replication import check_start
 
-    check_start(config.source.start)
+    parse_start(config.source.start)
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
         tables = load_tables(connection.query, TablePatterns(config.source.tables))

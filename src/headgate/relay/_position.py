@@ -62,7 +62,7 @@ class Position:
     :param mark_seconds: time between two remembered positions.
     """
 
-    def __init__(self, state: State, mark_seconds: float = 1.0) -> None:
+    def __init__(self, state: State, mark_seconds: float) -> None:
         self._mark_seconds = mark_seconds
         self._builder, self._scn, self._hint = GtidSetBuilder(state.gtid), state.scn, state.hint
         self._moved = threading.Condition()  # guards the builder and the last SCN together

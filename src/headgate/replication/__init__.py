@@ -24,7 +24,7 @@ from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
-from headgate.replication._starts import check_start, position_text, start_of
+from headgate.replication._starts import position_text, start_of
 from headgate.replication._times import gtids_before
 from headgate.replication._types import (
     Ddl,
@@ -63,7 +63,6 @@ __all__ = [
     "WindowReader",
     "canonical_schema",
     "check_settings",
-    "check_start",
     "commit_time",
     "copy_log",
     "cut_in_order",

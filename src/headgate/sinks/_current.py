@@ -80,16 +80,26 @@ class CurrentTable:
     """The current table of one source table.
 
     :param upserts: writes without MERGE where possible; None: everything is a MERGE.
+    :param marks: whether the table keeps deleted rows, as its policy says. Rows are written only to a table that was
+        made so. Removals ask the table: a batch without rows of it compares nothing with the policy.
     """
 
     def __init__(
-        self, delta: DeltaPath, pipeline: str, table: str, span: KeySpan | None = None, upserts: Upserts | None = None
+        self,
+        delta: DeltaPath,
+        pipeline: str,
+        table: str,
+        span: KeySpan | None = None,
+        upserts: Upserts | None = None,
+        *,
+        marks: bool = False,
     ) -> None:
         self.delta = delta
         self.pipeline = pipeline
         self.table = table
         self.span = span or KeySpan()
         self._upserts = upserts
+        self._marks = marks
         self._reread_reason: str | None = None
         self._write_methods: dict[WriteMethod, str] = {}
 
@@ -183,13 +193,8 @@ class CurrentTable:
                 return commits
         return fill_columns(self.delta, action.values, types, epoch)
 
-    @property
-    def _marks(self) -> bool:
-        """Whether the table keeps deleted rows."""
-        return marks_deletes(self.delta.snapshot().properties)
-
     def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
-        if self._marks:
+        if marks_deletes(self.delta.snapshot().properties):
             return self._mark(action, epoch)
         match action:
             case do.Truncate(bound=bound):

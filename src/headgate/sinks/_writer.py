@@ -205,7 +205,7 @@ class BatchWriter:
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
         delta = DeltaPath(spark, self.lake.current(table), ours=True)
-        return CurrentTable(delta, self.pipeline, table, span, self._upserts)
+        return CurrentTable(delta, self.pipeline, table, span, self._upserts, marks=self._marks_deletes(table))
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), ours=True), self.pipeline, table)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from headgate._policies import DEFAULT, POLICY_VALUES, Policies
+from headgate.binlog_positions import parse_start
 from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
@@ -416,9 +417,7 @@ def _conditions(text: str | None) -> Mapping[str, str]:
 def _start(text: str | None) -> str | None:
     if text is None or text.lower() in ("snapshot", "current", "earliest"):
         return None if text is None else text.lower()
-    from headgate.replication import check_start
-
-    check_start(text)
+    parse_start(text)
     return text
 
 

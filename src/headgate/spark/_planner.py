@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headgate.binlog_positions import transactions
+from headgate.binlog_positions import NamedStart, parse_start, transactions
 from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
@@ -292,9 +292,17 @@ class Planner:
 
     def _start_position(self, start: str | None, state: ServerState) -> GtidSet:
         """Return what counts as already read at an option ``start``."""
-        if start in (None, "snapshot", "current"):
+        if start is None or start == "snapshot":
             return state.executed
-        return state.purged if start == "earliest" else self._server.start_position(start)
+        match parse_start(start):
+            case NamedStart.CURRENT:
+                return state.executed
+            case NamedStart.EARLIEST:
+                return state.purged
+            case GtidSet() as gtids:
+                return gtids  # with a relay, the server itself may no longer hold what follows it
+            case _:
+                return self._server.start_position(start)
 
     # --- a range of the log, for batch reads
 

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headgate.binlog_positions import end_of, transactions
 from headgate.carrier import ControlFolder
@@ -29,6 +29,8 @@ from headgate.spark._notes import Notes
 __all__ = ["BatchPlan", "BatchProgress", "PlannedTable", "TaskProgress"]
 
 _FOLDER = "progress"
+INTERVAL: Final = 0.5
+"""Shortest time between two reports of a task, in seconds."""
 
 
 class TaskProgress:
@@ -39,7 +41,7 @@ class TaskProgress:
     """
 
     def __init__(
-        self, file: Path | None = None, clock: Callable[[], float] = time.monotonic, *, interval: float = 0.5
+        self, file: Path | None = None, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
     ) -> None:
         self._file, self._clock, self._interval = file, clock, interval
         self._written = clock()
@@ -49,7 +51,9 @@ class TaskProgress:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, control_path: str | None, epoch: int, number: int, *, interval: float = 0.5) -> Iterator[TaskProgress]:
+    def of(
+        cls, control_path: str | None, epoch: int, number: int, *, interval: float = INTERVAL
+    ) -> Iterator[TaskProgress]:
         """Yield the progress of task ``number`` of a batch, around its work."""
         local = control_path is not None and "://" not in control_path
         folder = Path(control_path or "", _FOLDER)
