@@ -1,0 +1,241 @@
+"""Changes into Kafka: ``python -m benchmarks.kafka [--rows N] [--transactions N] [--rounds N] [--output FILE]``.
+
+``headgate run --once`` in mode ``kafka`` sends what is in MySQL's log to a broker, with each ``delivery``. Beside it,
+in the same rounds, the Debezium engine reads the same log and makes the same JSON messages (``DebeziumChanges.java``).
+The engine only counts them: a broker would make it slower, not faster.
+
+Measured from outside: seconds from the start of the process to the last message, which is for headgate the moment at
+which the broker has it (a transactional reader's end of the topic), for the engine the call of its consumer. Starts
+take seconds in both, so each process first runs for one change alone, and that time is subtracted.
+
+Workloads: *bulk*, inserts in transactions of 1,000 rows; *oltp*, updates in transactions of one row.
+
+Bound: 10 times the engine's messages a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks._bench import DB, SCHEMA, fill, progress, report
+from benchmarks._debezium import JAVA_FLAGS, jars, java
+from headgate.testing import KafkaBroker, MySQLServer
+
+RATIO = 10.0
+PATIENCE = 900.0
+GROUP = 500
+
+
+class Contender:
+    """Sends the changes since its last run; :meth:`seconds` is one run."""
+
+    name: str
+
+    def seconds(self, messages: int) -> float:
+        raise NotImplementedError
+
+
+class Engine(Contender):
+    """The Debezium engine, which goes on at the offsets of its last run."""
+
+    name = "debezium"
+
+    def __init__(self, mysql: MySQLServer, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        settings = {
+            "name": "bench", "topic.prefix": "bench", "database.server.id": 85744,
+            "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+            "database.hostname": mysql.host, "database.port": mysql.port, "database.user": mysql.user,
+            "database.password": "", "table.include.list": f"{DB}.orders,{DB}.poke", "snapshot.mode": "no_data",
+            "key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false",
+            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+            "offset.storage.file.filename": folder / "offsets",
+            "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+            "schema.history.internal.file.filename": folder / "history",
+        }  # fmt: skip
+        (folder / "engine.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def prime(self, poke: Callable[[], None]) -> None:
+        """Begin at the log's present end. Only a message shows that it has begun, so ``poke`` changes another table."""
+        self._run(f"bench.{DB}.poke", 1, poke)
+
+    def seconds(self, messages: int) -> float:
+        return self._run(f"bench.{DB}.orders", messages)
+
+    def _run(self, topic: str, messages: int, poke: Callable[[], None] | None = None) -> float:
+        program = Path(__file__).with_name("DebeziumChanges.java")
+        command = [java(), *JAVA_FLAGS, "-cp", f"{jars()}/*", str(program), "engine.properties", topic, str(messages)]
+        begun = time.time_ns() // 1000
+        with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, text=True) as process:
+            while poke is not None and process.poll() is None:
+                poke()
+                time.sleep(0.5)
+            out, _ = process.communicate(timeout=PATIENCE)
+        last = [int(line.split()[1]) for line in out.splitlines() if line.startswith("last ")]
+        if process.returncode or not last:
+            raise RuntimeError(f"the Debezium engine ended early: {out[-2000:]}")
+        return (last[0] - begun) / 1e6
+
+
+class Pipeline(Contender):
+    """``headgate run --once``, which goes on at its checkpoint."""
+
+    def __init__(self, mysql: MySQLServer, broker: KafkaBroker, folder: Path, delivery: str) -> None:
+        folder.mkdir()
+        self.name, self._folder, self._end = f"headgate, {delivery}", folder, 0
+        self._topic = f"{delivery}.{DB}.orders"
+        broker.create_topic(self._topic)
+        from confluent_kafka import Consumer
+
+        client = {"bootstrap.servers": broker.bootstrap, "group.id": "bench", "isolation.level": "read_committed"}
+        self._consumer = Consumer(client)
+        self._file = folder / "pipeline.toml"
+        self._file.write_text(
+            f'name = "bench-{delivery}"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.orders"]\n'
+            f'snapshot_mode = "no_data"\n[target]\npath = "{folder / "lake"}"\nmode = "kafka"\n[target.kafka]\n'
+            f'bootstrap = "{broker.bootstrap}"\ntopic_prefix = "{delivery}"\ntombstones = false\n'
+            f'delivery = "{delivery}"\n'
+        )
+
+    def seconds(self, messages: int) -> float:
+        # In a topic with transactions, their markers have offsets, too; all but the last one's are before its messages.
+        wanted, begun = self._end + messages, time.monotonic()
+        with self._running() as process:
+            while (end := self._high()) < wanted:
+                if process.poll() not in (None, 0) or time.monotonic() - begun > PATIENCE:
+                    raise RuntimeError(f"the messages did not come; {self._folder / 'run.log'} says why")
+                time.sleep(0.02)
+            seconds = time.monotonic() - begun
+            process.wait(PATIENCE)
+        self._end = max(end, self._high())
+        return seconds
+
+    def prime(self) -> None:
+        """Begin the pipeline at the log's present end."""
+        with self._running() as process:
+            process.wait(PATIENCE)
+
+    @contextmanager
+    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "headgate.cli", "run", "--once", str(self._file)]
+        with (
+            (self._folder / "run.log").open("ab") as out,
+            subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process,
+        ):
+            try:
+                yield process
+            finally:
+                process.terminate()
+
+    def _high(self) -> int:
+        from confluent_kafka import TopicPartition
+
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=30)
+        return int(high)
+
+
+@dataclass
+class Workload:
+    """Changes of a kind."""
+
+    name: str
+    messages: int
+    write: Callable[[], None]
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Load:
+    """The table and who writes it."""
+
+    def __init__(self, mysql: MySQLServer) -> None:
+        self._mysql, self._rows = mysql, 0
+        mysql.execute(f"CREATE DATABASE {DB}", f"CREATE TABLE {DB}.orders ({SCHEMA})")
+        mysql.execute(f"CREATE TABLE {DB}.poke (id INT PRIMARY KEY AUTO_INCREMENT)")
+
+    def poke(self) -> None:
+        self._mysql.execute(f"INSERT INTO {DB}.poke VALUES ()")
+
+    def change(self) -> None:
+        row = "(-1, 1, 'new', 1, 'n', NOW(3), NULL, 0)"
+        self._mysql.execute(f"INSERT INTO {DB}.orders VALUES {row} ON DUPLICATE KEY UPDATE flag = 1 - flag")
+
+    def bulk(self, rows: int) -> None:
+        self._mysql.execute(f"TRUNCATE TABLE {DB}.orders")  # no message, by the defaults of both
+        fill(self._mysql, f"{DB}.orders", rows)
+        self._rows = rows
+
+    def oltp(self, transactions: int) -> None:
+        from pymysql.constants import CLIENT
+
+        with self._mysql.connect(autocommit=True, client_flag=CLIENT.MULTI_STATEMENTS) as connection:
+            cursor = connection.cursor()
+            for first in range(0, transactions, GROUP):
+                cursor.execute(
+                    ";".join(
+                        f"UPDATE {DB}.orders SET amount = amount + 1, flag = 1 - flag WHERE id = {key % self._rows}"
+                        for key in range(first, min(transactions, first + GROUP))
+                    )
+                )
+                while cursor.nextset():
+                    pass
+
+
+def compare(contenders: list[Contender], load: Load, workloads: list[Workload], rounds: int) -> None:
+    for number in range(rounds):
+        for workload in workloads:
+            load.change()
+            starts = {one.name: one.seconds(1) for one in contenders}
+            progress(f"round {number}, {workload.name}: {workload.messages:,} changes; starts {starts}")
+            workload.write()
+            for one in contenders:
+                seconds = one.seconds(workload.messages)
+                progress(f"{one.name}: {seconds:.1f} s")
+                workload.seconds.setdefault(one.name, []).append(seconds - starts[one.name])
+
+
+def line(workload: Workload, name: str) -> dict[str, Any]:
+    seconds, engine = median(workload.seconds[name]), median(workload.seconds[Engine.name])
+    return {
+        "workload": workload.name, "sent_by": name, "messages": workload.messages, "seconds": round(seconds, 2),
+        "messages_per_second": int(workload.messages / seconds), "of_debezium": round(engine / seconds, 2),
+        "ok": "" if name == Engine.name else "yes" if engine / seconds >= RATIO else "no",
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--transactions", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--output")
+    args = parser.parse_args()
+    flags = {"innodb_buffer_pool_size": 1 << 30, "innodb_flush_log_at_trx_commit": 0, "max_binlog_size": 1 << 30}
+    with MySQLServer.start(flags=flags) as mysql, KafkaBroker.start() as broker, tempfile.TemporaryDirectory() as name:
+        load, folder = Load(mysql), Path(name)
+        pipelines = [Pipeline(mysql, broker, folder / one, one) for one in ("at-least-once", "exactly-once")]
+        engine = Engine(mysql, folder / "engine")
+        engine.prime(load.poke)
+        for pipeline in pipelines:
+            pipeline.prime()
+        workloads = [
+            Workload("bulk", args.rows, lambda: load.bulk(args.rows)),
+            Workload("oltp", args.transactions, lambda: load.oltp(args.transactions)),
+        ]
+        compare([engine, *pipelines], load, workloads, args.rounds)
+        results = [line(workload, name) for workload in workloads for name in workload.seconds]
+    return report("kafka", results, output=args.output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
