@@ -35,10 +35,11 @@ from headgate.carrier import ABSENT, Definition
 from headgate.errors import DecodeError
 from headgate.kernels import json_objects, json_string, quoted
 from headgate.lake import split_table
+from headgate.replication import SNAPSHOT_FILE
 from headgate.sinks._debezium_schema import envelope_schema, key_schema, opening
 from headgate.sinks._debezium_values import json_values
 
-__all__ = ["RECORDS", "SNAPSHOT_FILE", "Envelope"]
+__all__ = ["ORDER", "RECORDS", "Envelope"]
 
 RECORDS: Final = pa.schema(
     {
@@ -56,13 +57,14 @@ RECORDS: Final = pa.schema(
         "other_key": pa.string(),  # its value
     }
 )
-"""Messages. ``file``, ``pos``, ``ordinal``, ``part`` order those of a batch."""
+"""Messages."""
+
+ORDER: Final = ("file", "pos", "ordinal", "part")
+"""Columns that order the messages of a batch."""
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the ``d`` and the ``c`` of an update that changed the key; the value is the other key."""
 
-SNAPSHOT_FILE: Final = 2**31 - 1
-"""``file`` of a snapshot's rows."""
 _C, _U, _D, _B, _T = (ord(letter) for letter in "cudbt")
 
 

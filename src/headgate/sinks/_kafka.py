@@ -21,9 +21,8 @@ Then the newest committed message of that topic tells whether the batch was sent
 * Killed after it, before the ledger row: the replay finds its message and sends nothing.
 * The result of the commit is unknown (a time-out): the batch fails, and its retry finds out as after a kill.
 
-**Memory.** Images that were sent along with the batch's description are converted in the driver. Of larger batches
-Spark's tasks convert the images, Spark sorts the log's messages, and the driver fetches one partition at a time, as
-record batches: no row is a Python object before ``produce``.
+**Memory.** The driver converts images, those of one slice of the log at a time (``_log_order``): no row is a Python
+object before ``produce``.
 """
 
 from __future__ import annotations
@@ -39,18 +38,19 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Definition, Part, open_images, serialised
+from headgate.carrier import Batch, Part
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
 from headgate.lake import split_table
-from headgate.sinks._debezium import RECORDS, SNAPSHOT_FILE, Envelope
+from headgate.replication import SNAPSHOT_FILE
+from headgate.sinks._debezium import ORDER, Envelope
 from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE, in_schema
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
+from headgate.sinks._log_order import TableImages, fetch_slices, log_order
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -62,11 +62,6 @@ __all__ = ["KafkaTarget", "TopicNames", "check_brokers"]
 
 log = logging.getLogger("headgate")
 
-_ORDER: Final = ("file", "pos", "ordinal", "part")
-_RECORDS_DDL: Final = (
-    "table string, file int, pos bigint, ordinal bigint, part tinyint, gtid string, ts_us bigint, key string,"
-    " head string, tail string, header string, other_key string"
-)
 _QUEUED_MESSAGES: Final = 200_000
 _QUEUED_KILOBYTES: Final = 128 << 10
 _POLL_SECONDS: Final = 0.01
@@ -460,44 +455,10 @@ def _failure(error: KafkaError) -> HeadgateError:
 def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a batch: the log's in their order, then those of chunks."""
     parts = [part for of_table in messages.values() for part in of_table]
-    for kind in ("rows", "chunk"):
-        of_kind = [part for part in parts if part.kind == kind]
-        local = [(part.definition, images) for part in of_kind if (images := part.local_images()) is not None]
-        if len(local) == len(of_kind):
-            records = [envelope.records(definition, one) for definition, images in local for one in images]
-            yield from _sorted(records) if kind == "rows" else records
-        else:
-            yield from _fetched(frame, envelope, sorted({part.table for part in of_kind}), kind)
-
-
-def _sorted(records: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if not records:
-        return
-    table = pa.Table.from_batches(records)
-    order = np.lexsort([table[name].to_numpy() for name in reversed(_ORDER)])
-    step = 1 << 16
-    for start in range(0, len(order), step):
-        yield from table.take(pa.array(order[start : start + step])).combine_chunks().to_batches()
-
-
-def _fetched(frame: DataFrame, envelope: Envelope, tables: Sequence[str], kind: str) -> Iterator[pa.RecordBatch]:
-    """Convert the images in Spark's tasks, and fetch the messages partition by partition."""
-    from pyspark.sql import functions
-
-    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for schema, cell in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                for images in open_images([cell]):
-                    yield envelope.records(Definition.from_json(schema), images)
-
-    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield pa.RecordBatch.from_arrays([pa.array([serialised(batch).to_pybytes()], pa.binary())], names=["data"])
-
-    chosen = functions.col(TABLE_COLUMN).isin(*tables) & (functions.col(KIND_COLUMN) == kind)
-    rows = frame.where(chosen).select("_schema", DATA_COLUMN).mapInArrow(convert, _RECORDS_DDL)
-    if kind == "rows":
-        rows = rows.orderBy(*_ORDER)
-    for row in rows.mapInArrow(pack, "data binary").toLocalIterator():
-        for batch in open_images([pa.py_buffer(row[0])]):
-            yield batch.cast(RECORDS)
+    sent_along = [(part.definition, part.local_images()) for part in parts]
+    if all(images is not None for _, images in sent_along):
+        slices = iter([[TableImages(definition, one) for definition, images in sent_along for one in images or ()]])
+    else:
+        slices = fetch_slices(frame, messages)
+    for images in slices:
+        yield from log_order([envelope.records(*one) for one in images], ORDER)
