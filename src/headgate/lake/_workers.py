@@ -31,6 +31,9 @@ class Workers:
     def __init__(self, threads: int) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(threads)]
+        self._ended = False
+        self._lock = threading.Lock()
+        """Guards ``_ended``: no task follows the threads' ends in the queue, where nobody would take it."""
         self.stopped = threading.Event()
         """Set when the block has ended."""
 
@@ -43,8 +46,10 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stopped.set()
-        for _ in self._threads:
-            self._tasks.put(None)
+        with self._lock:
+            self._ended = True
+            for _ in self._threads:
+                self._tasks.put(None)
         deadline = time.monotonic() + _END_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -61,7 +66,11 @@ class Workers:
             except BaseException as error:  # noqa: BLE001 - the future raises it
                 future.set_exception(error)
 
-        self._tasks.put(run)
+        with self._lock:
+            if self._ended:
+                future.set_exception(StoppedError())
+            else:
+                self._tasks.put(run)
         return future
 
     def each(self, work: Callable[[_T], None], items: Iterable[_T]) -> None:
