@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,3 +45,15 @@ def spark() -> Iterator[SparkSession]:
     session = build_session("tests", settings, quiet=True)
     yield session
     session.stop()
+
+
+def pytest_sessionfinish() -> None:
+    """End the JVM with the run: Python would report its process and pipe as forgotten, below the failures."""
+    pyspark = sys.modules.get("pyspark")
+    gateway = pyspark.SparkContext._gateway if pyspark is not None else None
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()  # the JVM ends with its input
+    process.wait()
