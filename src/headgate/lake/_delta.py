@@ -165,13 +165,17 @@ class DeltaPath:
         return self.version() >= 0
 
     def occupied(self) -> bool:
-        """Return whether the path holds anything at all."""
+        """Return whether the path holds any file, except hidden ones: a commit that was killed leaves such a file."""
         hadoop: Any = self.spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
         path = hadoop.Path(self.path)
         fs = path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
         if not fs.exists(path):
             return False
-        return not fs.getFileStatus(path).isDirectory() or bool(fs.listStatusIterator(path).hasNext())
+        files = fs.listFiles(path, True)
+        while files.hasNext():
+            if not files.next().getPath().getName().startswith("."):
+                return True
+        return False
 
     def check_ours(self, pipeline: str, table: str) -> Snapshot | None:
         """Return the newest version if the table is ours, None if the path is free; else raise ``TargetError``."""

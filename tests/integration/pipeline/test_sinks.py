@@ -430,6 +430,14 @@ def test_a_target_that_is_not_ours_is_refused_before_anything_is_written(
         bench.writer.check_targets(bench.spark, [NAME])
 
 
+def test_what_a_killed_commit_leaves_is_not_in_the_way(bench: Bench) -> None:
+    log = Path(bench.lake.current(NAME)) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.5b1f.tmp").write_text("half", encoding="utf-8")
+    bench.write(first_read((1, "a")))
+    assert bench.rows() == [(1, "a")]
+
+
 def test_two_pipelines_on_one_target(bench: Bench, spark: SparkSession) -> None:
     second = Bench(spark, Path(bench.lake.path))
     bench.write(first_read((1, "a")))
