@@ -66,7 +66,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('"shop.*", ', '"orders", ', r"source\.tables.*db\.table"),
         ('"shop.*", "!shop.tmp_*"', '"!shop.*"', r"source\.tables.*at least one"),
         ("poll_ms = 500", 'password_env = "a"\npassword_file = "b"', "both set"),
-        ("poll_ms = 500", 'password_env = "a b"', r"source\.password_env.*not the password"),
+        ("poll_ms = 500", 'password_env = "a b"', r"source\.password_env.*not its value"),
         ("poll_ms = 500", "chunk_rows = 0", r"source\.chunk_rows.*greater than or equal to 1"),
         (":3306", ":3306/?password=secret", "leave the password out"),
         ('path = "./lake"', 'path = "./lake"\ncatalog = "lake"', "keep one"),
@@ -76,7 +76,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         (
             'name = "shop"',
             'name = "shop"\nzzz = 1',
-            r"unknown key zzz \(known there: name, notifications, signals, source,",
+            r"unknown key zzz \(known there: columns, name, notifications, signals, source,",
         ),
         ('mode = "current"', 'mode = "history"', r'target\.mode.*"current", "changelog"'),
         ('path = "./lake"', "", r"target\.path is missing"),

@@ -12,11 +12,16 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 __all__ = [
     "DEFAULT",
+    "KEEP",
+    "MASKS",
     "POLICY_VALUES",
     "AmbiguousKeys",
     "Bit",
+    "ColumnRule",
+    "ColumnRules",
     "Decimals",
     "Json",
+    "MaskKey",
     "Policies",
     "Temporals",
     "Time",
@@ -24,6 +29,7 @@ __all__ = [
     "WideDecimals",
     "Window",
     "ZeroDates",
+    "parse_rules",
 ]
 
 ZeroDates: TypeAlias = Literal["error", "null", "text"]
@@ -48,6 +54,85 @@ POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "window": get_args(Window),
 }
 """The policies that users can set, and their values; the first is the default."""
+
+
+MASKS: Final = frozenset({"exclude", "null", "hash", "text", "truncate"})
+"""Kinds of rules that keep values out of the target."""
+_PLAIN_RULES: Final = ("keep", "exclude", "null", "hash", "boolean", "number")
+_RULE_FORMS: Final = f'{", ".join(f"{name!r}" for name in _PLAIN_RULES)}, {{ text = "…" }} or {{ truncate = 4 }}'
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """What becomes of a column's values. docs/columns.md describes the kinds."""
+
+    kind: Literal["keep", "exclude", "null", "hash", "boolean", "number", "text", "truncate"]
+    text: str = ""
+    """``text``: what every value becomes."""
+    letters: int = 0
+    """``truncate``: how many characters stay."""
+
+    @classmethod
+    def parse(cls, value: object) -> ColumnRule:
+        """Return the rule that is spelled so in a pipeline's file or an option.
+
+        :raises ValueError: none is.
+        """
+        if isinstance(value, cls):
+            return value
+        match value:
+            case str() if value in _PLAIN_RULES:
+                return cls(value)  # type: ignore[arg-type]
+            case {"text": str() as text, **others} if not others:
+                return cls("text", text=text)
+            case {"truncate": int() as letters, **others} if not others and letters is not True and letters >= 0:
+                return cls("truncate", letters=letters)
+        raise ValueError(f"{value!r} is not a rule for a column; expected {_RULE_FORMS}")
+
+    def spelled(self) -> str | dict[str, Any]:
+        """Return what :meth:`parse` takes."""
+        match self.kind:
+            case "text":
+                return {"text": self.text}
+            case "truncate":
+                return {"truncate": self.letters}
+            case kind:
+                return kind
+
+
+KEEP: Final = ColumnRule("keep")
+ColumnRules: TypeAlias = tuple[tuple[str, tuple[tuple[str, ColumnRule], ...]], ...]
+"""(pattern on ``db.table``, ((pattern on columns, rule), …)), …: the last that matches a column counts."""
+
+
+def parse_rules(values: object) -> ColumnRules:
+    """Return the rules of ``{pattern on db.table: {pattern on columns: rule}}``.
+
+    :raises ValueError: it has another form.
+    """
+    if not isinstance(values, Mapping) or not all(isinstance(columns, Mapping) for columns in values.values()):
+        raise ValueError('expected rules by table and column, such as {"shop.*": {"email": "hash"}}')
+    for table in values:
+        db, _, name = str(table).partition(".")
+        if not (db and name) or str(table).startswith("!"):
+            raise ValueError(f'{table!r} is not a table pattern; expected db.table, such as "shop.*"')
+    return tuple(
+        (str(table), tuple((str(column), ColumnRule.parse(rule)) for column, rule in columns.items()))
+        for table, columns in values.items()
+    )
+
+
+def spelled_rules(rules: ColumnRules) -> dict[str, dict[str, Any]]:
+    """Return what :func:`parse_rules` takes."""
+    return {table: {column: rule.spelled() for column, rule in columns} for table, columns in rules}
+
+
+@dataclass(frozen=True, slots=True)
+class MaskKey:
+    """Where the key of ``hash`` rules is: the name of an environment variable, or a file."""
+
+    env: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +163,9 @@ class Policies:
     ambiguous_keys: AmbiguousKeys = "error"
     """Different key values with the same text: an error, or ``spell``: written by their bytes
     (``headgate.columns.HEX_MARK``), for output without a target table (JSON lines, the relay)."""
+    columns: ColumnRules = ()
+    """Columns that are left out, masked or get another type."""
+    mask_key: MaskKey | None = None
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of the tables whose policies differ."""
 
@@ -104,7 +192,9 @@ class Policies:
         return replace(self, tables=tables, window="rewind" if self.window == "drop" else self.window)
 
     def as_options(self) -> dict[str, Any]:
-        """Return policy → value, or ``{"*": value, "db.table": value, …}`` if tables differ."""
+        """Return the options of ``mysql-cdc``: policy → value, or ``{"*": value, "db.table": value, …}`` if tables
+        differ; rules for columns, if there are any.
+        """
         options: dict[str, Any] = {}
         for name in POLICY_VALUES:
             value = getattr(self, name)
@@ -112,6 +202,11 @@ class Policies:
                 table: getattr(policies, name) for table, policies in self.tables if getattr(policies, name) != value
             }
             options[name] = {"*": value, **others} if others else value
+        if self.columns:
+            options["columns"] = spelled_rules(self.columns)
+        if self.mask_key is not None:
+            source = "env" if self.mask_key.env is not None else "file"
+            options[f"mask_key_{source}"] = self.mask_key.env or self.mask_key.file
         return options
 
 

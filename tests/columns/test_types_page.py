@@ -4,7 +4,8 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from headgate.columns._table import _SIMPLE, TEXTS
+from headgate.columns._rules import TEXTS
+from headgate.columns._table import _SIMPLE
 
 ROOT = Path(__file__).parents[2]
 

@@ -62,6 +62,7 @@ def test_texts_are_filled_up_with_zeros(texts: list[bytes], slack: int) -> None:
 
 GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
 VALUES: dict[pa.DataType, list[Any]] = {
+    pa.bool_(): [None, False, True],
     pa.int8(): [None, 0, 1, -1, 127],
     pa.int64(): [None, 0, 1, -1, 2**63 - 1],
     pa.float32(): [None, 0.0, 1.5, float("inf")],
@@ -155,8 +156,8 @@ def test_what_is_under_a_null_does_not_count() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.bool_(), pa.uint8(), pa.timestamp("ns"), pa.decimal256(50, 2), pa.list_(pa.int8()), pa.time64("us"),
-        pa.map_(pa.int8(), pa.int8()), pa.struct([("a", pa.bool_())]), pa.dictionary(pa.int32(), pa.string()),
+        pa.uint8(), pa.timestamp("ns"), pa.decimal256(50, 2), pa.list_(pa.int8()), pa.time64("us"),
+        pa.map_(pa.int8(), pa.int8()), pa.struct([("a", pa.uint8())]), pa.dictionary(pa.int32(), pa.string()),
     ],
     ids=str,
 )  # fmt: skip

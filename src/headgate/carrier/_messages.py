@@ -41,6 +41,7 @@ class CarriedColumn:
     spark: str
     mysql: str = ""
     nullable: bool = True
+    rule: str = ""  # how the values differ from MySQL's: ``headgate.columns.rule_marks``
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Definition:
         """The columns as in the images, where a VARIANT is still JSON text, as Spark DDL."""
         plain = (f"{quote_name(c.name)} {'string' if c.spark == 'variant' else c.spark}" for c in self.columns)
         return ", ".join(plain)
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Column name → rule, for columns that have one."""
+        return {column.name: column.rule for column in self.columns if column.rule}
 
     @property
     def types(self) -> dict[str, str]:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.columns import codec_for
+from headgate.columns import TableCodec, rule_marks
 from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
 from headgate.lake import NO_KEY, Lake, merge_reason, merge_text
@@ -87,14 +88,20 @@ def _columns(config: PipelineConfig, table: TableDef) -> Table:
     view = Table(title=escape(table.full_name), title_justify="left")
     for title in ("column", "MySQL", "Arrow"):
         view.add_column(title, overflow="fold")
+    policies = config.policies()
     for column in table.columns:
-        view.add_row(escape(column.name), escape(column.type), escape(_arrow_type(config, table, column)))
+        view.add_row(escape(column.name), escape(column.type), escape(_arrow_type(policies, table, column)))
     return view
 
 
-def _arrow_type(config: PipelineConfig, table: TableDef, column: Column) -> str:
+def _arrow_type(policies: Policies, table: TableDef, column: Column) -> str:
     try:
-        codec = codec_for(column, table=table.full_name, policies=config.policies().of(table.full_name))
+        codec = TableCodec(
+            TableDef(table.db, table.name, (column,), (0,) if column.name in table.key_names else ()), policies
+        )
     except UnsupportedError as error:
         return f"not supported: {error.message}"
-    return str(codec.arrow_type)
+    if not codec.fields:
+        return "excluded"
+    mark = rule_marks(policies, codec.table)[0]
+    return f"{codec.fields[0].type} ({mark})" if mark else str(codec.fields[0].type)

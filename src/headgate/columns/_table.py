@@ -14,6 +14,7 @@ from headgate.columns._floats import FloatCodec
 from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, YearCodec
 from headgate.columns._json import JsonCodec
 from headgate.columns._members import EnumCodec, SetCodec
+from headgate.columns._rules import TEXTS, column_rules, ruled
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
@@ -29,14 +30,13 @@ _SIMPLE: dict[str, Callable[[Column, str], Codec]] = {
     "blob": BytesCodec, "mediumblob": BytesCodec, "longblob": BytesCodec,
     "json": JsonCodec, "geometry": GeometryCodec, "vector": VectorCodec,
 }  # fmt: skip
-TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
 _MAX_ARROW_DIGITS = 38
 """Precision of Spark's and Delta's widest decimal (and of decimal128)."""
 
 
 def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: bool = False) -> Codec:
-    """Return the codec of one column of ``table`` (``db.table``, for errors).
+    """Return the codec of one column of ``table`` (``db.table``, for errors), without its rule.
 
     :param policies: those of this table (``Policies.of``).
     :param key: the column is part of the table's key, so different values must have different Arrow values.
@@ -105,33 +105,47 @@ def _is_possible(column: Column) -> bool:
 
 
 class TableCodec:
-    """Codecs of all columns of a table definition.
+    """Codecs of the columns of a table definition, without those that a rule excludes.
 
+    :param table: the table as MySQL has it.
     :param policies: policies of all tables, from which this table's are taken.
-    :raises UnsupportedError: see :func:`codec_for`.
+    :raises UnsupportedError: see :func:`codec_for`; or a column's rule is not for it.
     """
 
     def __init__(self, table: TableDef, policies: Policies = DEFAULT) -> None:
-        self.table = table
-        table_policies = policies.of(table.full_name)
+        table_policies, name = policies.of(table.full_name), table.full_name
+        rules = column_rules(table_policies, table)
+        self.places = tuple(index for index, rule in enumerate(rules) if rule.kind != "exclude")
+        """Where the columns are in the table as MySQL has it."""
+        self.table = table.without(
+            [column.name for index, column in enumerate(table.columns) if index not in self.places]
+        )
+        """The table without excluded columns."""
         self.codecs: tuple[Codec, ...] = tuple(
-            codec_for(column, table=table.full_name, policies=table_policies, key=index in table.key)
-            for index, column in enumerate(table.columns)
+            ruled(
+                codec_for(table.columns[index], table=name, policies=table_policies, key=index in table.key),
+                table.columns[index],
+                rules[index],
+                table=name,
+                key=table_policies.mask_key,
+            )
+            for index in self.places
         )
         self.fields: tuple[pa.Field, ...] = tuple(
             pa.field(column.name, codec.arrow_type, nullable=True)
-            for column, codec in zip(table.columns, self.codecs, strict=True)
+            for column, codec in zip(self.table.columns, self.codecs, strict=True)
         )
         self.select_list = ", ".join(codec.select for codec in self.codecs)
-        """List for ``SELECT <select_list> FROM …``. It names every column, so it includes invisible ones."""
+        """List for ``SELECT <select_list> FROM …``. It names the columns, so it includes invisible ones."""
 
     def from_log(self, block: RowBlock, *, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Decode row images to arrays, one per column (or one for each index in ``columns``).
 
+        :param block: all columns of the table as MySQL has it.
         :raises DecodeError: a value cannot be decoded; names table and column.
         """
         wanted = range(len(self.codecs)) if columns is None else columns
-        return [self.codecs[index].from_log(block.column(index)) for index in wanted]
+        return [self.codecs[index].from_log(block.column(self.places[index])) for index in wanted]
 
     def from_text(self, block: RowBlock, *, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Decode rows of ``SELECT <select_list>`` to arrays, as :meth:`from_log`."""

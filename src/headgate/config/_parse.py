@@ -52,7 +52,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         raise ConfigError(f"{where} is not TOML: {error}") from None
     _remove_retired(value, where)
     _resolve(value, "target", "path", folder or Path.cwd())
-    for key in ("password_file", "relay_token_file", "relay_ca_file"):
+    for key in ("password_file", "mask_key_file", "relay_token_file", "relay_ca_file"):
         _resolve(value, "source", key, folder or Path.cwd())
     _resolve(value, "ui", "token_file", folder or Path.cwd())
     for section in ("notifications", "signals", "target"):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import POLICY_VALUES, Policies
+from headgate._policies import POLICY_VALUES, MaskKey, Policies, parse_rules
 from headgate.config._model import Model, is_table
 from headgate.config._outside import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._source import SourceConfig, TableConfig
@@ -44,12 +44,22 @@ class PipelineConfig(Model):
     notifications: NotificationsConfig = Field(
         default_factory=NotificationsConfig, description="channels for the progress of snapshots; by default none"
     )
+    columns: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description='[rules for columns](columns.md): `[columns."shop.*"]` has lines such as `email = "hash"`; names of'
+        " tables and columns may have wildcards, and the last match counts",
+    )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 
     def policies(self) -> Policies:
         """Return how values are converted, for all tables and for those with their own policies."""
+        source = self.source
+        key = (
+            MaskKey(source.mask_key_env, source.mask_key_file) if source.mask_key_env or source.mask_key_file else None
+        )
         return Policies.make(
-            _policy_values(self.source), {name: _policy_values(table) for name, table in self.tables.items()}
+            {**_policy_values(source), "columns": parse_rules(self.columns), "mask_key": key},
+            {name: _policy_values(table) for name, table in self.tables.items()},
         )
 
     def conditions(self) -> dict[str, str]:
@@ -83,6 +93,19 @@ class PipelineConfig(Model):
         flat: dict[str, str] = {}
         _flatten(settings, "", flat)
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
+
+    @field_validator("columns")
+    @classmethod
+    def _check_rules(cls, columns: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        parse_rules(columns)
+        return columns
+
+    @model_validator(mode="after")
+    def _check_mask_key(self) -> PipelineConfig:
+        hashes = any(rule.kind == "hash" for _, rules in parse_rules(self.columns) for _, rule in rules)
+        if hashes and not (self.source.mask_key_env or self.source.mask_key_file):
+            raise ValueError('[columns] has the rule "hash", which needs source.mask_key_env or source.mask_key_file')
+        return self
 
     @field_validator("tables")
     @classmethod

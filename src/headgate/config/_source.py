@@ -120,6 +120,14 @@ class SourceConfig(Model):
         description="if the relay no longer has a part of the log: `false` stops with an error, `true` reads it from"
         " the server",
     )
+    mask_key_env: str | None = Field(
+        None, description="environment variable that holds the key of rules `hash` in `[columns]`: 16 bytes or more"
+    )
+    mask_key_file: str | None = Field(
+        None,
+        description="file that holds the key of rules `hash` in `[columns]`; a relative path starts at the working"
+        " directory",
+    )
     zero_dates: ZeroDates = Field(
         "error",
         description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (in a key"
@@ -197,17 +205,19 @@ class SourceConfig(Model):
             raise ValueError('expected db.table, such as "shop.signals"')
         return name
 
-    @field_validator("password_env")
+    @field_validator("password_env", "mask_key_env")
     @classmethod
-    def _check_password_env(cls, name: str | None) -> str | None:
+    def _check_env(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError("expected the name of an environment variable, not the password")
+            raise ValueError("expected the name of an environment variable, not its value")
         return name
 
     @model_validator(mode="after")
     def _check_combination(self) -> SourceConfig:
         if self.password_env is not None and self.password_file is not None:
             raise ValueError("password_env and password_file are both set; keep one")
+        if self.mask_key_env is not None and self.mask_key_file is not None:
+            raise ValueError("mask_key_env and mask_key_file are both set; keep one")
         if self.watermark == "signal-table" and self.signal_table is None:
             raise ValueError("watermark = signal-table needs signal_table, as db.table")
         if self.start != "current" and self.snapshot_mode != "no_data":

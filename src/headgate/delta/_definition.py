@@ -129,11 +129,12 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
 
 
 def addition(
-    table: Snapshot, columns: Sequence[NewColumn], kind_of: Callable[[str], Any]
+    table: Snapshot, columns: Sequence[NewColumn], kind_of: Callable[[str], Any], more: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]] | None:
     """Return the actions that add columns; None: headgate does not support the table, a column, or its position.
 
     :param kind_of: converts a type to its form in a table's JSON: a name, or an object.
+    :param more: properties to set, which change nothing in the table's format.
     """
     if unsupported_requirements(table):
         return None
@@ -151,7 +152,7 @@ def addition(
         properties = assign_physical_names(_named_fields(schema), properties, keep=False)
         needed |= {MAPPING_FEATURE}
     changed = [] if needed <= existing else [_protocol(needed | existing)]
-    metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": dict(properties)}
+    metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": {**properties, **(more or {})}}
     return [*changed, {"metaData": metadata}]
 
 

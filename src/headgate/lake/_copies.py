@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
+from headgate.lake._delta import column_rules_of
 from headgate.lake._layout import Lake
 from headgate.lake._version import TableVersion, newest_rows, open_version
 
@@ -106,7 +107,11 @@ class LakeCopies:
 
         :param schema: the definition's columns.
         """
-        lacking = _lacking(self._version(table.full_name, token), schema)
+        version = self._version(table.full_name, token)
+        ruled = [name for name in column_rules_of(version.properties) if name in schema.names]
+        if ruled:
+            return f"has other values than the table in {', '.join(ruled)}, by the rules in its pipeline's [columns]"
+        lacking = _lacking(version, schema)
         if lacking:
             return (
                 f"does not have the table's columns {', '.join(lacking)}: either its pipeline has not reached an ALTER "

@@ -39,13 +39,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "marks_deletes", "retry_conflicts", "schema_of", "spark_schema"]
+__all__ = [
+    "DeltaPath",
+    "column_rules_of",
+    "commit_errors",
+    "marks_deletes",
+    "retry_conflicts",
+    "rules_property",
+    "schema_of",
+    "spark_schema",
+]
 
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
 DELETES = "headgate.deletes"
 """What a DELETE does to a current table's row; ``mark`` if it has the column ``_deleted``, else missing."""
+RULES = "headgate.columns"
+"""The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
 DELETED = "_deleted"
 """The column of such a table that is true for rows that the source no longer has."""
 
@@ -59,6 +70,23 @@ _T = TypeVar("_T")
 def marks_deletes(properties: Mapping[str, str]) -> bool:
     """Return whether a table with these properties keeps deleted rows, with ``_deleted`` true."""
     return properties.get(DELETES) == "mark"
+
+
+def column_rules_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the rules by which the columns of a table with these properties were written."""
+    rules: dict[str, str] = json.loads(properties.get(RULES) or "{}")
+    return rules
+
+
+def rules_property(rules: Mapping[str, str]) -> dict[str, str]:
+    """Return the property of a table whose columns have these rules."""
+    return {RULES: json.dumps(rules, sort_keys=True)} if rules else {}
+
+
+def _literal(text: str) -> str:
+    """Return a text in Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _features(columns: str) -> dict[str, str]:
@@ -227,16 +255,17 @@ class DeltaPath:
         """Return whether headgate creates a table here without Spark: the session gives it no properties."""
         return not self.obstacle() and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
 
-    def add_columns(self, columns: Sequence[NewColumn]) -> None:
+    def add_columns(self, columns: Sequence[NewColumn], properties: Mapping[str, str] | None = None) -> None:
         """Add columns to the table, and first the properties that Delta requires for them.
 
+        :param properties: others to set with them.
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
         clauses = [_to_sql(column) for column in columns]
 
         def add() -> bool:
             table = self.followed()
-            actions = None if table is None else addition(table, columns, _kind_of)
+            actions = None if table is None else addition(table, columns, _kind_of, properties)
             if table is None or actions is None:
                 return False
             about = {"columns": json.dumps(clauses)}
@@ -246,10 +275,12 @@ class DeltaPath:
         if retry_conflicts(add):
             return
         text = ", ".join(clauses)
-        needed = _features(text)
+        needed = {**_features(text), **(properties or {})}
         if any(needs_mapping(column.name) for column in columns):
             needed[MAPPING_MODE] = "name"
-        missing = [f"'{name}' = '{value}'" for name, value in needed.items() if self.property(name) != value]
+        missing = [
+            f"{_literal(name)} = {_literal(value)}" for name, value in needed.items() if self.property(name) != value
+        ]
         with commit_errors(self.path):
             if missing:
                 self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")

@@ -30,7 +30,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,25 +56,31 @@ def draw_key() -> tuple[int, int]:
     return secrets.randbits(64), secrets.randbits(64)
 
 
+_SIMPLE_FORMS: Final = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_signed_integer, "integer"),
+    (pa.types.is_float32, "float"),
+    (pa.types.is_float64, "float"),
+    (pa.types.is_date32, "date"),
+    (pa.types.is_string, "string"),
+    (pa.types.is_large_string, "string"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_large_binary, "binary"),
+)
+
+
 def form_of(kind: pa.DataType) -> str:
     """Return a name that two types share exactly if equal values of them have the same message.
 
     :raises UnknownTypeError: the type has no message.
     """
-    if pa.types.is_signed_integer(kind):
-        return "integer"
-    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        return "float"
-    if pa.types.is_date32(kind):
-        return "date"
+    simple = next((form for is_of, form in _SIMPLE_FORMS if is_of(kind)), None)
+    if simple is not None:
+        return simple
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pa.types.is_decimal128(kind):
         return f"decimal with {kind.scale} digits after the point"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "string"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return "binary"
     if pa.types.is_list(kind) and pa.types.is_float32(kind.value_type):
         return "list of floats"
     if pa.types.is_struct(kind):
@@ -191,6 +197,8 @@ def _buffer(column: pa.Array, index: int, dtype: Any, first: int, count: int) ->
 
 def _numbers(column: pa.Array) -> tuple[Words, ...]:
     """Return one word per row, for decimals two."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     kind, rows = column.type, len(column)
     if pa.types.is_decimal128(kind):
         both = _buffer(column, 1, np.uint64, 2 * column.offset, 2 * rows).reshape(rows, 2)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._policies import MASKS
 from headgate.binlog import (
     EVENT_NAMES,
     R_POS,
@@ -198,8 +199,8 @@ class LogDecoder:
         images = [
             image
             for slot, which in used
-            if slot.table
-            for image in self._images(segment, slot, slot.table, events, which, counts, carried)
+            if slot.codec
+            for image in self._images(segment, slot, slot.codec.table, events, which, counts, carried)
         ]
         _, counted = assign_ordinals(txn, counts, carried)
         self.changes += int(counts.sum())
@@ -256,7 +257,7 @@ class LogDecoder:
         schema, absent = slot.schema, None
         try:
             if walked.differences.shape[1] and slot.table is not None:
-                walked = with_whole_documents(walked, slot.table, pos)
+                walked = with_whole_documents(walked, slot.table, slot.codec.places, pos)
             columns = slot.codec.from_log(walked.block)
             if walked.partial and slot.table is not None:
                 columns, absent = self._partial.complete(slot.table, slot.codec, walked, columns, segment.file, pos)
@@ -418,14 +419,19 @@ class LogDecoder:
         tables = self._options.tables
         if statement.kind == "unknown":
             raise UnsupportedError(
-                "the log holds a statement that headgate cannot read", statement=shorten(text), **where
+                "the log holds a statement that headgate cannot read", statement=self._shown(text), **where
             )
         if statement.kind == "dml":
-            check_change(query, text, tables, where)
+            check_change(query, self._shown(text), tables, where)
         if statement.copies_rows:
-            check_copy(statement, query, text, tables, where)
+            check_copy(statement, query, self._shown(text), tables, where)
         for number, effect in enumerate(statement.effects):
             yield from self._effect(number, effect, text, where)
+
+    def _shown(self, text: str) -> str:
+        """Return a statement for an error."""
+        masks = any(rule.kind in MASKS for _, rules in self._options.policies.columns for _, rule in rules)
+        return "not shown, because [columns] has masks" if masks else shorten(text)
 
     def _effect(self, number: int, effect: DdlEffect, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
         tables = self._options.tables

@@ -7,6 +7,7 @@ so the codecs need no special case. Blocks without differences are not touched.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,11 @@ from headgate.errors import DecodeError, UnsupportedError
 __all__ = ["with_whole_documents"]
 
 
-def with_whole_documents(walked: WalkedRows, table: TableDef, pos: Any) -> WalkedRows:
+def with_whole_documents(walked: WalkedRows, table: TableDef, wanted: Collection[int], pos: Any) -> WalkedRows:
     """Return ``walked`` with each difference replaced by its resulting value.
 
+    :param wanted: indexes of the table's columns; differences of others stay as they are.
     :param pos: int64[rows]: where each row's event begins, for errors.
-
     :raises UnsupportedError: the before-image lacks the column, so the differences have no base value.
     :raises DecodeError: differences do not fit their document.
     """
@@ -31,6 +32,8 @@ def with_whole_documents(walked: WalkedRows, table: TableDef, pos: Any) -> Walke
     end = len(block.buf)
     for entry in walked.differences.T.tolist():
         row, column = entry[D_ROW], entry[D_COLUMN]
+        if column not in wanted:
+            continue
         name = table.columns[column].name
         if entry[D_VALID] != 1:
             raise UnsupportedError(

@@ -61,6 +61,8 @@ class PartialImages:
     ) -> tuple[list[pa.Array], pa.Array | None]:
         """Complete inserts. Return the columns and ``_absent`` (None if every image is now whole).
 
+        :param table: as MySQL has it.
+        :param columns: those of the codec's table.
         :param pos: int64[rows]: where in ``file`` each row's event begins.
         :raises UnsupportedError: a default is unknown, or an image has no key.
         """
@@ -68,9 +70,10 @@ class PartialImages:
         valid, op = walked.block.valid[:, :rows], walked.op
         self._check_keys(table, valid, op)
         inserts = op == _OP_C
+        valid = valid[[*codec.places]]
         if inserts.any():
-            columns = self._completed(table, codec, valid, inserts, columns, file, pos)
-        return columns, _absent_column(table, valid, op)
+            columns = self._completed(codec, valid, inserts, columns, file, pos)
+        return columns, _absent_column(codec.table, valid, op)
 
     @staticmethod
     def _check_keys(table: TableDef, valid: Any, op: Any) -> None:
@@ -83,8 +86,9 @@ class PartialImages:
                 )
 
     def _completed(
-        self, table: TableDef, codec: TableCodec, valid: Any, inserts: Any, columns: list[pa.Array], file: str, pos: Any
+        self, codec: TableCodec, valid: Any, inserts: Any, columns: list[pa.Array], file: str, pos: Any
     ) -> list[pa.Array]:
+        table = codec.table
         missing = (valid[: len(columns)] == 2) & inserts
         incomplete = np.flatnonzero(missing.any(axis=1)).tolist()
         if not incomplete:

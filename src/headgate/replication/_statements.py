@@ -44,6 +44,7 @@ _MOST_LETTERS: Final = 10 * _STATEMENT_LETTERS
 def check_change(query: Query, text: str, tables: TablePatterns, where: dict[str, Any]) -> None:
     """Skip a statement that changed rows, if it is proven that none of them is of a followed table.
 
+    :param text: the statement, for the error.
     :param where: ``file``, ``pos`` and ``gtid``.
     :raises UnsupportedError: the statement may have changed a followed table.
     """
@@ -93,6 +94,6 @@ def _refused(query: Query, text: str, what: str, where: dict[str, Any]) -> Unsup
         f"the log holds a change as a statement instead of rows ({what}): session {query.connection_id} had "
         f"binlog_format=STATEMENT or MIXED{default}. SET GLOBAL binlog_format = 'ROW', and in the session that wrote "
         "it. Which rows it changed is not in the log: read the tables again from a position after it",
-        statement=shorten(text),
+        statement=text,
         **where,
     )

@@ -53,8 +53,9 @@ class Slot:
     walker: RowWalker | None
     """None if the sizes of its values are unknown (only of tables that are not followed)."""
     table: TableDef | None = None
-    """None if the table is not followed."""
+    """As MySQL has it; None if the table is not followed."""
     codec: TableCodec | None = None
+    """Its table is the one that images have: without excluded columns."""
     schema: pa.Schema | None = None
     stopped: str | None = None
     """Why a followed table is not decoded, or no longer decoded."""
@@ -139,7 +140,7 @@ class TableSlots:
                 table = table.with_key(names)
         codec = TableCodec(table, self._options.policies)
         walker = RowWalker(table_map.types, table_map.metas, key=table.key, keys_only=self._options.images == "keys")
-        return Slot(table_map, walker, table, codec, canonical_schema(table, codec.fields))
+        return Slot(table_map, walker, table, codec, canonical_schema(codec.table, codec.fields))
 
     @staticmethod
     def _uncoded(table_map: TableMap) -> Slot:

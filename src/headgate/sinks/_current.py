@@ -24,7 +24,9 @@ from headgate.lake import (
     DeltaPath,
     Marker,
     WriteMethod,
+    column_rules_of,
     marks_deletes,
+    rules_property,
     schema_of,
     spark_schema,
 )
@@ -115,7 +117,7 @@ class CurrentTable:
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
         since = snapshot.properties.get(SINCE)
-        return Target(types, key, int(since) if since else None, marks)
+        return Target(types, key, int(since) if since else None, marks, column_rules_of(snapshot.properties))
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int) -> Applied:
         """Carry out a batch's actions in order.
@@ -165,6 +167,7 @@ class CurrentTable:
             KEY: json.dumps(list(definition.key), ensure_ascii=False),
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
+            **rules_property(definition.rules),
         }
         if action.since is not None:
             properties[SINCE] = str(action.since)
@@ -179,7 +182,8 @@ class CurrentTable:
         types = action.definition.types
         after = dict(zip(types, ["", *types], strict=False))
         if action.names:
-            self.delta.add_columns([NewColumn(name, types[name], after=after[name]) for name in action.names])
+            columns = [NewColumn(name, types[name], after=after[name]) for name in action.names]
+            self.delta.add_columns(columns, rules_property(action.definition.rules))
         return 0
 
     def _fill(self, action: do.Fill, epoch: int) -> int:

@@ -19,7 +19,8 @@ Source: documentation of Debezium 3, "MySQL connector", "Data type mappings", wi
 | geometry types | ``{"wkb": base64, "srid": number}`` | ``io.debezium.data.geometry.Geometry`` |
 | VECTOR | array of numbers | ``io.debezium.data.FloatVector`` |
 
-The MySQL type of a definition decides. Its Spark type tells the form that the pipeline's policies gave the values
+The MySQL type of a definition decides, except for columns whose values a rule of ``[columns]`` changes. Its Spark type
+tells the form that the pipeline's policies gave the values
 (TIME as text or microseconds, BIT as an integer or bytes, a wide DECIMAL as text).
 """
 
@@ -70,6 +71,8 @@ _NAMED_STRINGS: Final = {"json": "Json", "enum": "Enum", "set": "EnumSet"}
 def _encoding(column: CarriedColumn) -> _Encoding:
     match = _TYPE.match(column.mysql)
     base, size = (match[1], int(match[2] or 0)) if match else ("", 0)
+    if column.rule not in ("", "null"):
+        return _BY_SPARK[column.spark]
     if base in _INTEGERS:
         return _Encoding(_plain, {"type": _INTEGERS[base]["unsigned" in column.mysql]})
     if base == "bit":
@@ -215,6 +218,8 @@ _GEOMETRY_FIELDS: Final = [
 ]
 _BY_SPARK: Final[Mapping[str, _Encoding]] = {
     "string": _Encoding(_string, {"type": "string"}),
+    "boolean": _Encoding(_plain, {"type": "boolean"}),
+    "int": _Encoding(_plain, {"type": "int32"}),
     "binary": _Encoding(_base64, {"type": "bytes"}),
     "decimal": _Encoding(_decimal, {"type": "string"}),
     "float": _Encoding(_plain, {"type": "float"}),

@@ -30,6 +30,7 @@ class Target:
     key: tuple[str, ...]
     since_epoch: int | None = None  # first epoch of the snapshot whose chunks were appended to it
     marks: bool = False  # it keeps deleted rows, marked
+    rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,9 @@ def fits(parts: Sequence[Part], target: Target | None, *, marks: bool = False) -
     shapes = _definitions(parts)
     if target is None or target.marks != marks:
         return False
-    return all(shape.types == target.types and shape.key == target.key for shape in shapes)
+    return all(
+        shape.types == target.types and shape.key == target.key and shape.rules == target.rules for shape in shapes
+    )
 
 
 def widest(parts: Sequence[Part]) -> Definition | None:
@@ -186,7 +189,7 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
             value = None  # as text it has all fractional digits, which the DEFAULT may lack
         if value is None or not definition.key:  # keyless rows are identified by content
             raise Misfit(f"ALTER added column {name} whose value in existing rows is unknown")
-        fills[name] = value
+        fills[name] = value if definition.types[name] != "boolean" else str(value != "0").lower()
     return fills
 
 
@@ -204,6 +207,8 @@ def _compare(definition: Definition, target: Target, *, marks: bool) -> tuple[st
     for name, kind in target.types.items():
         if types[name] != kind:
             raise Misfit(f"column {name} changed its type from {kind} to {types[name]}")
+        if definition.rules.get(name) != target.rules.get(name):
+            raise Misfit(f"column {name} has another rule in [columns] than when the target was written")
     return tuple(name for name in types if name not in target.types)
 
 

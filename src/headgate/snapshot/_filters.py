@@ -10,6 +10,7 @@ If this could decide differently, the answer is :class:`Undecided`, and the chun
 
 - a column whose value JSON_TABLE may not return unchanged (BIT, ENUM, SET, FLOAT, binary types, JSON, geometry, TIME as
   microseconds; dates that were read as null),
+- a column with a rule, which may have hidden its value,
 - a statement that MySQL refuses (a name with its database, a function of a column that was left out).
 
 A filter that depends on the moment (``NOW()``, ``RAND()``, variables) may select other rows in a repeated batch.
@@ -24,8 +25,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate._policies import Policies
+from headgate._policies import KEEP, Policies
 from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.columns import column_rules
 from headgate.errors import DefiniteServerError
 from headgate.names import quote_name
 from headgate.snapshot._keys import TEMPORALS, TEXTS
@@ -48,9 +50,14 @@ def fulfils(query: Query, table: TableDef, condition: str, policies: Policies) -
     The function raises :class:`Undecided`.
     """
     words = {word.lower() for word in re.findall(r"[\w$]+", _TEXT.sub(" ", condition))}
-    columns = [column for column in table.columns if column.name.lower() in words or not _plain(column.name)]
+    rules = column_rules(policies, table)
+    used = [i for i, one in enumerate(table.columns) if one.name.lower() in words or not _plain(one.name)]
+    columns = [table.columns[index] for index in used]
+    ruled = next((table.columns[index].name for index in used if rules[index] != KEEP), None)
 
     def decide(rows: pa.Table) -> Mask:
+        if ruled is not None:
+            raise Undecided(f"the filter uses column {ruled}, whose values a rule of [columns] changes")
         zero_dates = policies.of(table.full_name).zero_dates
         specs = [_spec(column, f"k{i}", i, zero_dates) for i, column in enumerate(columns)]
         names = ", ".join(f"j.k{i} AS {quote_name(column.name)}" for i, column in enumerate(columns))

@@ -297,7 +297,7 @@ class _Task:
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
     def read(self, chunk: ChunkSpec) -> tuple[TableDef, pa.Table]:
-        """Return the chunk's rows as of E.
+        """Return the chunk's table, without excluded columns, and its rows as of E.
 
         :raises _RetryChunk: it must be read at another E.
         """
@@ -311,7 +311,7 @@ class _Task:
         self._tables[chunk.table] = table
         self._log.extend(*(self._view.end or log_status(self._connection)))
         self._check_log(chunk)
-        return table, self._rewind(chunk, table, rows)
+        return codec.table, self._rewind(chunk, table, rows)
 
     def _define(self, chunk: ChunkSpec) -> TableDef:
         known = self._tables.get(chunk.table)  # as after the previous chunk; if it changed since, read() retries

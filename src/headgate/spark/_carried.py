@@ -23,8 +23,8 @@ from headgate.carrier import (
     Stop,
     encode,
 )
-from headgate.catalog import TableDef
-from headgate.columns import TableCodec
+from headgate.catalog import AddedColumn, Column, TableDef
+from headgate.columns import TableCodec, column_rules, rule_marks
 from headgate.errors import UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
@@ -82,7 +82,7 @@ def _message(
 
 
 def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
-    name = f"{ddl.db}.{ddl.table}"
+    name, adds = f"{ddl.db}.{ddl.table}", _ruled_adds(ddl, policies)
     return DdlRow(
         name,
         ddl.statement,
@@ -91,9 +91,25 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.gtid,
         ddl.ts_us,
         ddl.new_name,
-        ddl.adds,
-        _schema_now(settings, name, policies) if ddl.adds else None,
+        adds,
+        _schema_now(settings, name, policies) if adds else None,
     )
+
+
+def _ruled_adds(ddl: Ddl, policies: Policies) -> tuple[AddedColumn, ...] | None:
+    """Return the columns that a statement adds to the target; None: their values in existing rows must be read."""
+    if not ddl.adds:
+        return ddl.adds
+    columns = tuple(Column(one.name, "") for one in ddl.adds)
+    rules = column_rules(policies.of(f"{ddl.db}.{ddl.table}"), TableDef(ddl.db, ddl.table, columns))
+    adds = []
+    for column, rule in zip(ddl.adds, rules, strict=True):
+        if rule.kind == "exclude":
+            continue
+        if rule.kind not in ("keep", "null", "boolean") and not column.is_null:
+            return None
+        adds.append(column if rule.kind != "null" else AddedColumn(column.name))
+    return tuple(adds)
 
 
 def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
@@ -102,8 +118,10 @@ def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> 
     """
     table = table_now(settings, name)
     try:
-        fields = TableCodec(table, policies).fields if table is not None else []
-        return None if table is None else definition_of(table, pa.schema(fields), policies).to_json()
+        if table is None:
+            return None
+        codec = TableCodec(table, policies)
+        return definition_of(codec.table, pa.schema(codec.fields), policies).to_json()
     except UnsupportedError:
         return None
 
@@ -127,11 +145,11 @@ def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Pol
     table = table_now(settings, image.table.full_name)
     if table is None:
         return image
-    fields = TableCodec(table, policies).fields
+    codec = TableCodec(table, policies)
     count = image.batch.num_rows
-    nulls = [pa.nulls(count, field.type) for field in fields]
-    schema = canonical_schema(table, fields)
-    return ImageBatch(table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
+    nulls = [pa.nulls(count, field.type) for field in codec.fields]
+    schema = canonical_schema(codec.table, codec.fields)
+    return ImageBatch(codec.table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
 
 
 _DEFINITIONS: dict[tuple[Any, ...], Definition] = {}
@@ -143,20 +161,25 @@ def _definition(image: ImageBatch, policies: Policies) -> Definition:
 
 
 def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT) -> Definition:
-    """Return the definition of a table whose images have this schema."""
+    """Return the definition of a table whose images have this schema.
+
+    :param table: without excluded columns.
+    """
     variant = policies.of(table.full_name).json == "variant"
-    cache_key = table.fingerprint, variant, *schema.types
+    marks = rule_marks(policies, table)
+    cache_key = table.fingerprint, variant, *marks, *schema.types
     known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
     columns = tuple(
         CarriedColumn(
             c.name,
-            "variant" if variant and c.type == "json" else spark_type(schema.field(c.name).type),
+            "variant" if variant and c.type == "json" and not mark else spark_type(schema.field(c.name).type),
             c.mysql,
-            c.nullable,
+            c.nullable or mark == "null",
+            mark,
         )
-        for c in table.columns
+        for c, mark in zip(table.columns, marks, strict=True)
     )
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
-from headgate._policies import DEFAULT, POLICY_VALUES, Policies
+from headgate._policies import DEFAULT, KEEP, POLICY_VALUES, ColumnRules, MaskKey, Policies, parse_rules
 from headgate.binlog_positions import parse_start
 from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
@@ -36,6 +36,8 @@ _HELP = {
     "as_of": "batch reads: the GTID set to read the tables at; default: everything executed now",
     "bit": '"integer" (default) or "binary": BIT; by table as zero_dates',
     "chunk_rows": "rows of a snapshot chunk (250000)",
+    "columns": "rules for columns, as a JSON object: pattern on db.table, pattern on columns, rule: "
+    '{"*.*": {"password": "exclude", "email": "hash"}}',
     "conditions": "SQL conditions by table, as a JSON object: only rows that fulfil them are read; changes are "
     "followed for all rows",
     "control_path": "folder of JSON files by which sinks and commands reach the planner",
@@ -46,6 +48,8 @@ _HELP = {
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
     "lock_hold": 'with table locks: until the view of a chunk is open ("setup", default), or its rows read ("read")',
     "lock_wait_seconds": "longest wait for a table lock (10)",
+    "mask_key_env": 'environment variable that holds the key of rules "hash"',
+    "mask_key_file": 'file that holds the key of rules "hash"',
     "max_rows_per_batch": "changes in a batch, roughly; a transaction is never divided",
     "meta": 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table',
     "new_tables": '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
@@ -397,7 +401,30 @@ def _policies(values: Mapping[str, str]) -> Policies:
         default[name] = chosen.pop("*", allowed[0])
         for table, value in chosen.items():
             tables.setdefault(table, {})[name] = value
-    return Policies.make(default, tables)
+    more = {"columns": _column_rules(values), "mask_key": _mask_key(values)}
+    return Policies.make({**default, **more}, tables)
+
+
+def _column_rules(values: Mapping[str, str]) -> ColumnRules:
+    """Return the rules for columns. The signal table has none: signals are read from its columns."""
+    text = values.get("columns", "{}")
+    try:
+        rules = parse_rules(json.loads(text))
+    except ValueError as error:
+        raise ConfigError(f'option "columns": {error}') from None
+    signal_table = _signal_table(values.get("signal_table"))
+    if not rules or signal_table is None:
+        return rules
+    from headgate.catalog import exact_pattern
+
+    return (*rules, (exact_pattern(signal_table), (("*", KEEP),)))
+
+
+def _mask_key(values: Mapping[str, str]) -> MaskKey | None:
+    env, file = values.get("mask_key_env"), values.get("mask_key_file")
+    if env is not None and file is not None:
+        raise ConfigError("both options mask_key_env and mask_key_file are given; keep one")
+    return MaskKey(env, file) if env or file else None
 
 
 def _conditions(text: str | None) -> Mapping[str, str]:

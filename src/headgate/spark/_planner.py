@@ -397,7 +397,7 @@ class Planner:
             slots=self._options.slots,
             append_allowed=self._options.append,
             position=str(state.executed),
-            keeps_rows=lambda table: self._options.policies.of(table).window == "keep",
+            policies=self._options.policies,
             blocks_changes=self._options.snapshot_cut == "start",
             conditions=self._options.conditions,
         )

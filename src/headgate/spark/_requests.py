@@ -246,7 +246,7 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
             problem = (
                 Refusal("UNKNOWN_SCHEMA", "the table is gone")
                 if definition is None
-                else check_request(server, definition, request, keeps_rows=plan.keeps_rows(table))
+                else check_request(server, definition, request, plan.policies.of(table))
             )
         if problem is not None:
             refused[table] = problem

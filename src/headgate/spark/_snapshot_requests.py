@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from headgate._policies import KEEP, Policies
 from headgate.catalog import TableDef
+from headgate.columns import column_rules
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.spark._notes import SnapshotRequest
@@ -23,12 +25,10 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def check_request(
-    server: Server, definition: TableDef, request: SnapshotRequest, *, keeps_rows: bool
-) -> Refusal | None:
+def check_request(server: Server, definition: TableDef, request: SnapshotRequest, policies: Policies) -> Refusal | None:
     """Return why the table cannot be read in this way; None: it can.
 
-    :param keeps_rows: whether rows that change meanwhile are kept as read (``window = "keep"``).
+    :param policies: the table's.
     """
     from headgate.snapshot import bound_columns, literal_expression
 
@@ -37,8 +37,11 @@ def check_request(
     if not definition.key:
         return Refusal("NO_PRIMARY_KEY", "a table without a key is read whole, in one piece")
     if request.surrogate is not None:
-        if keeps_rows:
+        if policies.window == "keep":
             return Refusal("SKIPPED", 'a surrogate key needs whole row images (window = "rewind")')
+        if _has_rule(definition, request.surrogate, policies):
+            reason = f"column {request.surrogate} has a rule in [columns], and chunk bounds would show its values"
+            return Refusal("SKIPPED", reason)
         try:
             literal_expression(bound_columns(definition, request.surrogate)[0], definition.full_name)
         except SnapshotRefusedError as error:
@@ -55,6 +58,11 @@ def check_request(
                 raise
             return Refusal("SQL_EXCEPTION", f"the server refuses the filter: {error.message}")
     return None
+
+
+def _has_rule(definition: TableDef, name: str, policies: Policies) -> bool:
+    rules = column_rules(policies, definition)
+    return any(rule != KEEP and column.name == name for column, rule in zip(definition.columns, rules, strict=True))
 
 
 def _leads_an_index(server: Server, definition: TableDef, column: str) -> bool:

@@ -15,10 +15,11 @@ table leaves this mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headgate._policies import DEFAULT, Policies
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
 from headgate.errors import ConfigError, DefiniteServerError
 from headgate.gtid import GtidSet
@@ -72,8 +73,8 @@ class SnapshotPlan:
     """The server's GTID set at this planning, for messages."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """By ``db.table``: SQL condition of the rows that the pipeline wants."""
-    keeps_rows: Callable[[str], bool] = lambda _table: False
-    """Whether rows of a table that change while a chunk is read are kept as read (``window = "keep"``)."""
+    policies: Policies = DEFAULT
+    """Of all tables."""
     initial: str | None = None
     """GTID set of the stream's first snapshot, while it lasts."""
     blocks_changes: bool = False
@@ -320,7 +321,7 @@ class SnapshotPlan:
     def _refused(self, server: Server, definition: TableDef, request: SnapshotRequest) -> bool:
         """Whether the table has changed so that it cannot be read like this; if so, stop its read and report that."""
         table = definition.full_name
-        problem = check_request(server, definition, request, keeps_rows=self.keeps_rows(table))
+        problem = check_request(server, definition, request, self.policies.of(table))
         if problem is not None and request.filter is not None and request.filter == self.conditions.get(table):
             raise ConfigError(f"the condition of {table} cannot be used: {problem.reason}")
         if problem is not None:

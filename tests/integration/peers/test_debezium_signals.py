@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from headgate._policies import DEFAULT, Policies
 from headgate.carrier import ControlFolder, Redo, Signals
 from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
@@ -779,11 +780,11 @@ def test_what_is_asked_of_the_server_about_a_reading(mysql_server: MySQLServer, 
     table = TableDef(mysql_db, "t", columns, key=(0,))
     eyes = PlannersServer(ConnectionSettings.from_url(mysql_server.url), TablePatterns([f"{mysql_db}.*"]))
     try:
-        assert check_request(eyes, table, SnapshotRequest(filter="c = 1", surrogate="c"), keeps_rows=False) is None
-        assert "whole row images" in str(check_request(eyes, table, SnapshotRequest(surrogate="c"), keeps_rows=True))
-        assert "cannot be split into ranges" in str(
-            check_request(eyes, table, SnapshotRequest(surrogate="j"), keeps_rows=False)
+        assert check_request(eyes, table, SnapshotRequest(filter="c = 1", surrogate="c"), DEFAULT) is None
+        assert "whole row images" in str(
+            check_request(eyes, table, SnapshotRequest(surrogate="c"), Policies(window="keep"))
         )
-        assert "refuses the filter" in str(check_request(eyes, table, SnapshotRequest(filter="c ="), keeps_rows=False))
+        assert "cannot be split into ranges" in str(check_request(eyes, table, SnapshotRequest(surrogate="j"), DEFAULT))
+        assert "refuses the filter" in str(check_request(eyes, table, SnapshotRequest(filter="c ="), DEFAULT))
     finally:
         eyes.drop()

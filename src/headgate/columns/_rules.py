@@ -1,0 +1,305 @@
+"""Rules for columns: which rule a column has, and the codecs that apply it.
+
+A rule is applied where a value becomes Arrow, in table reads and log reads alike, before it is stored, sent or counted.
+So nothing behind the codecs has the value. Two things keep it out of what is before them: the bounds of chunks are
+values of the key, so a key's column is never masked; and the error of a value that cannot be decoded does not show it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import translate
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+
+from headgate._policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies
+from headgate.catalog import INTEGERS, Column, TableDef, TablePatterns
+from headgate.columns._codec import BaseCodec, Codec
+from headgate.columns._hmac import hmac_hex
+from headgate.columns._integers import BitCodec, IntegerCodec
+from headgate.errors import ConfigError, DecodeError, UnsupportedError
+from headgate.kernels import VALUE, Cells, u8
+
+__all__ = ["column_rules", "rule_marks", "ruled"]
+
+TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_HASHED: Final = TEXTS | INTEGERS | _BYTES | {"decimal", "enum", "set", "json"}
+_LEAST_KEY_BYTES: Final = 16
+
+
+def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
+    """Return the rule of each column, in their order.
+
+    :raises UnsupportedError: a rule would hide values of the key.
+    """
+    if not policies.columns:
+        return (KEEP,) * len(table.columns)
+    rules = _matched(policies.columns, table.db, table.name, tuple(column.name for column in table.columns))
+    for index in table.key:
+        if rules[index].kind in MASKS:
+            raise UnsupportedError(
+                f'[columns] has the rule "{rules[index].kind}" for a column of the key, whose values headgate needs to'
+                ' find rows and stores in its checkpoint: give it the rule "keep", or leave the table out',
+                table=table.full_name,
+                column=table.columns[index].name,
+            )
+    return tuple(KEEP if index in table.key else rule for index, rule in enumerate(rules))
+
+
+@lru_cache(maxsize=4096)
+def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) -> tuple[ColumnRule, ...]:
+    found = dict.fromkeys(names, KEEP)
+    for table_pattern, by_column in rules:
+        if not TablePatterns((table_pattern,)).matches(db, table):
+            continue
+        for pattern, rule in by_column:
+            glob = re.compile(translate(pattern.lower()))
+            found.update({name: rule for name in names if glob.match(name.lower())})
+    return tuple(found[name] for name in names)
+
+
+def rule_marks(policies: Policies, table: TableDef) -> tuple[str, ...]:
+    """Return a text for each column's rule, ``""`` for none, which differs if the rule gives other values."""
+    return tuple(_mark(rule, policies.mask_key) for rule in column_rules(policies, table))
+
+
+def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
+    match rule.kind:
+        case "keep":
+            return ""
+        case "hash":
+            sample = hmac_hex(pa.array(["headgate"]), mask_key(key))[0].as_py()
+            return f"hash:{sample[:8]}"
+        case "text":
+            return f"text:{rule.text}"
+        case "truncate":
+            return f"truncate:{rule.letters}"
+        case kind:
+            return kind
+
+
+@lru_cache(maxsize=16)
+def mask_key(source: MaskKey | None) -> bytes:
+    """Return the key of ``hash`` rules.
+
+    :raises ConfigError: it is missing, or too short.
+    """
+    if source is None:
+        raise ConfigError('[columns] has the rule "hash", which needs a key: set source.mask_key_env or mask_key_file')
+    if source.env is not None:
+        where, text = f"the environment variable {source.env}", os.environ.get(source.env, "")
+    else:
+        where = f"the file {source.file}"
+        try:
+            text = Path(str(source.file)).read_text(encoding="utf-8").strip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the key of masks cannot be read from {where}: {error}") from None
+    if len(text.encode()) < _LEAST_KEY_BYTES:
+        raise ConfigError(f"the key of masks in {where} is missing or shorter than {_LEAST_KEY_BYTES} bytes")
+    return text.encode()
+
+
+def ruled(codec: Codec, column: Column, rule: ColumnRule, *, table: str, key: MaskKey | None) -> Codec:
+    """Return the codec of a column with a rule.
+
+    :param codec: the column's codec without it.
+    :raises UnsupportedError: the rule is not for columns of this type.
+    :raises ConfigError: the key of ``hash`` cannot be read.
+    """
+    if not _is_possible(rule, column):
+        raise UnsupportedError(
+            f'[columns] has the rule "{rule.kind}" for a column of type {column.mysql}, which it is not for',
+            table=table,
+            column=column.name,
+        )
+    match rule.kind:
+        case "null":
+            return _NullCodec(column, table, codec.arrow_type)
+        case "text":
+            return _FixedTextCodec(column, table, rule.text)
+        case "truncate":
+            return _TruncatingCodec(column, table, codec, rule.letters)
+        case "hash":
+            return _HashingCodec(column, table, codec, mask_key(key))
+        case "boolean":
+            return _BooleanCodec(column, table)
+        case "number":
+            return _MemberNumberCodec(column, table)
+        case _:
+            return codec
+
+
+def _is_possible(rule: ColumnRule, column: Column) -> bool:
+    match rule.kind:
+        case "truncate":
+            return column.type in TEXTS
+        case "hash":
+            return column.type in _HASHED
+        case "boolean":
+            return column.type == "tinyint" or (column.type == "bit" and column.precision == 1)
+        case "number":
+            return column.type == "enum"
+        case _:
+            return True
+
+
+class _NullCodec(BaseCodec):
+    """NULL in the place of every value, which is not even selected."""
+
+    select = "NULL"
+
+    def __init__(self, column: Column, table: str, arrow_type: pa.DataType) -> None:
+        super().__init__(column, table)
+        self.arrow_type = arrow_type
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        return pa.nulls(len(cells.valid), self.arrow_type)
+
+    from_text = from_log
+
+
+class _FixedTextCodec(BaseCodec):
+    """The same text in the place of every value, which is not selected."""
+
+    arrow_type = pa.string()
+
+    def __init__(self, column: Column, table: str, text: str) -> None:
+        super().__init__(column, table)
+        self._text = text
+
+    @property
+    def select(self) -> str:
+        """See :class:`Codec`."""
+        return f"IF({super().select} IS NULL, NULL, 1)"
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        nothing = pa.scalar(None, self.arrow_type)
+        return pc.if_else(pa.array(cells.valid == VALUE), pa.scalar(self._text, self.arrow_type), nothing)
+
+    from_text = from_log
+
+
+class _HidingCodec(BaseCodec):
+    """Base of codecs that change decoded values. An error shows no value."""
+
+    arrow_type = pa.string()
+
+    def __init__(self, column: Column, table: str, codec: Codec) -> None:
+        super().__init__(column, table)
+        self._codec = codec
+
+    @property
+    def select(self) -> str:
+        """See :class:`Codec`."""
+        return self._codec.select
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        try:
+            return self._masked(self._codec.from_log(cells))
+        except DecodeError as error:
+            raise self._hidden(error) from None
+
+    def from_text(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        try:
+            return self._masked(self._codec.from_text(cells))
+        except DecodeError as error:
+            raise self._hidden(error) from None
+
+    def _hidden(self, error: DecodeError) -> DecodeError:
+        row = error.fields.get("row")
+        return self.error(f"a value of this masked column is not of type {self.column.mysql}", type(error), row)
+
+    def _masked(self, values: pa.Array) -> pa.Array:
+        raise NotImplementedError
+
+
+class _TruncatingCodec(_HidingCodec):
+    """The first characters of a text."""
+
+    def __init__(self, column: Column, table: str, codec: Codec, letters: int) -> None:
+        super().__init__(column, table, codec)
+        self._letters = letters
+
+    def _masked(self, values: pa.Array) -> pa.Array:
+        return pc.utf8_slice_codeunits(values, 0, self._letters)
+
+
+class _HashingCodec(_HidingCodec):
+    """HMAC-SHA256 of a value's text (UTF-8) or bytes, in hexadecimal."""
+
+    def __init__(self, column: Column, table: str, codec: Codec, key: bytes) -> None:
+        super().__init__(column, table, codec)
+        self._key = key
+
+    def _masked(self, values: pa.Array) -> pa.Array:
+        is_bytes = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+        return hmac_hex(values if is_bytes else values.cast(pa.string()), self._key)
+
+
+class _BooleanCodec(_HidingCodec):
+    """TINYINT and BIT(1): whether a value is not zero, as MySQL's ``IS TRUE``."""
+
+    arrow_type = pa.bool_()
+
+    def __init__(self, column: Column, table: str) -> None:
+        super().__init__(column, table, (BitCodec if column.type == "bit" else IntegerCodec)(column, table))
+
+    def _masked(self, values: pa.Array) -> pa.Array:
+        return pc.not_equal(values, pa.scalar(0, values.type))
+
+
+@njit(cache=True, nogil=True)
+def _numbers(buf: Any, offset: Any, length: Any, valid: Any, most: int, out: Any) -> int:
+    """Write little-endian numbers. Return the first row with one above ``most``, or with over 2 bytes; else -1."""
+    for i in range(len(valid)):
+        value = 0
+        if valid[i] == 1:
+            if length[i] > 2:
+                return i
+            for k in range(length[i]):
+                value |= u8(buf, offset[i] + k) << 8 * k
+            if value > most:
+                return i
+        out[i] = value
+    return -1
+
+
+class _MemberNumberCodec(BaseCodec):
+    """ENUM as the number of its member, from 1 on; 0 is the empty value of a failed insert."""
+
+    arrow_type = pa.int32()
+
+    def __init__(self, column: Column, table: str) -> None:
+        super().__init__(column, table)
+        digits = Column(column.name, "smallint", unsigned=True)
+        self._digits = IntegerCodec(digits, table)
+
+    @property
+    def select(self) -> str:
+        """See :class:`Codec`."""
+        return f"CAST({super().select} AS UNSIGNED)"
+
+    def from_log(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        numbers = np.empty(len(cells.valid), np.int32)
+        most = len(self.column.members)
+        bad = _numbers(cells.buf, cells.offset, cells.length, cells.valid, most, numbers)
+        if bad >= 0:
+            raise self.undecodable(cells, bad, "the number of one of the values of its ENUM column")
+        return self.array(cells, numbers)
+
+    def from_text(self, cells: Cells) -> pa.Array:
+        """See :class:`Codec`."""
+        return self._digits.from_text(cells)
