@@ -288,7 +288,7 @@ def test_more_differences_than_fit_are_left_to_spark(tmp_path: Path) -> None:
             "column v is string in the source",
         ),
         (SCHEMA, {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}, "typeWidening"),
-        (SCHEMA.append(pa.field("b", pa.bool_())), {}, "bool"),
+        (SCHEMA.append(pa.field("b", pa.list_(pa.int32()))), {}, "list"),
     ],
 )
 def test_tables_for_spark(tmp_path: Path, schema: pa.Schema, protocol: dict[str, Any], reason: str) -> None:
