@@ -83,12 +83,13 @@ def test_freshness_indexes_and_merges_are_said(pipeline: Path) -> None:
         status(
             freshness={"p50": 0.84, "p99": 2.1, "changes": 4}, tables=tables,
             activity={"phase": "waiting", "since_us": 0}, index={"tables_building": 1, "bytes_on_disk": 5_000_000},
+            kafka={"messages": 1200, "bytes": 2_345_678, "seconds": 0.5},
         ),
     )  # fmt: skip
     code, out, _ = run(str(pipeline))
     assert code == 0
     assert "12 transactions behind, freshness p50 0.8 s, p99 2.1 s, 1,234.5 changes/s, written " in out
-    assert "  building key indexes of 1 table, 5 MB on disk\n" in out
+    assert "  building key indexes of 1 table, 5 MB on disk\n  Kafka has 1,200 messages of this run, 2.3 MB\n" in out
     assert "  shop.orders live: 4 changes, 0 rows read; written by MERGE: it has no key\n" in out
     assert json.loads(run(str(pipeline), "--json")[1])["freshness"]["p99"] == 2.1
 

@@ -198,6 +198,7 @@ def test_plots_are_there_if_the_pipeline_ran_lately(inbox: ControlFolder, app: A
             {"activity": reading(), "index": {"tables_building": 1, "bytes_on_disk": 240_000_000}},
             "building key indexes of 1 table, 240 MB on disk",
         ),
+        ({"kafka": {"messages": 1234, "bytes": 99_000}}, "messages to Kafka 1,234"),
         ({"freshness": {}}, "freshness p50, p99 no changes lately"),
         ({"tables": {"shop.a": {"state": "snapshotting"}}}, "shop.a snapshotting waits to be read"),
         ({"batch": None, "recent": [], "warnings": [], "tables": {}}, "newest batch none"),

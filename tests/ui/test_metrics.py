@@ -53,11 +53,14 @@ def test_values(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
     assert ("headgate_table_chunks_done", "shop", "shop.orders") not in found
-    put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000})
+    kafka = {"messages": 12, "bytes": 3400, "seconds": 0.25}
+    put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000}, kafka=kafka)
     now = samples(watched.state())
     doing = {
         ("headgate_phase", "reading", "shop"): 1, ("headgate_phase", "waiting", "shop"): 0,
         ("headgate_key_index_bytes", "shop"): 240_000_000, ("headgate_key_index_tables_building", "shop"): 1,
+        ("headgate_kafka_messages_total", "shop"): 12, ("headgate_kafka_bytes_total", "shop"): 3400,
+        ("headgate_kafka_seconds_total", "shop"): 0.25,
         ("headgate_batch_rows", "shop"): 131072, ("headgate_batch_rows_estimate", "shop"): 500000,
         ("headgate_table_snapshot_rows", "shop", "shop.items"): 750000,
         ("headgate_table_snapshot_rows_estimate", "shop", "shop.items"): 2000000,

@@ -27,6 +27,7 @@ from headgate.lake import (
     duration,
     freshness_text,
     index_text,
+    kafka_text,
     lag_text,
     rates_text,
     snapshot_text,
@@ -229,11 +230,11 @@ class LiveView(_View):
         elif self._ending:
             doing = ["stopping; Ctrl-C again ends at once"]
         snapshot = [snapshot_text(status.snapshot)] if status.snapshot is not None else []
-        index = [index_text(status.index)] if index_text(status.index) else []
+        notes = [text for text in (index_text(status.index), kafka_text(status.kafka)) if text]
         known = status.lag.seconds is not None  # unknown before the first batch, whose rates are in its activity
         texts = lag_text(status.lag), freshness_text(status.freshness), rates_text(status)
         figures = [", ".join(filter(None, texts))] if known else []
-        return [*doing, *snapshot, *index, *figures, *upto]
+        return [*doing, *snapshot, *notes, *figures, *upto]
 
 
 def _line(text: str, style: str = "dim") -> Text:

@@ -101,7 +101,7 @@ def _head(status: Status) -> str:
 
 def _now(status: Status) -> Iterator[str]:
     """Yield the run's activity."""
-    from headgate.lake import activity_lines, index_text, snapshot_text
+    from headgate.lake import activity_lines, index_text, kafka_text, snapshot_text
 
     if status.activity is not None:
         yield from activity_lines(status.activity, status.updated_us)
@@ -109,6 +109,8 @@ def _now(status: Status) -> Iterator[str]:
             yield snapshot_text(status.snapshot)
         if index_text(status.index):
             yield index_text(status.index)
+    if status.kafka is not None:
+        yield kafka_text(status.kafka)
 
 
 def _batch(batch: RecentBatch) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "FreshnessStatus",
     "HistoryStatus",
     "IndexStatus",
+    "KafkaStatus",
     "LagStatus",
     "Phase",
     "RecentBatch",
@@ -147,6 +148,17 @@ class IndexStatus(_Model):
     bytes_on_disk: int = 0
 
 
+class KafkaStatus(_Model):
+    """What Kafka has accepted since the run began: messages with tombstones, bytes of their keys and values.
+
+    ``seconds``: how long sending took, of the batches' time.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
 class TableReadProgress(_Model):
     """A batch's read of a table: its chunks ``first`` to ``last`` (from 1) of about ``chunks_estimate``.
 
@@ -232,6 +244,7 @@ class Status(_Model):
     history: HistoryStatus = HistoryStatus()
     writes: dict[str, int] = Field(default_factory=dict)
     index: IndexStatus | None = None
+    kafka: KafkaStatus | None = None
     snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
     recent: tuple[RecentBatch, ...] = ()

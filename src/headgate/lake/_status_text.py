@@ -6,6 +6,7 @@ from headgate.lake._status import (
     Activity,
     FreshnessStatus,
     IndexStatus,
+    KafkaStatus,
     LagStatus,
     SnapshotStatus,
     Status,
@@ -20,6 +21,7 @@ __all__ = [
     "duration",
     "freshness_text",
     "index_text",
+    "kafka_text",
     "lag_text",
     "merge_text",
     "percent",
@@ -86,6 +88,13 @@ def index_text(index: IndexStatus | None) -> str:
         return ""
     megabytes = index.bytes_on_disk / 1e6
     return f"building key indexes of {counted(index.tables_building, 'table')}, {megabytes:,.0f} MB on disk"
+
+
+def kafka_text(kafka: KafkaStatus | None) -> str:
+    """Return ``Kafka has 1,250 messages of this run, 3.1 MB``; empty without Kafka."""
+    if kafka is None:
+        return ""
+    return f"Kafka has {counted(kafka.messages, 'message')} of this run, {kafka.bytes / 1e6:,.1f} MB"
 
 
 def rates_text(status: Status) -> str:

@@ -320,7 +320,7 @@ class _Run:
             kafka=self.config.target.kafka,
         )
         self.writer.progress = status
-        status.indexes = self.writer.indexes
+        status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
         self.batches = 0
         self._status = status

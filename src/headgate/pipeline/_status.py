@@ -36,6 +36,7 @@ from headgate.lake import (
     Activity,
     BatchStatus,
     IndexStatus,
+    KafkaStatus,
     LagStatus,
     Phase,
     RecentBatch,
@@ -106,6 +107,8 @@ class StatusWriter(Progress):
         self._merged: dict[str, str] = {}  # reasons logged, by table
         self.indexes: Callable[[], IndexStatus | None] = lambda: None
         """Returns the state of the key indexes."""
+        self.kafka: Callable[[], KafkaStatus | None] = lambda: None
+        """Returns what Kafka has of this run."""
         self._written = clock()
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
@@ -309,6 +312,7 @@ class StatusWriter(Progress):
             "freshness": self._freshness.at(self._clock()),
             "history": self._history.status(),
             "index": self.indexes(),
+            "kafka": self.kafka(),
             "lag": LagStatus(seconds=lag, transactions=self._transactions_behind()),
             "changes_per_second": rates.changes,
             "rows_per_second": rates.rows,

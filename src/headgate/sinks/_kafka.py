@@ -45,7 +45,7 @@ from headgate.carrier import Batch, Part
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
-from headgate.lake import split_table
+from headgate.lake import KafkaStatus, split_table
 from headgate.replication import SNAPSHOT_FILE
 from headgate.sinks._debezium import ORDER, Envelope
 from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE, in_schema
@@ -159,6 +159,8 @@ class KafkaTarget:
         self._sent: SentBatch | None = None  # the newest batch of a committed transaction
         self._producer: Producer | None = None
         self._failed: list[KafkaError] = []
+        self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
+        self.status = KafkaStatus()
 
     def send(self, frame: DataFrame, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
         """Send the changes of a batch; return when the brokers have them.
@@ -173,6 +175,7 @@ class KafkaTarget:
         self._tables = self._names.distinct(messages, self._tables)
         if not messages:
             return
+        self._queued, self._queued_bytes, begun = 0, 0, time.monotonic()
         try:
             more = {self._names.transactions} if self._config.transactions else set()
             self._create_topics({self._names.of(table) for table in messages} | more)
@@ -187,6 +190,12 @@ class KafkaTarget:
         except BaseException:
             self.close()
             raise
+        before = self.status
+        self.status = KafkaStatus(
+            messages=before.messages + self._queued,
+            bytes=before.bytes + self._queued_bytes,
+            seconds=round(before.seconds + time.monotonic() - begun, 3),
+        )
 
     def _fatal_error(self) -> KafkaError | None:
         """Return what made the producer unusable, such as a second one with its id; None if it is usable.
@@ -362,6 +371,7 @@ class KafkaTarget:
             for value in map(json.dumps, end.values()):
                 text = in_schema(TRANSACTION_VALUE, value) if with_schema else value
                 self._put(producer, self._names.transactions, text.encode(), key.encode(), {})
+                self._queued, self._queued_bytes = self._queued + 1, self._queued_bytes + len(text) + len(key)
 
     def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, transactions: Any) -> None:
         """Produce messages, in their order.
@@ -369,6 +379,8 @@ class KafkaTarget:
         :param transactions: the block ``transaction`` of each, as JSON.
         """
         values = pc.binary_join_element_wise(batch["head"], transactions, batch["tail"], "")
+        self._queued += batch.num_rows
+        self._queued_bytes += sum(pc.sum(pc.binary_length(one)).as_py() or 0 for one in (batch["key"], values))
         bytes_of = (one.cast(pa.binary()).to_pylist() for one in (batch["key"], values, batch["other_key"]))
         names = {table: self._names.of(table) for table in pc.unique(batch["table"]).to_pylist()}
         rows = zip(batch["table"].to_pylist(), *bytes_of, batch["header"].to_pylist(), strict=True)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.config import KafkaTargetConfig
-    from headgate.lake import IndexStatus, Upserts
+    from headgate.lake import IndexStatus, KafkaStatus, Upserts
 
 __all__ = ["BatchWriter"]
 
@@ -120,6 +120,10 @@ class BatchWriter:
     def indexes(self) -> IndexStatus | None:
         """Return the state of the key indexes on this machine; None: none is used."""
         return self._upserts.indexes() if self._upserts is not None else None
+
+    def kafka(self) -> KafkaStatus | None:
+        """Return what Kafka has of this run; None: the pipeline sends nothing to it."""
+        return self._kafka.status if self._kafka is not None else None
 
     def close(self) -> None:
         """Stop the background work, and the connection to Kafka."""

@@ -38,6 +38,9 @@ METRICS: Final[dict[str, str]] = {
     "headgate_writes_total": "how often a batch of this run was written to a current table in this way",
     "headgate_key_index_bytes": "bytes of key indexes on the pipeline's disk, while it runs",
     "headgate_key_index_tables_building": "tables for which a key index is being built",
+    "headgate_kafka_messages_total": "messages of this run that Kafka has accepted, with tombstones",
+    "headgate_kafka_bytes_total": "bytes of their keys and values",
+    "headgate_kafka_seconds_total": "how long sending them took",
     "headgate_last_batch_timestamp_seconds": "when the newest batch was committed, seconds since 1970 UTC",
     "headgate_last_batch_seconds": "how long the newest batch took",
     "headgate_table_state": "1 for the state that the table is in, 0 for the others",
@@ -115,6 +118,10 @@ def _of_pipeline(view: View) -> Iterator[tuple[str, list[str], float]]:
     if status.batch is not None:
         yield "headgate_last_batch_timestamp_seconds", [], status.batch.committed_us / 1e6
         yield "headgate_last_batch_seconds", [], status.batch.seconds
+    if status.kafka is not None:
+        yield "headgate_kafka_messages_total", [], float(status.kafka.messages)
+        yield "headgate_kafka_bytes_total", [], float(status.kafka.bytes)
+        yield "headgate_kafka_seconds_total", [], status.kafka.seconds
 
 
 def _of_run(status: Status) -> Iterator[tuple[str, list[str], float]]:

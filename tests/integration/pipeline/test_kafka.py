@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from headgate.carrier import ControlFolder
 from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import HeadgateError, TargetError
 from headgate.gtid import GtidSet
+from headgate.lake import Lake, read_status
 from headgate.pipeline import check_config, check_kafka
 from headgate.sinks._kafka import KafkaTarget
 from headgate.testing import KafkaBroker, MySQLServer
@@ -154,6 +156,11 @@ def test_snapshot_and_changes(runs: KafkaRuns) -> None:
     assert GtidSet.parse(source["gtid"]) <= GtidSet.parse(executed)
     keyless = runs.messages(runs.topic("keyless"))
     assert [(one.key, one.value["op"], one.partition) for one in keyless] == [(None, "r", 0), (None, "d", 0)]
+    status = read_status(ControlFolder(Lake.of(runs.config()).inbox))
+    assert status is not None
+    assert status.kafka is not None
+    assert status.kafka.messages == len(later) + 1
+    assert status.kafka.bytes > 1000
     assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
     assert not Path(runs.lake.current(f"{runs.db}.a")).exists()
 
