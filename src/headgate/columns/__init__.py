@@ -2,7 +2,7 @@
 
 from headgate.columns._codec import Codec
 from headgate.columns._json_diff import apply_json_differences
-from headgate.columns._rules import column_rules, rule_marks
+from headgate.columns._rules import check_rules, column_rules, rule_marks
 from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._table import TableCodec, codec_for
 
@@ -13,6 +13,7 @@ __all__ = [
     "HexKey",
     "TableCodec",
     "apply_json_differences",
+    "check_rules",
     "codec_for",
     "column_rules",
     "needs_hex",

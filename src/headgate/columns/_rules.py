@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from headgate.columns._integers import BitCodec, IntegerCodec
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from headgate.kernels import VALUE, Cells, u8
 
-__all__ = ["column_rules", "rule_marks", "ruled"]
+__all__ = ["check_rules", "column_rules", "rule_marks", "ruled"]
 
 TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
@@ -54,6 +55,30 @@ def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
     return tuple(KEEP if index in table.key else rule for index, rule in enumerate(rules))
 
 
+def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
+    """Check that each rule is for its columns, and the key of hashes is there; return the patterns without a column.
+
+    :raises UnsupportedError: a rule is not for a column, or would hide values of a key.
+    :raises ConfigError: the key of hashes cannot be read.
+    """
+    for table in tables:
+        for column, rule in zip(table.columns, column_rules(policies, table), strict=True):
+            _check_type(rule, column, table.full_name)
+    if any(rule.kind == "hash" for _, rules in policies.columns for _, rule in rules):
+        mask_key(policies.mask_key)
+    unused = []
+    for pattern, rules in policies.columns:
+        matched = [table for table in tables if TablePatterns((pattern,)).matches(table.db, table.name)]
+        names = {column.name.lower() for table in matched for column in table.columns}
+        unused += [f"{pattern}.{one}" for one, _ in rules if not any(map(_glob(one).match, names))]
+    return unused
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """Return a pattern on names of columns in lower case."""
+    return re.compile(translate(pattern.lower()))
+
+
 @lru_cache(maxsize=4096)
 def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) -> tuple[ColumnRule, ...]:
     found = dict.fromkeys(names, KEEP)
@@ -61,7 +86,7 @@ def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) ->
         if not TablePatterns((table_pattern,)).matches(db, table):
             continue
         for pattern, rule in by_column:
-            glob = re.compile(translate(pattern.lower()))
+            glob = _glob(pattern)
             found.update({name: rule for name in names if glob.match(name.lower())})
     return tuple(found[name] for name in names)
 
@@ -114,12 +139,7 @@ def ruled(codec: Codec, column: Column, rule: ColumnRule, *, table: str, key: Ma
     :raises UnsupportedError: the rule is not for columns of this type.
     :raises ConfigError: the key of ``hash`` cannot be read.
     """
-    if not _is_possible(rule, column):
-        raise UnsupportedError(
-            f'[columns] has the rule "{rule.kind}" for a column of type {column.mysql}, which it is not for',
-            table=table,
-            column=column.name,
-        )
+    _check_type(rule, column, table)
     match rule.kind:
         case "null":
             return _NullCodec(column, table, codec.arrow_type)
@@ -135,6 +155,15 @@ def ruled(codec: Codec, column: Column, rule: ColumnRule, *, table: str, key: Ma
             return _MemberNumberCodec(column, table)
         case _:
             return codec
+
+
+def _check_type(rule: ColumnRule, column: Column, table: str) -> None:
+    if not _is_possible(rule, column):
+        raise UnsupportedError(
+            f'[columns] has the rule "{rule.kind}" for a column of type {column.mysql}, which it is not for',
+            table=table,
+            column=column.name,
+        )
 
 
 def _is_possible(rule: ColumnRule, column: Column) -> bool:

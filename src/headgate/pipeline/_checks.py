@@ -78,10 +78,11 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     """Return the tables to read, if the server has all that a run needs; query only the server, without Spark.
 
     :param known: tables that were followed before: see :func:`check_patterns`.
-    :raises HeadgateError: the server cannot be reached or refuses the login; a named table does not exist; a setting or
-        a privilege is missing: the first one, and how many more there are.
+    :raises HeadgateError: the server cannot be reached or refuses the login; a named table does not exist; a rule is
+        not for its column; a setting or a privilege is missing: the first one, and how many more there are.
     """
     from headgate.catalog import TablePatterns, load_tables
+    from headgate.columns import check_rules
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
     parse_start(config.source.start)
@@ -99,6 +100,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), tables)
         _check_deletes(config, tables)
+        for pattern in check_rules(config.policies(), tables):
+            log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
         rows += [row for row in reads if row is not None]
         accepted = [table for table in tables if config.accepts_cascades(table.full_name)]

@@ -14,7 +14,7 @@ import pytest
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline
+from headgate.pipeline import Pipeline, check_source
 from headgate.testing import MySQLServer
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import newest, verify
@@ -207,3 +207,21 @@ def test_a_statement_in_an_error_is_not_shown(
     with pytest.raises(UnsupportedError, match="a change as a statement") as found:
         Pipeline(config, spark).run(once=True)
     assert SECRET not in str(found.value)
+
+
+def test_rules_are_checked_before_anything_is_read(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, Email VARCHAR(80))")
+
+    def check_with(rules: str) -> None:
+        check_source(config_of(mysql_server, mysql_db, tmp_path, f'[columns."{mysql_db}.*"]\n{rules}'))
+
+    with pytest.raises(UnsupportedError, match="a column of the key"):
+        check_with('id = "null"')
+    with pytest.raises(UnsupportedError, match="which it is not for"):
+        check_with('email = "boolean"')
+    check_with('email = "hash"\n"*mail" = "null"\nemial = "hash"')
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the rule for {mysql_db}.*.emial in [columns] matches no column: check the spelling"
+    ]
