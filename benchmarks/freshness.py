@@ -27,7 +27,8 @@ is not measured again: a run that was ended goes on where it stopped.
 - ``read_s``: median time of a look into the table; ``merges``: commits of the changed tables that were a MERGE;
 - ``merge_s``: MERGEs by Spark of what one batch has changed, folded and in memory, into copies of its tables;
   ``ratio``: how many times as long that takes as the whole batch did, the reading of MySQL's log included;
-- ``anonymous_mb``, ``mapped_mb``: the run's processes together, at the end: memory of their own, and pages of files.
+- ``anonymous_mb``, ``mapped_mb``: the run's processes together, at the end: memory of their own, and pages of files;
+  ``largest_mb``: anonymous memory of the largest process.
 
 Bounds on two cores: ``large`` p50 1.2 s and p99 3 s, ``binary`` and ``text`` 1.5 times as much; ``medium`` p50 0.9 s;
 ``many`` p50 2.5 s and 2 s a batch; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a batch; ``huge`` p50 2 s.
@@ -49,7 +50,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -175,8 +176,8 @@ class Place:
 
 @contextmanager
 def folder_place(folder: Path) -> Iterator[tuple[Place, Mapping[str, str]]]:
-    """A folder, and a Spark of one process."""
-    yield Place(str(folder / "lake")), ROOMY
+    """A folder, and a Spark of one process with its default settings."""
+    yield Place(str(folder / "lake")), {}
 
 
 @contextmanager
@@ -352,17 +353,23 @@ def merges(lake: Place, shape: Shape) -> tuple[int, int]:
     return changes.count("MERGE"), len(changes)
 
 
-def memory_mb(process: int) -> tuple[int, int]:
-    """Of a process and all below it: anonymous memory, and pages that are mapped of files; MB. Pages that forked
-    processes share count once (``Pss`` in proc(5)).
-    """
-    anonymous = mapped = 0
+class Memory(NamedTuple):
+    """Memory of a process and all below it, in MB. Pages that forked processes share count once (``Pss``, proc(5))."""
+
+    anonymous: int
+    mapped: int
+    largest: int
+    """Anonymous memory of the process that has most."""
+
+
+def memory_mb(process: int) -> Memory:
+    own, mapped = [0], 0
     for one in (psutil.Process(process), *psutil.Process(process).children(recursive=True)):
         with suppress(OSError):
-            own, of_files = memory_of(one.pid)
-            anonymous += own
+            anonymous, of_files = memory_of(one.pid)
+            own.append(anonymous)
             mapped += of_files
-    return anonymous >> 10, mapped >> 10
+    return Memory(sum(own) >> 10, mapped >> 10, max(own) >> 10)
 
 
 def memory_of(process: int) -> tuple[int, int]:
@@ -400,7 +407,8 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
             "mode": " ".join(shape.mode), "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])),
             "batches": len(seen.at_us), "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
             "read_s": round(median(seen.looks), 2) if seen.looks else "", "merges": f"{merged} of {changed}",
-            "merge_s": "", "ratio": "", "anonymous_mb": memory[0], "mapped_mb": memory[1],
+            "merge_s": "", "ratio": "", "anonymous_mb": memory.anonymous, "largest_mb": memory.largest,
+            "mapped_mb": memory.mapped,
             "ok": "MISSED" if missed else "ok",
         }  # fmt: skip
         if "current" in shape.mode and shape.place == "folder":
